@@ -9,7 +9,6 @@ entry. Nothing is run when something does not fit: InputError says what.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
@@ -28,6 +27,7 @@ from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.versions import version_of
 from kernelmill.artifact.watch import Watch
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import REFUSED, NativeWatch

@@ -22,11 +22,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any
 
 from kernelmill.artifact.manifest import Manifest, read_manifest
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger

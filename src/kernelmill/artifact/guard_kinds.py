@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from operator import eq
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from kernelmill.artifact.layouts import LAYOUT, STRIDES, layout_text, sizes_text
 from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING
+from kernelmill.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kernelmill.artifact.unpacker import ArgumentUnpacker

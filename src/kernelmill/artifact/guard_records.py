@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from operator import attrgetter, eq, is_
 from typing import Any
 
 from kernelmill.artifact.paths import MISSING
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import Row, class_row, order_row, size_row, space_row
 from kernelmill.torch_internals.objects import dict_of

@@ -14,11 +14,12 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from kernelmill.artifact.paths import Path, Tree, text_of
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding

@@ -25,9 +25,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
+
+from kernelmill.core.dataclass import dataclass
 
 Path = tuple[tuple[Any, ...], ...]
 """The root, then the steps."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, Union
 
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact
@@ -14,6 +13,7 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.sizes import broken_sizes, size_check
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, InputError
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput

@@ -9,13 +9,13 @@ compared. A setting that has no place in the word is read in Python at each call
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
 from kernelmill.artifact.fingerprint import name_of
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime import quick
 from kernelmill.runtime.executor import ask_for_flags
 from kernelmill.runtime.layout import SettingBits

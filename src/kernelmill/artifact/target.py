@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.artifact.fingerprint import cells_of
+from kernelmill.core.dataclass import dataclass
 
 Values = tuple[Any, ...]
 """A value for each parameter of a call."""

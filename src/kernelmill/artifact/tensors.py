@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import StoredTensor
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.samples import span_of

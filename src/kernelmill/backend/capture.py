@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
 from kernelmill.backend.data_dump import DataDump
+from kernelmill.backend.dynamo_compiles import watch_compiles
 from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
 from kernelmill.backend.gears import (
     CaptureGears,
@@ -31,7 +32,6 @@ from kernelmill.backend.gears import (
     shown_errors,
     traced_arguments,
 )
-from kernelmill.backend.graph_breaks import say_breaks
 from kernelmill.backend.precision import by_precision
 from kernelmill.backend.regions import linked_results
 from kernelmill.backend.report import Capture, or_in_torch
@@ -42,6 +42,7 @@ from kernelmill.compiler import compile_graph
 from kernelmill.compiler.collecting import is_collecting
 from kernelmill.compiler.report import collecting
 from kernelmill.config import CompilerConfig
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
@@ -75,7 +76,7 @@ def compile_capture(
 ) -> Call:
     """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
     made of; `instead` gives what is called in place of a compiled graph."""
-    say_breaks()
+    watch_compiles()
     with shown_errors():
         gears = _gears(gm, config)
     compilation = _Compilation(gm, config, record, gears, observe, instead)

@@ -60,21 +60,14 @@ def get_backend(
     `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
     place. Loads torch._dynamo, as torch.compile does. ConfigTypeError for another kind of config.
     """
-    from kernelmill.backend.graph_breaks import say_breaks
+    from kernelmill.backend.dynamo_compiles import watch_compiles
 
-    say_breaks()
+    watch_compiles()
     return Backend(compiler_config, custom_decompositions)
 
 
 get_npu_backend = get_backend
 """The name that TorchAir scripts use."""
-
-
-def kernelmill(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
-) -> Callable[..., Any]:
-    """The backend behind the name "kernelmill": `torch.compile(model, backend="kernelmill")`."""
-    return Backend()(gm, example_inputs, **kwargs)
 
 
 def configured(

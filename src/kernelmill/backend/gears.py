@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -14,6 +13,7 @@ from torch import fx
 
 from kernelmill.backend.arguments import readable
 from kernelmill.config import CompilerConfig
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.declaration import gears_of

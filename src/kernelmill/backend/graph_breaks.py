@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
 
 from kernelmill.core.log import get_logger
 from kernelmill.torch_internals.dynamo import (
     RECURRENT_BREAK,
     GraphBreak,
-    after_each_compile,
     graph_breaks,
 )
 
@@ -59,13 +57,7 @@ def place_of(found: GraphBreak) -> str:
 
 
 def say_breaks() -> None:
-    """Log advice for the breaks that Dynamo counts, each once in a process: also for models of
-    which nothing is captured, so that no backend is called."""
-    _say()
-    after_each_compile(_say)
-
-
-def _say(_: Any = None) -> None:
+    """Log advice for the breaks that Dynamo has counted, each once in a process."""
     for text in advice(graph_breaks()):
         if text not in _said:
             _said.add(text)

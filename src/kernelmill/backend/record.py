@@ -7,7 +7,7 @@ it guards, which code it went through) and what the compiler made become an entr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,7 @@ from kernelmill.backend.sources import SourceReader
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
 from kernelmill.frontend import conditions_from, conditions_of

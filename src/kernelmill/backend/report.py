@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.core import knobs
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, InputError, StoreError
 from kernelmill.core.log import get_logger
 

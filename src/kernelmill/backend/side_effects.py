@@ -8,7 +8,7 @@ a method uncacheable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from kernelmill.artifact.manifest import Effect, Guard
 from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, step_into, text_of
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.backend.sources import SourceReader
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.dynamo import Mutation

@@ -7,7 +7,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from typing import Any, cast
 
 import torch
@@ -18,6 +18,7 @@ from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.compiler import CompileReport, collect_reports
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.factory import Factory, user_code
 from kernelmill.inference import finish_packing
 from kernelmill.torch_internals.dynamo import graph_breaks

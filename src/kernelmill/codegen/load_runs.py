@@ -8,9 +8,9 @@ operand follow one another: each finds its address from the one before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, of_atom, substitute, symbols
 from kernelmill.core.dtype import BOOL, I64
 from kernelmill.kernel.ir import (

@@ -10,7 +10,7 @@ was the one that packed them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from kernelmill.compiler.compared import difference
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.pipeline import compile_graph, optimise
 from kernelmill.config.compiler_config import CompilerConfig
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.graph.interpreter import run_graph, run_values

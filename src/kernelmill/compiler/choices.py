@@ -7,7 +7,7 @@ Installed packages bring their choices along.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.operators_lowered import Library, library
 from kernelmill.compiler.progress import Progress
 from kernelmill.compiler.trial import compare, example_arguments
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.isa import host_isa

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.compiler.linking import LoweredProgram, with_super_kernels
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.machine import Machine
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.report import CompileReport
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate
 from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph

@@ -5,9 +5,9 @@ Field names are those of MindSpore's kernel_meta, so that its tools and habits c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, symbols
 from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import Buffer, Kernel

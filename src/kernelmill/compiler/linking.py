@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import KernelBuilds, nearest, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.super_kernel_marks import RangeOptions
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.isa import Isa
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.compiler.kernel_info import Use, describe
 from kernelmill.compiler.progress import Progress
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.isa import Isa

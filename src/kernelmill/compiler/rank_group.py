@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from kernelmill.core import knobs
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.torch_internals.groups import default_store
 

@@ -9,9 +9,10 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.superkernel import RangeReport
 
 

@@ -16,7 +16,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from kernelmill.compiler.choices import TYPE, Choices, Failure
@@ -27,6 +26,7 @@ from kernelmill.compiler.operator_documents import (
     to_document,
 )
 from kernelmill.compiler.rank_group import RankGroup, RankLost, rank_group
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigPathError
 from kernelmill.core.log import get_logger
 from kernelmill.lower.driver.operators import Operator

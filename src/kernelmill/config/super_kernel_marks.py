@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 
 MARK_KEY = "kernelmill.scope"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from kernelmill.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from kernelmill.core.dataclass import dataclass
 
 DIGEST_BYTES = 20
 """160 bits of BLAKE2b: no accidental collision, and file names that still fit on a line."""

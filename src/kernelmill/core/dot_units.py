@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import BF16, F32, F64, I8, I16, I32, I64, U8, DType
 
 

@@ -5,9 +5,10 @@ This file never imports torch at load time, so that a plan can be read without i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from kernelmill.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

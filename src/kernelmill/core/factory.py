@@ -14,13 +14,14 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, UserCodeError
 
 _RETURN = "it must return (model, args) or (model, args, kwargs), args a tuple and kwargs a dict"

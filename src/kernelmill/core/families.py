@@ -8,8 +8,9 @@ hwcaps".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dot_units import (
     BF16_PAIRS,
     BFDOT,

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from kernelmill.core import knobs, tile_permission
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dot_units import MULTIPLY_ADD, MULTIPLY_ADD_F64, DotUnit
 from kernelmill.core.dtype import F64, DType
 from kernelmill.core.errors import ConfigError

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 
 T = TypeVar("T")

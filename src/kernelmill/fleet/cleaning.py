@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.log import get_logger
 from kernelmill.fleet.manifest import PREFIX
 from kernelmill.fleet.manifests import SharedManifests

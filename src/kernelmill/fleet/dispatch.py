@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from kernelmill.core.after_fork import track
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.log import get_logger
 from kernelmill.fleet.batches import Costs, batches
 from kernelmill.fleet.sharing import Sharing

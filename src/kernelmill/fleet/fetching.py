@@ -6,8 +6,8 @@ Importing this loads neither torch nor the compiler.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.isa import Isa, named_isa
 from kernelmill.core.log import get_logger

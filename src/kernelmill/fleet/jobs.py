@@ -6,9 +6,10 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.isa import NAMED
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError
 from kernelmill.core.generator import GENERATOR_VERSION
 from kernelmill.core.version import ABI_VERSION, VERSION

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import KernelmillError, StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.fleet.dispatch import Dispatch, Failure, Progress

@@ -7,11 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.isa import parse_isa

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.objects import Request, kernel_key, obtain_dims, requests_of
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import Factory, called, load
 from kernelmill.core.isa import Isa

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import fx
 
 from kernelmill.config.super_kernel_marks import Mark, mark_of
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, as_sym
 from kernelmill.core.dtype import F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Union
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Expr
 from kernelmill.core.dtype import BOOL, I64, DType, from_torch, to_torch
 from kernelmill.graph.ir import Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, GearTypeError
 
 MOST_GEARS = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError
 from kernelmill.gears.cover import best_grid, best_rows, grid_work, work_of
 from kernelmill.gears.declaration import MOST_GEARS

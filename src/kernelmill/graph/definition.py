@@ -7,10 +7,10 @@ operators' names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import TensorType
 
 Attrs = Mapping[str, Any]

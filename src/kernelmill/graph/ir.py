@@ -26,10 +26,11 @@ not row-major. Operators are in ops.py, their typing rules in typing.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, product
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole

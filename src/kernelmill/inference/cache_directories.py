@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 
 DEFAULT_FOLDER = "methods"

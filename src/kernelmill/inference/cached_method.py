@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa

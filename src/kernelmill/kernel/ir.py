@@ -51,9 +51,10 @@ that indices can use it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym, bounds
 from kernelmill.core.dtype import DType
 

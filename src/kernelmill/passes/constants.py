@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, provably_less, symbols
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind

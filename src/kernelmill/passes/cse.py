@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.rewriter import Rewriter
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.rewriter import live_values
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import DType
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import F32
 from kernelmill.graph.ir import Graph, Node
 from kernelmill.passes.rewriter import Rewriter

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.dce import EliminateDeadCode, is_assertion
 

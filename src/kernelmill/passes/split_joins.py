@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.rewriter import Rewriter
 

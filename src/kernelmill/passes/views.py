@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.rewriter import Rewriter

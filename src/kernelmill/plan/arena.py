@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import itemgetter
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Dim,
     Expr,

@@ -6,11 +6,11 @@ Sizes are dims: integers, or expressions over the plan's symbols that are evalua
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Union
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole

@@ -2,8 +2,7 @@
 
 # Without annotations as texts, as in artifact/manifest.py, which reads these by their types.
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from kernelmill.backend.report import Capture
 from kernelmill.compiler.bisect import Difference, first_difference
 from kernelmill.compiler.compared import difference
 from kernelmill.config import CompilerConfig, given_config
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph

@@ -8,9 +8,10 @@ kernel has no number of operations.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dot_units import DOT_UNITS
 from kernelmill.core.isa import Isa

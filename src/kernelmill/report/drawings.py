@@ -6,8 +6,8 @@ Coordinates are SVG's, in units of which a drawing is `width` wide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.report.facts import Bar, CallFacts, ProgramFacts, Step
 
 _ROW = 26

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
+from kernelmill.core.dataclass import dataclass
 from kernelmill.report.facts import Break, CallFacts, GraphCounts, MachineFacts, ProgramFacts
 
 if TYPE_CHECKING:

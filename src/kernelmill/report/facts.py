@@ -6,8 +6,10 @@ never called, times of what was not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from kernelmill.core.dataclass import dataclass
 
 Bound = Literal["", "operations", "bytes"]
 Outcome = Literal["not measured", "faster", "as fast", "slower"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from kernelmill.compiler.gears import gear_of
 from kernelmill.compiler.linking import Linked
 from kernelmill.compiler.report import KernelReport
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, product
 from kernelmill.core.isa import processor_name
 from kernelmill.core.machine import Machine, committed

@@ -8,12 +8,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 
 from kernelmill.compiler.linking import Linked
+from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import TensorInput
 from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
 from kernelmill.report.gather import program_facts

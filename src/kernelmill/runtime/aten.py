@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 from weakref import ref
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.contents import (
     WATCHED_BYTES,
     CheckWeights,

@@ -9,12 +9,12 @@ counter that would tell of most writes.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from enum import Enum
 
 import torch
 
 from kernelmill.config.compiler_config import CheckWeights
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.page_scan import PAGE
 from kernelmill.runtime.samples import NOTHING, Sample, pieces_at, span_of, take_sample

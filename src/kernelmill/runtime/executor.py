@@ -10,11 +10,11 @@ import ctypes
 import hashlib
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.isa import Isa

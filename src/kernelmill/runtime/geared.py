@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.calls import Call, Pick, argument_picker
 

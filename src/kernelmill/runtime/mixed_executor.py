@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Union
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import AtenCall, BufferKind, Launch, Plan, TensorResult
 from kernelmill.plan.literals import buffers_in
 from kernelmill.runtime.argument_validation import PLAIN_TENSORS

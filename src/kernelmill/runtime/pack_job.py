@@ -13,12 +13,12 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime import background
 from kernelmill.runtime.bound_parameters import BoundParameter
 from kernelmill.runtime.contents import copy_holds

@@ -15,10 +15,10 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger

@@ -19,13 +19,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any, Protocol
 
 import torch
 
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan

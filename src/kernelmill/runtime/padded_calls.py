@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.machine import host

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.errors import InputError
 from kernelmill.core.machine import Machine

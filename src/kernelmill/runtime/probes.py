@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import CodegenError
 from kernelmill.plan.ir import Launch
 from kernelmill.plan.supers import sub_launches

@@ -12,10 +12,10 @@ import ctypes
 import itertools
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import DimResult, Launch, TensorResult
 from kernelmill.runtime.changes import ChangeLog, change_log

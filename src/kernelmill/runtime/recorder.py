@@ -11,9 +11,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.supers import sub_launches
 from kernelmill.runtime.engine import Engine

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from kernelmill.core.dataclass import dataclass
 
 SLOT_AT = 8
 """Where in a stub the address is that it jumps to."""

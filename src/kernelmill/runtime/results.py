@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime import large_pages
 from kernelmill.runtime.allocation import Alias, alias, elements_of, empty_strided
 from kernelmill.torch_internals.tensors import storage_users

@@ -9,11 +9,12 @@ transposed matrix in a row) is copied first: `reshape` is such a view, and a cop
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import AtenCall, BufferKind, DimResult, Plan, Result, TensorResult
 from kernelmill.plan.literals import buffers_in, dim_of, dims_in
 from kernelmill.runtime.aten import CallArguments, find_operator, flattened

@@ -9,11 +9,12 @@ the weight from memory.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from kernelmill.core.dataclass import dataclass
 
 PIECE_BYTES = 64
 """A cache line."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, render, symbols
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT

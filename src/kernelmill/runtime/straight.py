@@ -5,11 +5,11 @@ anywhere, lazily conjugated or not."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.argument_validation import PLAIN_TENSORS, alignment
 

@@ -11,9 +11,9 @@ would be in each other's way. A part is used from when it is there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import AtenCall, Launch, Plan

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from kernelmill.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

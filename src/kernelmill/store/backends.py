@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol
+
+from kernelmill.core.dataclass import dataclass
 
 _PREFIX = "kernelmill:"
 _BATCH = 256

@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES, Key, sha256
 
 SUFFIXES = (".o", ".info", ".json")

@@ -15,13 +15,13 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from kernelmill.core import knobs
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import sha256
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.isa import why_not_here

@@ -19,9 +19,9 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError
 from kernelmill.store.folder import check_trust
 

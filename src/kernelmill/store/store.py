@@ -11,13 +11,14 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import islice
 
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.cache_home import cache_home
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.log import get_logger
 from kernelmill.store.entry import (

@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError
 from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
 from kernelmill.store.folder import Folder

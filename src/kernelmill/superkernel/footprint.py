@@ -7,8 +7,8 @@ have the same memory's name, and places in the arena count from its beginning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Dim,
     Op,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from kernelmill.config.super_kernel_marks import RangeOptions
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, product
 from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.ir import Kernel

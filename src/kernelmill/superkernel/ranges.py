@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kernelmill.config.super_kernel_marks import RangeOptions, parse_options
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
 from kernelmill.plan.ir import AtenCall, Launch, Plan, Step

@@ -14,8 +14,9 @@ it can run. Which thread runs a task changes no result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, product
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Kernel

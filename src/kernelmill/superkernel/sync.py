@@ -9,8 +9,8 @@ standstill, whatever the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import WHOLE_TEAM, Part
 from kernelmill.superkernel.footprint import Footprint
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.registry import internal
 
 Table = dict[Any, Callable[..., Any]]

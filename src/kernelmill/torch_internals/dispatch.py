@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.registry import internal
 
 

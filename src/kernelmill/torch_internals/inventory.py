@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals import registry
 
 SUBJECTS = (

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import tvm_ffi
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.dispatch import outside_modes
 from kernelmill.torch_internals.libraries import address_of, torch_library
 from kernelmill.torch_internals.registry import internal

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kernelmill.core.after_fork import Overlapping
+from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.registry import internal
 
 

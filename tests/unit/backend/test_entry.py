@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import kernelmill.backend as backend
-from kernelmill.backend.entry import configured, kernelmill
+from kernelmill.backend.by_name import kernelmill
+from kernelmill.backend.entry import configured
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 

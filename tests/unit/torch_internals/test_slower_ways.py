@@ -331,14 +331,13 @@ def breaks_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert kernelmill.explain(broken, X).graph_breaks == 0
 
 
-@case("dynamo.callbacks")
-def a_frame_without_a_capture_goes_unnoticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called: list[object] = []
-    dynamo.after_each_compile(called.append)
+@case("dynamo.callbacks", "dynamo.backend_of_compile")
+def a_compile_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    dynamo.around_compiles(lambda _: called.append(dynamo.backend_of_compile()), lambda _: None)
     torch.testing.assert_close(torch.compile(layer, backend=Backend())(X), layer(X))
-    assert not called
+    torch._dynamo.reset()
+    assert not any(called)
 
 
 @case("dynamo.compile_lock")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from kernelmill.core.dataclass import dataclass
 
 Level = Literal["wrong", "slow", "note"]
 """wrong: something does not work or is not to be trusted; slow: works, and could be faster; note:

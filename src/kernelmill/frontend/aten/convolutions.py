@@ -14,9 +14,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import product
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend.emitter import Emitter

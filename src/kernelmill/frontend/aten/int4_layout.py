@@ -9,12 +9,12 @@ numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.graph.ir import Value
 

@@ -8,8 +8,8 @@ order, both share one buffer and nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, linear_part, recombine
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Value

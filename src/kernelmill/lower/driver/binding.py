@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import of_atom
 from kernelmill.core.dtype import DType
 from kernelmill.core.machine import Machine

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Expr, symbols
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location

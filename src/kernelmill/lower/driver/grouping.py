@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.lower.driver.aliases import Aliases

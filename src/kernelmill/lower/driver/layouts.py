@@ -8,8 +8,9 @@ another order is copied once, at the end.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value, row_major

@@ -11,9 +11,10 @@ those of convolution windows. Pointwise operators are brought to as few dims as 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Dim,
     Expr,

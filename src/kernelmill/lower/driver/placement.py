@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import symbols
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.lower.driver.aliases import Aliases, base_of, own_strides

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value

@@ -7,9 +7,10 @@ would keep a program that only launches kernels from the native entry.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, Result, Step, TensorResult
 from kernelmill.plan.literals import buffers_in
 from kernelmill.torch_internals.operators import gives_views, writes

@@ -7,8 +7,9 @@ groups with equal signatures also share memory between operands in the same plac
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.fusion.groups import Group

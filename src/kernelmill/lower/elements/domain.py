@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Dim,
     Sym,

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Atom,
     Dim,
@@ -78,6 +79,9 @@ Known = dict[tuple[Value, Index | None], Register]
 """Registers by what they hold: an element, or None for the only one of a value that is read."""
 
 
+_NO_SUBSTITUTES = Substitutes()
+
+
 class Emitter:
     """One for each kernel. `stored` says where a value lives, or None when it is computed here."""
 
@@ -85,7 +89,7 @@ class Emitter:
         self,
         builder: KernelBuilder,
         stored: Callable[[Value], Location | None],
-        substitutes: Substitutes = Substitutes(),
+        substitutes: Substitutes = _NO_SUBSTITUTES,
     ) -> None:
         self.builder = builder
         self.scratch: dict[Value, ScratchLocation] = {}

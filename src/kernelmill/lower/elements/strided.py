@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, linear_part, provably_nonnegative, recombine, symbols
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements import views

@@ -7,9 +7,9 @@ Nothing is emitted here: the element emitter and the fusion analysis both walk v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, mod, provably_nonnegative, recombine
 from kernelmill.graph.ir import Node, Value
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, mod
 from kernelmill.core.dtype import F32, F64, I32, I64, DType
 from kernelmill.kernel.builder import KernelBuilder

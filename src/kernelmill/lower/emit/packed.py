@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.lower.elements.emitter import Location, Substitutes
 
 

@@ -6,8 +6,7 @@ by side. Panels follow one another; the last one is filled up with zeros.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv
 from kernelmill.graph.ir import Value
 

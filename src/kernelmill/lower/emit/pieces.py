@@ -34,8 +34,7 @@ Intelligence Datatype For Higher-Precision Computations", 2019.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.kernel.builder import KernelBuilder

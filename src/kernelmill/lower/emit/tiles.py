@@ -8,8 +8,8 @@ word for each column. A tile's rows follow one another in memory, and tiles alon
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.core.dot_units import TILE_ROW_BYTES, TILE_ROWS, DotUnit
 from kernelmill.kernel.builder import KernelBuilder

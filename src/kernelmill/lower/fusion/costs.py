@@ -19,8 +19,7 @@ all of them if none can, and then there is a launch more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.core.machine import Machine

@@ -16,9 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from heapq import nsmallest
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import product, recombine
 from kernelmill.core.log import get_logger
 from kernelmill.graph.definition import OpKind

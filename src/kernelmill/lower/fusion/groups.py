@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value

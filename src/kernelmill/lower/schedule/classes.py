@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, maximum, minimum
 from kernelmill.kernel.builder import KernelBuilder
 

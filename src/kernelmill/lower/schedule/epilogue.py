@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import substitute
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register

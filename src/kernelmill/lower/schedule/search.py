@@ -8,9 +8,10 @@ program changes meanwhile: constants are packed only once it is known how.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, symbols
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import pairwise
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Op, as_sym, product, substitute, sym, symbols
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Node, Value

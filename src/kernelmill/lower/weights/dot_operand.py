@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Union
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
 from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import BF16, I8, I16, I32, U8, DType

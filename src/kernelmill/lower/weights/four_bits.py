@@ -7,8 +7,8 @@ Eight neighbours along k are an i32 word: number 2 * i + h of them has the four 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv
 from kernelmill.core.dtype import F32, I32
 from kernelmill.graph.builder import GraphBuilder

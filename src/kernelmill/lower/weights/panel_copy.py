@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym, ceildiv, evaluate, minimum, of_atom
 from kernelmill.core.dtype import DType
 from kernelmill.core.machine import Machine

@@ -7,8 +7,8 @@ be made of one of 16 bits.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import I8, I32, U8, DType
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value

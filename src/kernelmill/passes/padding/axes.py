@@ -7,8 +7,9 @@ list of factors (batch, length) it stays exact, and viewing it back takes the li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Op, Sym, bounds, floordiv, product, symbols
 from kernelmill.graph.ir import Attr
 

@@ -8,12 +8,13 @@ numbers, which is what the sign tells: dividing by a positive number does not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isfinite, isnan
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, provably_nonnegative
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.graph.definition import Image, ZeroSign

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, provably_nonnegative
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.graph.ir import Node

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, evaluate
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType

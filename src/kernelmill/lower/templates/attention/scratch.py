@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.lower.templates.attention.block_sizes import round_up
 from kernelmill.lower.templates.attention.blocks import AttentionBlocks
 from kernelmill.lower.templates.attention.spec import AttentionSpec

@@ -9,9 +9,9 @@ and the causal mask keeps key n for query m when n <= m, whatever the two length
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import F32, DType

@@ -6,9 +6,9 @@ rounded to bf16 as eager's are. Sums and the softmax are in f32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
 from kernelmill.core.dot_units import TILE_ROWS
 from kernelmill.core.dtype import BF16

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.lower.schedule.template import Template
 
 

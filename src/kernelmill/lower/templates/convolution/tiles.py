@@ -7,9 +7,9 @@ which lie side by side. Windows are copied into tiles as the product goes along.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.builder import GraphBuilder

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Dim,
     ceildiv,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, provably_nonnegative
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Operand, VType

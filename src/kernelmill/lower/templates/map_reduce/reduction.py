@@ -7,9 +7,9 @@ tuple of registers: one, or (best value, its position) for argmax and argmin.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.graph.ir import Node
 from kernelmill.graph.ops import OPS

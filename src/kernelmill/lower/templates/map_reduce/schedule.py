@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, symbols
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.domain import (

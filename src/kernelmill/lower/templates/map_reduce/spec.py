@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.axes import operand_index
 from kernelmill.lower.elements.emitter import Location

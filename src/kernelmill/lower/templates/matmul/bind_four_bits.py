@@ -6,8 +6,8 @@ Every schedule reads the same words, so that programs of few and of many rows sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.graph.builder import GraphBuilder

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, minimum, product
 from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType

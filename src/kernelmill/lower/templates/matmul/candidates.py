@@ -7,9 +7,9 @@ right.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tile_grid import TileGrid

@@ -7,8 +7,9 @@ a symbolic number of rows therefore holds a body for each class of sizes, and br
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, maximum
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder

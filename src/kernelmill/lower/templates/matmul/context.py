@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Self, TypeVar
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.core.dot_units import DotUnit
 from kernelmill.kernel.ir import SCRATCH, Value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count

@@ -5,8 +5,7 @@ Vectors along n would have most of their lanes beyond the last column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Value

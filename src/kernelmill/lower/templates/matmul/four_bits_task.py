@@ -15,8 +15,8 @@ and multiplied in f32.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv
 from kernelmill.core.dot_units import WORDS_OF_16, DotUnit
 from kernelmill.core.dtype import BF16, F32, I32

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import count
 from typing import TypeVar
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, maximum, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims

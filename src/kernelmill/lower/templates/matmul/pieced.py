@@ -3,8 +3,9 @@ ordinary (lower/emit/pieces.py)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, maximum
 from kernelmill.core.dtype import F32
 from kernelmill.core.machine import Machine

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import Dims

@@ -8,9 +8,9 @@ contiguous along the other axis swaps the roles of A and B.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import U8, DType

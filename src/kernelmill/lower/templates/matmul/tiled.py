@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
 from kernelmill.core.dot_units import TILE_BF16, TILE_ROWS
 from kernelmill.core.machine import Machine

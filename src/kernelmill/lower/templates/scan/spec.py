@@ -7,8 +7,8 @@ f32, f32 for the half types, the type itself for the others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32, F64, DType
 from kernelmill.kernel.builder import KernelBuilder

@@ -12,8 +12,8 @@ updates in the order of a sequential loop, whatever the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.graph.definition import Combine

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import size_hint

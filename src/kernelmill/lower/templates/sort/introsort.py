@@ -6,8 +6,7 @@ elements that compare equal is what comes of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, maximum, minimum
 from kernelmill.core.dtype import I64, DType
 from kernelmill.kernel.builder import KernelBuilder

@@ -12,8 +12,8 @@ equal too, are above everything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F64, I32, I64, DType
 from kernelmill.kernel.builder import KernelBuilder

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder

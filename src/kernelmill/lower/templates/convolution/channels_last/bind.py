@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register

@@ -6,7 +6,7 @@ right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kernelmill.core.dataclass import dataclass
 
 MOST = 12
 """Candidates offered for one convolution."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, minimum, mod
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count

@@ -7,8 +7,7 @@ follow one another, output pixels may be counted in any other rows and columns: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product as pairs
 from math import prod
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, mod
 from kernelmill.core.dtype import I32, I64
 from kernelmill.kernel.ir import SCRATCH, Value

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, maximum
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.emit.context import EmitContext

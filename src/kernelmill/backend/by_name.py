@@ -1,0 +1,22 @@
+"""What torch.compile loads for `backend="kernelmill"`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.backend.dynamo_compiles import watch_compiles
+from kernelmill.backend.entry import Backend
+
+if TYPE_CHECKING:
+    import torch
+
+
+def kernelmill(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+) -> Callable[..., Any]:
+    """The backend behind the name "kernelmill": `torch.compile(model, backend="kernelmill")`."""
+    return Backend()(gm, example_inputs, **kwargs)
+
+
+watch_compiles()

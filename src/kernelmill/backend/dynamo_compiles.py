@@ -1,0 +1,32 @@
+"""What is done before and after each compile of Dynamo's, whether or not it calls the backend."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from kernelmill.backend.entry import NAME
+from kernelmill.backend.graph_breaks import say_breaks
+from kernelmill.core.garbage import collection_paused
+from kernelmill.torch_internals.dynamo import around_compiles, backend_of_compile
+
+_tracing = ExitStack()
+
+
+def watch_compiles() -> None:
+    """From now on no garbage is searched for while Dynamo traces for this backend, and breaks are
+    said of models of which nothing is captured, too. Until `torch._dynamo.reset()`; may be called
+    again."""
+    say_breaks()
+    around_compiles(_before, _after)
+
+
+def _before(_: Any) -> None:
+    # Other backends may take minutes, and make more garbage than memory has room for.
+    if backend_of_compile() == NAME:
+        _tracing.enter_context(collection_paused())
+
+
+def _after(_: Any) -> None:
+    _tracing.close()
+    say_breaks()
