@@ -85,7 +85,7 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
         for operator, decompose in default_decompositions().items()
         if is_composite(operator)
     }
-    ours = {**decomposition_table(), **recurrent_decompositions()}
+    ours = {**decomposition_table(exported=True), **recurrent_decompositions()}
     with torch.no_grad():
         found = program.run_decompositions({**table, **ours, **decompositions})
     for before, after in zip(_returned(program), _returned(found), strict=True):

@@ -87,9 +87,13 @@ def _unfold_backward(
 
 
 @cache
-def decomposition_table() -> dict[Any, Callable[..., Any]]:
-    """Operator overload -> its decomposition. Treat it as read-only."""
-    table = {**torch_table(_BEYOND_CORE), _aten.take.default: _take}
+def decomposition_table(exported: bool = False) -> dict[Any, Callable[..., Any]]:
+    """Operator overload -> its decomposition. Treat it as read-only.
+
+    For graphs of torch.export, if `exported`, also of operators that are made of others in all
+    other traces.
+    """
+    table = {**torch_table(_BEYOND_CORE, exported), _aten.take.default: _take}
     table[_aten.smooth_l1_loss_backward.default] = _smooth_l1_loss_backward
     unfolded = _aten.unfold_backward.default
     if unfolded in table:

@@ -17,6 +17,7 @@ Table = dict[Any, Callable[..., Any]]
 @dataclass(frozen=True)
 class _Tables:
     core: Callable[[], Table]
+    with_composites: Callable[[], Table]
     of: Callable[[Sequence[Any]], Table]
 
 
@@ -26,20 +27,28 @@ class _Tables:
     fallback="such operators run in ATen",
 )
 def _tables() -> _Tables | None:
-    from torch._decomp import core_aten_decompositions, get_decompositions
+    from torch import _decomp
 
-    operator = torch.ops.aten.dist
-    return (
-        _Tables(core_aten_decompositions, get_decompositions)
-        if (get_decompositions([operator]))
-        else None
+    works = bool(_decomp.get_decompositions([torch.ops.aten.dist]))
+    tables = _Tables(
+        _decomp._core_aten_decompositions_post_autograd,
+        _decomp.core_aten_decompositions,
+        _decomp.get_decompositions,
     )
+    return tables if works else None
 
 
-def torch_table(beyond_core: Sequence[Any]) -> Table:
-    """Torch's decompositions: of what is no core operator, and of the operators named."""
+def torch_table(beyond_core: Sequence[Any], composites: bool) -> Table:
+    """Torch's decompositions: of what is no core operator, and of the operators named.
+
+    `composites` adds those that autograd takes apart, which only graphs of torch.export still have:
+    finding them takes 80 ms.
+    """
     tables = _tables.get()
-    return {} if tables is None else {**tables.core(), **tables.of(beyond_core)}
+    if tables is None:
+        return {}
+    core = tables.with_composites if composites else tables.core
+    return {**core(), **tables.of(beyond_core)}
 
 
 @internal(
