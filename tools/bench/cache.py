@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.by_machine import noted, publish, slug
+from tools.bench.bytecode import have_bytecode
 from tools.bench.cache_child import CONTESTANTS, MODELS
 from tools.bench.store import child
 from tools.bench.tables import duration, table
@@ -218,6 +219,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--calls", nargs="*", choices=("small", "loop"), default=["small", "loop"])
     options = parser.parse_args()
+    have_bytecode()
     folder: Path = options.folder.absolute() / slug(kind())
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / "figures.json"

@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.bench.bytecode import have_bytecode
+
 
 @dataclass(frozen=True)
 class FirstCalls:
@@ -52,6 +54,7 @@ def first_calls(model: str, backends: tuple[str, ...], runs: int) -> FirstCalls:
 
     Only ours is measured `runs` times: the others take minutes.
     """
+    have_bytecode()
     capture: list[float] = []
     cold: dict[str, list[float]] = {backend: [] for backend in backends}
     warm: dict[str, list[float]] = {backend: [] for backend in backends}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.by_machine import publish
+from tools.bench.bytecode import have_bytecode
 from tools.bench.store import child
 from tools.bench.tables import duration, table
 from tools.machine import description
@@ -267,6 +268,7 @@ def _fresh(call: str) -> Any:
 
 def main() -> None:
     """Measures, prints and writes the result."""
+    have_bytecode()
     compiles: list[tuple[str, str, str, str]] = []
     profiles: list[tuple[str, ...]] = []
     ways = (

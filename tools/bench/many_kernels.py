@@ -22,6 +22,7 @@ import torch
 
 from tools.bench.busy import busy_core
 from tools.bench.by_machine import publish
+from tools.bench.bytecode import have_bytecode
 from tools.bench.image_models import MODELS, build
 from tools.bench.tables import duration, table
 from tools.machine import description
@@ -59,6 +60,7 @@ def _fresh(model: str, backend: str, busy: bool) -> dict[str, float]:
 
 def main() -> None:
     """Measure, and write the document."""
+    have_bytecode()
     rows: list[list[str]] = []
     for model in MODELS:
         capture, inductor = (_fresh(model, each, busy=False) for each in (CAPTURE, "inductor"))

@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 
 from tools.bench.by_machine import publish
+from tools.bench.bytecode import have_bytecode
 from tools.machine import description, revision
 
 RESULT = Path("docs/performance-revisions.md")
@@ -121,6 +122,8 @@ def main() -> None:
             ["git", "worktree", "add", "-q", "--detach", old, arguments.revision], check=True
         )
         try:
+            for tree in (old, Path.cwd()):
+                have_bytecode(tree)
             lines = compare(old, Path.cwd(), arguments.rows, arguments.rounds)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(old)], check=True)
