@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import compileall
+import importlib.util
 import json
+import os
+import py_compile
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -154,6 +159,33 @@ def test_packages_that_are_missing_or_old(monkeypatch: pytest.MonkeyPatch) -> No
     found = said(versions.versions(), "wrong")
     assert "torch 2.10.1+cpu is older than 2.11" in found and "pip install 'torch>=2.11'" in found
     assert "numpy is not installed" in found and "llvmlite" not in found
+
+
+def test_modules_without_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "one.py"
+    source.write_text("x = 1\n")
+    (tmp_path / "empty.py").touch()
+
+    def found() -> str:
+        section = Section("versions")
+        versions._bytecode(section, tmp_path)
+        return said(section, "slow")
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert not found()  # the next import writes it
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert "2 of 2 modules" in found() and f"compileall -q {tmp_path}" in found()
+    for mode in py_compile.PycInvalidationMode:
+        compileall.compile_dir(tmp_path, quiet=1, force=True, invalidation_mode=mode)
+        assert not found()
+        source.write_text(f"x = '{mode.name}'\n")
+        unchecked = mode is py_compile.PycInvalidationMode.UNCHECKED_HASH
+        assert bool(found()) != unchecked
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    cached = Path(importlib.util.cache_from_source(str(source)))
+    cached.unlink()
+    assert "1 of 2 modules" in found()
 
 
 def test_less_than_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,21 @@
-"""Versions of Python and of the packages that matter, against what kernelmill asks for."""
+"""Versions of Python and of the packages that matter, against what kernelmill asks for, and whether
+kernelmill's own modules have Python's bytecode."""
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import sys
 from importlib import metadata
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
+from pathlib import Path
 
 from kernelmill.cli.checks.finding import Section
 from kernelmill.core.version import VERSION
 
 PACKAGES = ("torch", "llvmlite", "apache-tvm-ffi", "numpy", "typer", "rich")
+PACKAGE = Path(__file__).parent.parent.parent
 _OPTIONAL = ("onnxruntime", "transformers")
 
 
@@ -29,7 +35,44 @@ def versions() -> Section:
     for name in _OPTIONAL:
         if found := _version(name):
             section.facts[name] = found
+    _bytecode(section, PACKAGE)
     return section
+
+
+def _bytecode(section: Section, package: Path) -> None:
+    """Slow where modules are compiled by each process anew."""
+    sources = sorted(package.rglob("*.py"))
+    without = [source for source in sources if not _has_bytecode(source)]
+    many = 10 * len(without) > len(sources)  # a few are soon compiled
+    if many and not all(_is_written(source) for source in without):
+        section.slow(
+            f"{len(without)} of {len(sources)} modules have no bytecode and get none: each process "
+            "compiles those that it loads, half a second in all",
+            f"python -m compileall -q {package}",
+        )
+
+
+def _is_written(source: Path) -> bool:
+    """Whether the next process that imports the module keeps its bytecode."""
+    folder = Path(cache_from_source(str(source))).parent
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    return not sys.dont_write_bytecode and os.access(there, os.W_OK)
+
+
+def _has_bytecode(source: Path) -> bool:
+    """Whether Python takes the module's bytecode for its source's: PEP 552 says how it looks."""
+    try:
+        with open(cache_from_source(str(source)), "rb") as file:
+            magic, flags, stamp = file.read(4), int.from_bytes(file.read(4), "little"), file.read(8)
+        if magic != MAGIC_NUMBER:
+            return False
+        if flags & 1:
+            return not flags & 2 or stamp == source_hash(source.read_bytes())
+        found = source.stat()
+    except OSError:
+        return False
+    told = (int(found.st_mtime), found.st_size)
+    return stamp == b"".join((value & 0xFFFFFFFF).to_bytes(4, "little") for value in told)
 
 
 def _version(name: str) -> str:
