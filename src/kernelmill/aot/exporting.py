@@ -31,6 +31,7 @@ from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import InputError, UnsupportedError
+from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import conditions_of, import_fx
 from kernelmill.frontend.squeezes import squeezed
@@ -80,8 +81,9 @@ def compile(
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
     _check_place(file)
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
-    exported = read(_decomposed(trace, custom_decompositions or {}))
-    artifact = _artifact(name, exported, config)
+    with collection_paused():
+        exported = read(_decomposed(trace, custom_decompositions or {}))
+        artifact = _artifact(name, exported, config)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
     write_sealed(file, KMILL, artifact.sections())

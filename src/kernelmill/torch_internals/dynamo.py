@@ -461,7 +461,7 @@ def backend_of_compile() -> str:
     frame = None if code is None else inspect.currentframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
-    return "" if frame is None else getattr(frame.f_locals["compiler_fn"], "__name__", "")
+    return "" if frame is None else getattr(frame.f_locals.get("compiler_fn"), "__name__", "")
 
 
 def _graph_break(reason: Any) -> GraphBreak:
