@@ -26,7 +26,7 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
-from kernelmill.backend.entry import configured
+from kernelmill.backend.entry import configured, given_decompositions
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
@@ -77,12 +77,13 @@ def compile(
     if target is not None:
         config = configured(config, options={"target": target})
     check_target(config, mmap_packed_weights)
+    decompositions = given_decompositions(custom_decompositions)
     name = _name_of(program)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
     _check_place(file)
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
     with collection_paused():
-        exported = read(_decomposed(trace, custom_decompositions or {}))
+        exported = read(_decomposed(trace, decompositions))
         artifact = _artifact(name, exported, config)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Never
 
 import torch
 
@@ -166,6 +166,12 @@ class AotProgram:
             values = found
         result = self._quick(values)
         return self._bound(values) if result is REFUSED else result
+
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            f"a loaded program is neither copied nor pickled: load its file again, in another "
+            f"process too: kernelmill.aot.load({self.path!r})"
+        )
 
     @property
     def parameters(self) -> tuple[str, ...]:

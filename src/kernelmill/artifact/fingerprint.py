@@ -68,7 +68,7 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, enum.Enum):
         return f"{name_of(type(value))}.{value.name}"
     if isinstance(value, float):
-        return f"{type(value).__name__} {value.hex()}"
+        return f"{type(value).__name__} {float.__repr__(value)}"  # as many digits as it takes
     if isinstance(value, (*_ATOMS, *_WRITTEN_OUT)):
         return f"{name_of(type(value))} {value!r}"
     if isinstance(value, types.CodeType):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.core.errors import ConfigError
+from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ class Backend:
         custom_decompositions: Decompositions | None = None,
     ) -> None:
         self.config = given_config(compiler_config)
-        self.custom_decompositions = dict(custom_decompositions or {})
+        self.custom_decompositions = given_decompositions(custom_decompositions)
         self.captures: list[Capture] = []
         # Dynamo knows it by this name, and lets go of parameters after a compile then: else
         # torch.utils.swap_tensors would refuse them.
@@ -68,6 +68,34 @@ def get_backend(
 
 get_npu_backend = get_backend
 """The name that TorchAir scripts use."""
+
+
+def given_decompositions(table: object) -> dict[Any, Callable[..., Any]]:
+    """The decompositions that somebody passed, none for None. ConfigTypeError for keys that are no
+    overloads of operators, which nothing would look up, and for values that cannot be called."""
+    if table is None:
+        return {}
+    if not isinstance(table, Mapping):
+        raise ConfigTypeError(f"custom_decompositions: {type(table).__name__} is no dict")
+    for operator, function in table.items():
+        _check_decomposition(operator, function)
+    return dict(table)
+
+
+def _check_decomposition(operator: Any, function: object) -> None:
+    from kernelmill.torch_internals.operators import OpOverload
+
+    if not isinstance(operator, OpOverload):
+        overloads: Any = getattr(operator, "overloads", list[str])  # torch.ops.aten.sin has them
+        which = f" ({operator} has {', '.join(overloads())})" if overloads() else ""
+        raise ConfigTypeError(
+            f"custom_decompositions: {operator!r} is no overload of an operator, as "
+            f"torch.ops.aten.sin.default is{which}"
+        )
+    if not callable(function):
+        raise ConfigTypeError(
+            f"custom_decompositions: {operator} has {function!r}, which cannot be called"
+        )
 
 
 def configured(

@@ -27,10 +27,11 @@ from kernelmill.artifact.settings import modes
 from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
+from kernelmill.backend.entry import Decompositions, given_decompositions
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
@@ -40,8 +41,6 @@ from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
 from kernelmill.store.store import Store, open_store
 from kernelmill.torch_internals.inventory import counters
-
-Decompositions = Mapping[Any, Callable[..., Any]]
 
 MOST_ENTRIES = 16
 PATIENCE_SECONDS = 600.0
@@ -55,7 +54,7 @@ def cache_compile(
     *,
     config: object = None,
     dynamic: bool = True,
-    cache_dir: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     global_rank: int | None = None,
     tp_rank: int | None = None,
     pp_rank: int | None = None,
@@ -75,18 +74,26 @@ def cache_compile(
     max_entries   how many traces (other dtypes, ranks, constants) are kept of the method
 
     Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigTypeError for
-    a config that is none. The first call raises what torch.compile does when the method is no whole
-    graph, and StoreError when others can write to the cache folder.
+    options of the wrong kind. The first call raises what torch.compile does when the method is no
+    whole graph, and StoreError when others can write to the cache folder.
     """
     _check_method(func)
     config = given_config(config)
     if max_entries < 1:
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
     options = Options(
-        func, config, dynamic, cache_dir, (global_rank, tp_rank, pp_rank),
-        dict(custom_decompositions or {}), mmap_packed_weights, ge_cache, max_entries,
+        func, config, dynamic, _folder(cache_dir), (global_rank, tp_rank, pp_rank),
+        given_decompositions(custom_decompositions), mmap_packed_weights, ge_cache, max_entries,
     )  # fmt: skip
     return CachedMethod(options)
+
+
+def _folder(given: object) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, (str, os.PathLike)):
+        raise ConfigTypeError(f"cache_dir: {type(given).__name__} names no folder")
+    return os.fspath(given)
 
 
 def _check_method(func: Any) -> None:

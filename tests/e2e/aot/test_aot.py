@@ -1,7 +1,9 @@
 """`kernelmill.aot`: compiled files in processes that have nothing else, and what they refuse."""
 
+import copy
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -179,14 +181,21 @@ def test_a_torn_file_is_one_clear_error(files, tmp_path, keep):
         kernelmill.aot.load(bad)
 
 
+def test_a_loaded_program_says_how_another_is_had(files):
+    program = kernelmill.aot.load(files / "static.kmill")
+    for take in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"kernelmill.aot.load\('.*static.kmill'\)"):
+            take(program)
+
+
 def test_a_file_that_others_can_write_to_is_refused(files, tmp_path):
-    copy = tmp_path / "copy.kmill"
-    copy.write_bytes((files / "static.kmill").read_bytes())
-    copy.chmod(0o666)
+    other = tmp_path / "copy.kmill"
+    other.write_bytes((files / "static.kmill").read_bytes())
+    other.chmod(0o666)
     with pytest.raises(StoreError, match="chmod"):
-        kernelmill.aot.load(copy)
-    copy.chmod(0o600)
-    kernelmill.aot.load(copy)
+        kernelmill.aot.load(other)
+    other.chmod(0o600)
+    kernelmill.aot.load(other)
 
 
 def test_what_is_no_file_is_refused(tmp_path):

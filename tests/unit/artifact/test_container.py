@@ -50,7 +50,7 @@ MANIFEST = Manifest(
     ),
     Guards(
         reads=(
-            Guard("value", (*SELF, ("attribute", "scale")), "float 0x1.0000000000000p+0"),
+            Guard("value", (*SELF, ("attribute", "scale")), "float 1.0"),
             Guard("contains", (*SELF, ("attribute", "flags")), "False", "key"),
         ),
         code=(CodeUse("m", "Model.run", "abc", {"G": "int 3"}),),

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 import kernelmill.backend as backend
+from kernelmill import aot
 from kernelmill.backend.by_name import kernelmill
 from kernelmill.backend.entry import configured
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill.inference import cache_compile
 
 
 def test_importing_the_entry_loads_no_compiler() -> None:
@@ -88,6 +90,25 @@ def test_custom_decompositions_replace_operators() -> None:
     mine = backend.get_backend(custom_decompositions={torch.ops.aten.sin.default: halved})
     compiled = torch.compile(lambda x: x.sin() + 1, backend=mine)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 1.5))
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        ({"sin": torch.sin}, "'sin' is no overload of an operator"),
+        ({torch.ops.aten.add: torch.add}, r"\(aten.add has .*Tensor"),
+        ({torch.ops.aten.sin.default: 3}, "aten.sin.default has 3, which cannot be called"),
+        ([torch.sin], "list is no dict"),
+    ],
+)
+def test_decompositions_that_nothing_would_look_up_are_refused(table: Any, what: str) -> None:
+    for take in (
+        lambda: backend.get_backend(custom_decompositions=table),
+        lambda: aot.compile(torch.sin, (torch.ones(2),), custom_decompositions=table),
+        lambda: cache_compile(torch.nn.Linear(2, 2).forward, custom_decompositions=table),
+    ):
+        with pytest.raises(ConfigTypeError, match=what):
+            take()
 
 
 def test_a_config_of_another_kind_is_refused() -> None:
