@@ -3,7 +3,8 @@
 Python up to 3.12 compiles as many as seven functions for each dataclass, whether or not one is ever
 made: 0.6 ms, for some 400 classes that a first call loads. Here methods are closures, and only an
 `__init__` is compiled, when the first object is made. What `dataclasses` says of such classes
-(`fields`, `replace`, `is_dataclass`) holds. Not supported: InitVar.
+(`fields`, `replace`, `is_dataclass`) holds. There are no options but those of `_defined`, and no
+InitVar.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ else:
         """The class with the methods that `dataclasses.dataclass` gives it for these options."""
         if kind is None:
             return lambda kind: _defined(kind, **options)
-        return _defined(kind)
+        return _defined(kind, **options)
 
     def _defined(
         kind,

@@ -277,6 +277,14 @@ def test_classes_are_as_the_standard_librarys(define: Callable[[Make], type]) ->
     assert (ours.__hash__ is None) == (theirs.__hash__ is None)
 
 
+def test_options_hold_where_the_class_is_passed_too() -> None:
+    case = dataclass(type("Case", (), {"__annotations__": {"x": int}}), frozen=True)(1)
+    with pytest.raises(FrozenInstanceError):
+        case.x = 2
+    with pytest.raises(TypeError, match="match_args"):
+        dataclass(match_args=False)(type("Case", (), {}))
+
+
 def test_orders() -> None:
     kinds = [MADE["ordered"](make) for make in (dataclass, dataclasses.dataclass)]
     for compare in (operator.lt, operator.le, operator.gt, operator.ge):
