@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
 
 import kernelmill.backend as backend
 from kernelmill import aot
@@ -109,6 +110,12 @@ def test_decompositions_that_nothing_would_look_up_are_refused(table: Any, what:
     ):
         with pytest.raises(ConfigTypeError, match=what):
             take()
+
+
+def test_torchs_own_tables_of_decompositions_are_taken() -> None:
+    tables = (core_aten_decompositions(), get_decompositions([torch.ops.aten.gelu]))
+    for table in (*tables, {torch.ops.higher_order.cond: torch.cond}):
+        assert backend.get_backend(custom_decompositions=table).custom_decompositions == dict(table)
 
 
 def test_a_config_of_another_kind_is_refused() -> None:
