@@ -365,6 +365,7 @@ class Reduced(nn.Module):
         return functools.reduce(lambda a, b: a + b, [x, x * 2.0])
 
 
+@pytest.mark.needs_internal("dynamo.stand_ins")
 def test_a_later_process_needs_nothing_of_the_tracers_own_python(tmp_path: Path):
     model = Reduced(tmp_path)
     with torch.no_grad():

@@ -29,17 +29,23 @@ from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import configured, given_decompositions
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
+from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part, maximum, of_atom
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
-from kernelmill.frontend import conditions_of, import_fx
+from kernelmill.frontend import conditions_asked, conditions_of, import_fx
 from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols
 from kernelmill.store.sealed import write_sealed
-from kernelmill.torch_internals.export import keep_lines, oblivious_sizes, trees
+from kernelmill.torch_internals.export import (
+    SizeQuestion,
+    keep_lines,
+    oblivious_sizes,
+    size_questions,
+    trees,
+)
 
 
 def compile(
@@ -83,8 +89,8 @@ def compile(
     _check_place(file)
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
     with collection_paused():
-        exported = read(_decomposed(trace, decompositions))
-        artifact = _artifact(name, exported, config)
+        traced, asked = _decomposed(trace, decompositions)
+        artifact = _artifact(name, read(traced), config, asked)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
     write_sealed(file, KMILL, artifact.sections())
@@ -93,7 +99,7 @@ def compile(
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:
     """The graph that `compile` would compile of a program. Raises as `compile` does."""
-    return _inputs(read(_decomposed(lambda: program, {})), name)[0]
+    return _inputs(read(decomposed(program, {})), name)[0]
 
 
 def _inputs(
@@ -114,7 +120,9 @@ def _inputs(
     return graph, held, sources, imported.repeated
 
 
-def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact:
+def _artifact(
+    name: str, exported: Exported, config: CompilerConfig, asked: Sequence[SizeQuestion] | None
+) -> Artifact:
     graph, held, sources, repeated = _inputs(exported, name)
     layout = WeightLayout(held)
     spec = CallSpec(name, exported.parameters, exported.checks, sources, exported.result)
@@ -122,7 +130,7 @@ def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact
     tensors = [each.tensor for each in held]
     made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
-    limits, conditions = _allowed_sizes(exported, plan)
+    limits, conditions = _allowed_sizes(exported, plan, asked)
     conditions = (*conditions, *equal_integers(sources, repeated))
     spec = replace(spec, limits=limits, conditions=conditions)
     return replace(made, manifest=replace(made.manifest, spec=spec))
@@ -156,19 +164,22 @@ def _check_place(file: str) -> None:
 
 def _decomposed(
     trace: Callable[[], ExportedProgram], decompositions: Decompositions
-) -> ExportedProgram:
+) -> tuple[ExportedProgram, Sequence[SizeQuestion] | None]:
     """The trace, for sizes 0 and 1 too where the code does not ask about them; else for sizes from
-    2 on, as torch.export has it."""
+    2 on, as torch.export has it. With what the code asked about sizes (`size_questions`)."""
     try:
         with oblivious_sizes():
-            traced = trace()
+            with size_questions() as asked:
+                traced = trace()
             if not any(isinstance(size, torch.SymInt) for _, size in squeezed(traced.graph_module)):
-                return decomposed(traced, decompositions)
+                return decomposed(traced, decompositions), asked
     except InputError:
         raise
     except Exception:  # the code asks about sizes
         pass
-    return decomposed(trace(), decompositions)
+    with size_questions() as asked:
+        traced = trace()
+    return decomposed(traced, decompositions), asked
 
 
 def _name_of(program: Any) -> str:
@@ -261,18 +272,27 @@ def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:
 
 
 def _allowed_sizes(
-    exported: Exported, plan: Plan
+    exported: Exported, plan: Plan, asked: Sequence[SizeQuestion] | None
 ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
     """What torch.export's ranges ask of sizes of arguments, with what has these sizes, and what the
     trace found of them besides. Sizes that operators find are checked where they are found."""
     ranges, late = exported.ranges, late_symbols(plan)
     known = {s.name: s for s in plan.symbols if s.name not in late}
-    limits = (Limit(n, *ranges[n], where_of(plan, s)) for n, s in known.items() if n in ranges)
     values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
     modes = (getattr(value, "fake_mode", None) for value in values)
     found = next((m.shape_env for m in modes if m is not None and m.shape_env is not None), None)
-    conditions = conditions_of(found, frozenset(known)) if known and found is not None else ()
-    return tuple(limits), conditions
+    if not known or found is None:
+        return (), ()
+    conditions, positive = conditions_asked(asked or (), found, frozenset(known))
+    taken = {of_atom(s) for s in known.values() if asked is None or s.name in positive}
+    taken |= {left for left, right in plan.equations if right == maximum(left, 1)}
+    limits = (
+        Limit(n, max(ranges[n][0], int(of_atom(s) in taken)), ranges[n][1], where_of(plan, s))
+        for n, s in known.items()
+        if n in ranges
+    )
+    conditions = (*conditions_of(found, frozenset(known)), *conditions)
+    return tuple(limits), tuple(dict.fromkeys(conditions))
 
 
 def _options(config: CompilerConfig) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """AOTAutograd's FX graphs as graphs of ours."""
 
-from kernelmill.frontend.conditions import conditions_from, conditions_of
+from kernelmill.frontend.conditions import conditions_asked, conditions_from, conditions_of
 from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
@@ -11,6 +11,7 @@ from kernelmill.frontend.updated import UpdatedArguments
 __all__ = [
     "ImportedGraph",
     "UpdatedArguments",
+    "conditions_asked",
     "conditions_from",
     "conditions_of",
     "decomposition_table",

@@ -7,8 +7,10 @@ from typing import Any
 
 import sympy
 
+from kernelmill.core.dim import Dim, bounds, linear_part, symbols
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
+from kernelmill.torch_internals.export import SizeQuestion
 
 _Condition = tuple[str, str, str]
 
@@ -49,6 +51,39 @@ def conditions_from(
                 raise UnsupportedError(f"the condition {part} is on sizes that no argument shows")
             found[_condition(replaced, table, shape_env)] = None
     return tuple(found)
+
+
+def conditions_asked(
+    questions: Sequence[SizeQuestion], shape_env: Any, known: frozenset[str]
+) -> tuple[tuple[_Condition, ...], frozenset[str]]:
+    """The same for what the traced code was told, where no range says so, and apart the symbols
+    that have to be at least 1. Sizes that no argument shows are checked where they are found."""
+    table = SymbolTable()
+    found: dict[_Condition, None] = {}
+    positive: set[str] = set()
+    for relation, *sides in questions:
+        left, right = (_side(side, table, shape_env, known) for side in sides)
+        if relation == "<=":
+            relation, left = "<", left - 1
+        if relation == "!=" and bounds(right - left)[0] is None:
+            left, right = right, left
+        low, names = bounds(right - left)[0], symbols(right - left)
+        if low is not None and low >= 1:
+            continue
+        only = linear_part(right - left, next(iter(names))) if len(names) == 1 else None
+        if only is not None and only[1] == 0 == low:
+            positive |= names.keys() & known
+        elif names.keys() <= known:
+            found[relation, str(left), str(right)] = None
+    return tuple(found), frozenset(positive)
+
+
+def _side(side: Any, table: SymbolTable, shape_env: Any, known: frozenset[str]) -> Dim:
+    if isinstance(side, int):
+        return side
+    if {str(symbol) for symbol in side.free_symbols} - known:
+        side = side.xreplace(shape_env.replacements)
+    return table.as_written(side, shape_env)
 
 
 def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:

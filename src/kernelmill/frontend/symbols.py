@@ -42,6 +42,7 @@ class SymbolTable:
         self.guards = SizeGuards()
         self._dims: dict[Any, Dim] = {}
         self._equations = Equations()
+        self._required: dict[Pair, None] = {}
         self._assuming = False
 
     def assume(self, shape_env: Any, known: Collection[str]) -> None:
@@ -66,13 +67,20 @@ class SymbolTable:
         low = bounds(dim)[0]
         return (low is not None and low >= 1) or self.guards.positive(dim)
 
+    def require_positive(self, dim: Dim) -> None:
+        """Have the program refuse calls in which a dim is not at least 1, those too where that
+        depends on what tensors hold."""
+        if not self.positive(dim):
+            self._required[dim, maximum(dim, 1)] = None
+
     def less(self, a: Dim, b: Dim) -> bool:
         """Whether a < b is known, or was so in the traced call."""
         return provably_less(a, b) or self.guards.positive(b - a)
 
     def assumed(self) -> list[Pair]:
-        """The equations without which dims of this table would be others."""
-        return list({**self._equations.used, **self.guards.pairs})
+        """The equations without which dims of this table would be others, and what is required of
+        dims besides."""
+        return list({**self._equations.used, **self.guards.pairs, **self._required})
 
     def dim(self, size: int | torch.SymInt) -> Dim:
         """The dim that a size is. Raises UnsupportedError for what dims cannot express."""

@@ -10,7 +10,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from kernelmill.core.dim import Dim, Expr, evaluate, of_atom, symbols
+from kernelmill.core.dim import Dim, Expr, evaluate, maximum, of_atom, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import (
     AtenCall,
@@ -179,9 +179,12 @@ class DimTable:
                 )
         for left, right, needed in self._equations:
             if needed <= values.keys() and evaluate(left, values) != evaluate(right, values):
+                found = f"sizes do not fit: {left} is {evaluate(left, values)}"
+                if right == maximum(left, 1):
+                    raise InputError(f"{found}, and has to be at least 1")
                 raise InputError(
-                    f"sizes do not fit: {left} is {evaluate(left, values)} and {right} is "
-                    f"{evaluate(right, values)}, and the program takes them for equal"
+                    f"{found} and {right} is {evaluate(right, values)}, and the program takes them "
+                    "for equal"
                 )
 
     def fill_late(self, made: Values, values: Mapping[str, int]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from types import FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
+
+import torch
 
 from kernelmill.torch_internals.members import check
 from kernelmill.torch_internals.registry import internal
@@ -61,6 +66,148 @@ def oblivious_sizes() -> Generator[None]:
         return
     with patch(backed_size_oblivious=True):
         yield
+
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_CODE_OF_MODELS = (os.path.join(_TORCH, "nn", ""), os.path.join(_TORCH, "functional.py"))
+"""What of torch asks about sizes as models do, and not for how it traces."""
+_BETWEEN = {
+    torch.__file__,
+    os.path.join(_TORCH, "overrides.py"),
+    os.path.join(_TORCH, "_export", "non_strict_utils.py"),
+    os.path.join(_TORCH, "fx", "experimental", "proxy_tensor.py"),
+}
+"""What of torch lies between a model and the comparison that it asks for."""
+
+
+SizeQuestion = tuple[str, Any, Any]
+"""What holds: a relation ("==", "!=", "<", "<="), left and right side as sympy expressions."""
+
+_ANSWERS: dict[str, tuple[str, str]] = {
+    "__eq__": ("==", "!="),
+    "__ne__": ("!=", "=="),
+    "__lt__": ("<", ">="),
+    "__le__": ("<=", ">"),
+    "__gt__": (">", "<="),
+    "__ge__": (">=", "<"),
+}
+"""By comparison, the relation if it is true, and if it is false."""
+
+_CHOICES: dict[str, str] = {"__sym_max__": ">=", "__sym_min__": "<="}
+"""By the choice of one of two, the relation of what is chosen to the other."""
+
+
+class _SizeQuestions:
+    """Notes comparisons of sizes that the code which a thread traces makes, while there is a list
+    for them."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._listening = 0
+        self._originals = {n: getattr(torch.SymInt, n) for n in (*_ANSWERS, *_CHOICES)}
+        self._lists = threading.local()
+
+    @contextmanager
+    def noted(self) -> Generator[list[SizeQuestion]]:
+        """Inside, comparisons to which torch has an answer whatever the size go to the list."""
+        found: list[SizeQuestion] = []
+        with self._changing:
+            self._listening += 1
+            for name, original in self._originals.items():
+                setattr(torch.SymInt, name, self._noting(name, original))
+        before = getattr(self._lists, "found", None)
+        self._lists.found = found
+        try:
+            yield found
+        finally:
+            self._lists.found = before
+            with self._changing:
+                self._listening -= 1
+                if not self._listening:
+                    for name, original in self._originals.items():
+                        setattr(torch.SymInt, name, original)
+
+    def _noting(self, name: str, original: Any) -> Any:
+        lists = self._lists
+
+        def compare(size: Any, other: Any) -> Any:
+            result = original(size, other)
+            found = getattr(lists, "found", None)
+            if found is not None and _asked_by_model(sys._getframe(1)):
+                sides, result_is = (_expression(size), _expression(other)), _expression(result)
+                if None not in (*sides, result_is):
+                    found += _told(name, *sides, result_is)
+            return result
+
+        return compare
+
+
+def _told(name: str, left: Any, right: Any, result: Any) -> Iterator[SizeQuestion]:
+    """What a comparison or a choice says that has a result for all sizes."""
+    if name in _ANSWERS:
+        if result in (True, False):
+            yield _in_order(_ANSWERS[name][not result], left, right)
+    elif result in (left, right):
+        other = right if result == left else left
+        yield _in_order(_CHOICES[name], result, other)
+
+
+def _expression(value: Any) -> Any:
+    """The sympy expression of a size or a truth; None if it has none."""
+    if isinstance(value, int):
+        return value
+    return getattr(getattr(value, "node", None), "expr", None)
+
+
+def _in_order(relation: str, left: Any, right: Any) -> SizeQuestion:
+    """The same with the smaller side first."""
+    return (relation.replace(">", "<"), right, left) if ">" in relation else (relation, left, right)
+
+
+def _asked_by_model(frame: FrameType | None) -> bool:
+    """Whether it is no part of how torch traces that asks. `if size:` asks by way of torch's own
+    class of sizes, and `max` and `min` are torch's while it exports."""
+    while frame is not None and frame.f_code.co_filename in _BETWEEN:
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return not name.startswith(_TORCH) or name.startswith(_CODE_OF_MODELS)
+
+
+@internal(
+    "export.size_questions",
+    reason="exporting for size 0 where the code does not ask about it",
+    fallback="files of aot.compile are for sizes from 1 on, where sizes vary",
+)
+def _questions() -> _SizeQuestions | None:
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+    env, source = ShapeEnv(), ConstantSource("size")
+    symbol = env.create_symbol(5, source, dynamic_dim=DimDynamic.DYNAMIC)
+    size: Any = env.create_symintnode(symbol, hint=5, source=source)
+    questions = _SizeQuestions()
+    with questions.noted() as found:
+        answers = [size > 0, 2 * size == 0, bool(size), torch.sym_max(1, size)]
+    told = [("<", 0, symbol), ("!=", 2 * symbol, 0), ("!=", symbol, 0), ("<=", 1, symbol)]
+    restored = all(vars(torch.SymInt)[name] is f for name, f in questions._originals.items())
+    right = found == told and answers[0] and not answers[1]
+    return questions if right and restored else None
+
+
+@contextmanager
+def size_questions() -> Generator[list[SizeQuestion] | None]:
+    """Inside, what the code that is traced in this thread was told about sizes without a guard.
+    None where that is not known.
+
+    torch has symbols for sizes that are positive numbers to sympy, also where a dim may be 0: it
+    answers `size > 0` at once, for all sizes.
+    """
+    questions = _questions.get()
+    if questions is None:
+        yield None
+        return
+    with questions.noted() as found:
+        yield found
 
 
 @internal(

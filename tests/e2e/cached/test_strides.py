@@ -15,6 +15,7 @@ from kernelmill.inference import cache_compile
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT
+READS_STRIDES = pytest.mark.needs_internal("dynamo.tensor_sizes")  # else it is not kept
 
 Function = Callable[[Any], Any]
 
@@ -148,7 +149,11 @@ def test_each_way_to_lie_in_memory_gives_eagers_results(tmp_path: Path, function
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("function", [joined, reduced, by_stride], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [joined, reduced, pytest.param(by_stride, marks=READS_STRIDES)],
+    ids=lambda f: f.__name__,
+)
 def test_parts_of_wider_tensors_are_one_trace(tmp_path: Path, function: Function) -> None:
     for traced in (1, 0):
         model = Model(function, tmp_path)
@@ -162,6 +167,7 @@ def test_parts_of_wider_tensors_are_one_trace(tmp_path: Path, function: Function
 
 
 @torch.no_grad()
+@READS_STRIDES
 def test_other_strides_and_the_same_sizes_are_seen_at_once(tmp_path: Path) -> None:
     """The quick way takes the sizes of the last call for those of the next; strides, too."""
     model = Model(by_stride, tmp_path)

@@ -383,6 +383,16 @@ def sizes_from_two_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         program(torch.rand(1, 3))
 
 
+@case("export.size_questions")
+def sizes_from_one_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = exported(tmp_path, layer, dynamic_shapes=({0: torch.export.Dim("rows")},))
+    for rows in (1, 7):
+        x = torch.rand(rows, 3)
+        torch.testing.assert_close(program(x), layer(x))
+    with pytest.raises(InputError, match="has to be at least 1"):
+        program(torch.rand(0, 3))
+
+
 @case("export.stack_anchor")
 def lines_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export.keep_lines(layer)

@@ -53,14 +53,18 @@ def prod_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
 
 
 def _largest(e: Emitter, op: str, x: Value, dims: tuple[int, ...], keep: bool) -> Value:
-    _refuse_nothing(x, dims)
+    _refuse_nothing(e, x, dims)
     return e.reduce(op, x, dims, keep)
 
 
-def _refuse_nothing(x: Value, dims: Iterable[int]) -> None:
-    """torch has an error for the largest and smallest of nothing."""
-    if any(x.shape[dim] == 0 for dim in dims):
+def _refuse_nothing(e: Emitter, x: Value, dims: Iterable[int]) -> None:
+    """torch has an error for the largest and smallest of nothing; so have programs for sizes that
+    vary."""
+    sizes = [x.shape[dim] for dim in dims]
+    if 0 in sizes:
         raise NotTranslated("the largest or smallest of nothing")
+    for size in sizes:
+        e.symbols.require_positive(size)
 
 
 @translates("amax", "prims.amax")
@@ -127,7 +131,7 @@ def argmin(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> 
 def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> Value:
     if not x.shape:
         return e.constant(0, I64)
-    _refuse_nothing(x, wrap_all(dim, len(x.shape)))
+    _refuse_nothing(e, x, wrap_all(dim, len(x.shape)))
     if dim is not None:
         return _position(e, x, dim, keep, op)
     flat = e.reshape(x, (x.type.elements,))
