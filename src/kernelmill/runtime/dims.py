@@ -179,12 +179,12 @@ class DimTable:
                 )
         for left, right, needed in self._equations:
             if needed <= values.keys() and evaluate(left, values) != evaluate(right, values):
-                found = f"sizes do not fit: {left} is {evaluate(left, values)}"
-                if right == maximum(left, 1):
-                    raise InputError(f"{found}, and has to be at least 1")
+                first, second = evaluate(left, values), evaluate(right, values)
                 raise InputError(
-                    f"{found} and {right} is {evaluate(right, values)}, and the program takes them "
-                    "for equal"
+                    f"sizes do not fit: {left} is {first}, and has to be at least 1"
+                    if right == maximum(left, 1)
+                    else f"sizes do not fit: {left} is {first} and {right} is {second}, and the "
+                    "program takes them for equal"
                 )
 
     def fill_late(self, made: Values, values: Mapping[str, int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FrameType, FunctionType, MethodType
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.core.after_fork import track
 from kernelmill.torch_internals.members import check
 from kernelmill.torch_internals.registry import internal
 
@@ -97,6 +98,13 @@ _CHOICES: dict[str, str] = {"__sym_max__": ">=", "__sym_min__": "<="}
 """By the choice of one of two, the relation of what is chosen to the other."""
 
 
+class _ListsOfThread(threading.local):
+    """Those that a thread is listened to for, the last one innermost."""
+
+    def __init__(self) -> None:
+        self.all: list[list[SizeQuestion]] = []
+
+
 class _SizeQuestions:
     """Notes comparisons of sizes that the code which a thread traces makes, while there is a list
     for them."""
@@ -105,7 +113,15 @@ class _SizeQuestions:
         self._changing = threading.Lock()
         self._listening = 0
         self._originals = {n: getattr(torch.SymInt, n) for n in (*_ANSWERS, *_CHOICES)}
-        self._lists = threading.local()
+        self._lists = _ListsOfThread()
+        track(self)
+
+    def after_fork(self) -> None:
+        """See core/after_fork.py. Only the thread that forked goes on tracing."""
+        self._changing = threading.Lock()
+        self._listening = len(self._lists.all)
+        if not self._listening:
+            self._set(self._originals)
 
     @contextmanager
     def noted(self) -> Generator[list[SizeQuestion]]:
@@ -113,30 +129,30 @@ class _SizeQuestions:
         found: list[SizeQuestion] = []
         with self._changing:
             self._listening += 1
-            for name, original in self._originals.items():
-                setattr(torch.SymInt, name, self._noting(name, original))
-        before = getattr(self._lists, "found", None)
-        self._lists.found = found
+            self._set({name: self._noting(name, f) for name, f in self._originals.items()})
+        self._lists.all.append(found)
         try:
             yield found
         finally:
-            self._lists.found = before
+            self._lists.all.pop()
             with self._changing:
                 self._listening -= 1
                 if not self._listening:
-                    for name, original in self._originals.items():
-                        setattr(torch.SymInt, name, original)
+                    self._set(self._originals)
+
+    def _set(self, functions: Mapping[str, Any]) -> None:
+        for name, function in functions.items():
+            setattr(torch.SymInt, name, function)
 
     def _noting(self, name: str, original: Any) -> Any:
         lists = self._lists
 
         def compare(size: Any, other: Any) -> Any:
             result = original(size, other)
-            found = getattr(lists, "found", None)
-            if found is not None and _asked_by_model(sys._getframe(1)):
+            if lists.all and _asked_by_model(sys._getframe(1)):
                 sides, result_is = (_expression(size), _expression(other)), _expression(result)
                 if None not in (*sides, result_is):
-                    found += _told(name, *sides, result_is)
+                    lists.all[-1] += _told(name, *sides, result_is)
             return result
 
         return compare

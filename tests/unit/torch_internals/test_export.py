@@ -10,6 +10,7 @@ import torch
 from torch.export import Dim
 
 from kernelmill.torch_internals import export
+from tests.forking import in_child
 
 
 def test_lines_are_kept_under_the_one_name_that_older_traces_keep(
@@ -87,3 +88,32 @@ def test_an_error_in_the_trace_leaves_torchs_sizes_as_they_were() -> None:
     with pytest.raises(KeyError), export.size_questions():
         trace(module)
     assert vars(torch.SymInt)["__gt__"] is original
+
+
+def test_a_child_listens_to_the_thread_that_forked_alone() -> None:
+    original = vars(torch.SymInt)["__gt__"]
+    listens, forked = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        with export.size_questions():
+            listens.set()
+            forked.wait(60)
+
+    def as_it_was() -> None:
+        assert vars(torch.SymInt)["__gt__"] is original
+
+    def listening() -> None:
+        with export.size_questions() as asked:
+            trace(Asking())
+        assert asked
+        assert vars(torch.SymInt)["__gt__"] is not original
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert listens.wait(60)
+    in_child(as_it_was)
+    with export.size_questions():
+        in_child(listening)
+    forked.set()
+    thread.join()
+    as_it_was()
