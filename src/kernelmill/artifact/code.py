@@ -50,7 +50,7 @@ def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
     UnsupportedError for code that no file holds.
     """
     files = _modules_by_file()
-    own = [code for code in codes if not _known_by_version(code.co_filename)]
+    own = [code for code in codes if not known_by_version(code.co_filename)]
     modules = {m.__name__: m for code in own if (m := files.get(code.co_filename)) is not None}
     found: dict[tuple[str, str], CodeUse] = {}
     for code in own:
@@ -65,7 +65,7 @@ def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
 def modules_of(codes: Iterable[types.CodeType]) -> list[types.ModuleType]:
     """The modules that traced code lies in, without torch's own."""
     files = _modules_by_file()
-    names = {code.co_filename for code in codes if not _known_by_version(code.co_filename)}
+    names = {code.co_filename for code in codes if not known_by_version(code.co_filename)}
     return [files[name] for name in sorted(names) if name in files]
 
 
@@ -77,7 +77,7 @@ def _modules_by_file() -> dict[str, types.ModuleType]:
     }
 
 
-def _known_by_version(file: str) -> bool:
+def known_by_version(file: str) -> bool:
     """Whether a file is Python's, torch's or ours, whose versions every entry depends on."""
     inside = (_TORCH + os.sep, _OURS + os.sep)  # torchvision's folder begins as torch's does
     return file.startswith((*inside, _FROZEN))
@@ -113,7 +113,7 @@ def _holders(
             elif isinstance(value, type):
                 home = sys.modules.get(value.__module__)
                 for inner, function in list(vars(value).items()):
-                    if home is not None and getattr(function, "__code__", None) is code:
+                    if home is not None and getattr(_plain(function), "__code__", None) is code:
                         yield home, f"{value.__qualname__}.{inner}"
 
 
@@ -186,8 +186,14 @@ def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:
     for candidate in _behind(value, 5):
         if candidate.__code__.co_qualname.partition(".<locals>")[0] == name:
             return candidate
+    value = _plain(value)
     plain = isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__")
     return value if plain else None
+
+
+def _plain(function: Any) -> Any:
+    """The function that a static method is, as `__new__` of a named tuple."""
+    return function.__func__ if isinstance(function, staticmethod) else function
 
 
 def _behind(value: Any, deep: int) -> Iterator[types.FunctionType]:

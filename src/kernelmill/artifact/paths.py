@@ -72,11 +72,19 @@ class _Step(NamedTuple):
 CONTEXT = "context"
 """The one step whose value may be another in each thread and task."""
 
+
+def _under(value: Any, key: Any) -> Any:
+    """What a container holds under a key. Tensors take text for letters, and warn."""
+    if isinstance(value, dict):
+        return dict.__getitem__(value, key)
+    if isinstance(key, str) and not hasattr(value, "keys"):
+        raise KeyError(key)
+    return value[key]
+
+
 _STEPS: Mapping[str, _Step] = {
     "attribute": _Step(getattr, "{}.{}"),
-    "item": _Step(
-        lambda o, key: dict.__getitem__(o, key) if isinstance(o, dict) else o[key], "{}[{!r}]"
-    ),
+    "item": _Step(_under, "{}[{!r}]"),
     "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]"),
     "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]"),
     "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]"),
@@ -202,7 +210,9 @@ def _getter(step: Sequence[Any]) -> Callable[[Any], Any]:
     if kind == "attribute":
         name = names[0]
         return lambda value: getattr(value, name)
-    return itemgetter(names[0]) if kind == "item" else lambda value: step_into(value, step)
+    if kind == "item" and not isinstance(names[0], str):
+        return itemgetter(names[0])
+    return lambda value: step_into(value, step)
 
 
 def name_of_argument(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from kernelmill.artifact.fingerprint import cells_of
@@ -31,6 +32,11 @@ class Target:
         plain: Any = getattr(function, "__func__", function)
         owner, signature = getattr(function, "__self__", None), inspect.signature(function)
         return cls(function, owner, signature, Binder.of(signature), cells_of(plain))
+
+    @property
+    def code(self) -> CodeType:
+        """The function's."""
+        return getattr(self.function, "__func__", self.function).__code__
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
         """A value for each parameter, defaults filled in. TypeError as Python raises it."""
@@ -79,6 +85,16 @@ class Binder:
         if sum(name in kwargs for name in rest) != len(kwargs):
             return None
         return (*args, *found)
+
+    @property
+    def by_position(self) -> tuple[str, ...]:
+        """The names of those that may be passed by position."""
+        return self.names[: self._positional]
+
+    def apart(self, values: Values) -> tuple[Values, dict[str, Any]]:
+        """A call with these values: all that may be passed by position, the others by name."""
+        count = len(self.by_position)
+        return values[:count], dict(zip(self.names[count:], values[count:], strict=True))
 
     def refusal(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """What is wrong with a call without defaults, in words."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.code import methods_in, modules_of, names_in, uses_of
+from kernelmill.artifact.code import known_by_version, methods_in, modules_of, names_in, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.guards import noted
@@ -45,7 +45,7 @@ from kernelmill.backend.guards import reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
 from kernelmill.backend.side_effects import SideEffects
-from kernelmill.backend.sources import SourceReader
+from kernelmill.backend.sources import SourceReader, Wrapped
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
@@ -90,6 +90,8 @@ def record(
     """
     values = target.values(args, kwargs)
     arguments = dict(zip(target.signature.parameters, values, strict=True))
+    if known_by_version(target.code.co_filename):  # Dynamo calls it by a wrapper, see Wrapped
+        args, kwargs = target.binder.apart(values)
     roots = Roots(target.owner, arguments, target.free)
     trace = _Trace(target, roots, config)
     backend = _Backend(trace, decompositions)
@@ -197,6 +199,7 @@ class _Trace:
     config: CompilerConfig
     output: Any = None
     module: str = ""
+    wrapped: Wrapped | None = None
     refused: str = ""
     depends: _Dependences | None = None
     captures: list[Capture] = field(default_factory=list[Capture])
@@ -210,6 +213,9 @@ class _Trace:
         """What `compile` gives, with all of it noted."""
         tx = dynamo.current_trace()
         self.output, self.module = tx.output, str(tx.f_globals.get("__name__", ""))
+        if tx.f_code is not self.target.code:
+            binder, method = self.target.binder, self.target.code.co_name
+            self.wrapped = Wrapped.by(tx.f_code, binder.by_position, method)
         sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         with collect_linked() as linked:
             call = compile(observe=self.traced.append)
@@ -249,11 +255,11 @@ class _Trace:
     def reader(self) -> SourceReader:
         """Reads the sources of this trace, as far as Dynamo has named them."""
         parameters = frozenset(self.target.signature.parameters)
-        code = self.target.function.__code__
-        own = code.co_varnames[0] if self.target.owner is not None else ""
+        own = self.target.code.co_varnames[0] if self.target.owner is not None else ""
         space = self.output.global_scope
         installed = {name: space.get(name) for name in self.output.installed_globals}
-        return SourceReader(own, parameters, self.module, self.output.import_sources, installed)
+        imports = self.output.import_sources
+        return SourceReader(own, parameters, self.module, imports, installed, self.wrapped)
 
     def artifact(self, returned: Any, ingredients: Mapping[str, str]) -> Artifact:
         """The artifact of the call that has `returned` this. UnsupportedError says why there can be

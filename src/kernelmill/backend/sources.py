@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelmill.artifact.paths import CONTEXT, Path
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.dynamo import is_stand_in, source_classes
 
@@ -41,11 +42,52 @@ _STEPS: Mapping[str, Callable[[SourceReader, Any], Path]] = {
 bases."""
 
 
+@dataclass(frozen=True)
+class Wrapped:
+    """How Dynamo calls what is torch's own code, as `nn.Sequential.forward`: by a function of its
+    `args` and `kwargs` with the method in `fn`. `names` are those of the parameters that are passed
+    by position, `method` that of the method."""
+
+    names: Sequence[str]
+    method: str
+
+    @classmethod
+    def by(cls, code: types.CodeType, names: Sequence[str], method: str) -> Wrapped | None:
+        """If this is the code of such a function."""
+        like = code.co_varnames[:2] == ("args", "kwargs") and code.co_freevars == ("fn",)
+        return cls(names, method) if like and code.co_argcount == 0 else None
+
+    def path(self, path: Path) -> Path:
+        """The path of the same value from the method's own arguments and module."""
+        (_, local), *steps = path
+        match local, steps:
+            case "args", [("item", number), *rest]:
+                return (("argument", self.names[number]), *rest)
+            case "kwargs", [("item", name), *rest]:
+                return (("argument", name), *rest)
+            case "fn", [("attribute", "__self__"), *rest]:
+                return (("self",), *rest)
+            case "fn", [("attribute", "__func__"), *rest]:
+                return (("self",), ("type",), ("attribute", self.method), *rest)
+            case _:
+                return path
+
+
+_CALL = "call"
+"""The root of what a wrapper has been called with, which is no path of an entry."""
+
+
+def is_of_call(path: Path) -> bool:
+    """Whether it is how Dynamo's wrapper was called that is looked at: all calls of the method come
+    to it alike."""
+    return path[0][0] == _CALL and len(path) == 1
+
+
 class SourceReader:
     """Sources of one trace. `own` is the name of the module argument ("" without one), `parameters`
     the names of the function's others, `module` where its globals are, `imports` Dynamo's names for
     modules that inlined code comes from, `installed` what else Dynamo put among the globals, under
-    names that are different in each trace."""
+    names that are different in each trace; `wrapped` how the function was called, if not itself."""
 
     def __init__(
         self,
@@ -54,9 +96,11 @@ class SourceReader:
         module: str,
         imports: Mapping[str, str],
         installed: Mapping[str, Any],
+        wrapped: Wrapped | None = None,
     ) -> None:
         self._own, self._parameters = own, parameters
         self._module, self._imports, self._installed = module, imports, installed
+        self._wrapped = wrapped
         kinds: Any = source_classes.require()
         known = [name for name in _STEPS if hasattr(kinds, name)]  # older ones have not all
         self._steps = [(getattr(kinds, name), _STEPS[name]) for name in known]
@@ -68,9 +112,17 @@ class SourceReader:
         before = () if base is None else self.path(base)
         for kind, steps in self._steps:
             if isinstance(source, kind):
-                return _past_stand_ins((*before, *steps(self, source)))
+                return self._found_elsewhere((*before, *steps(self, source)))
         kind = "" if base is None else f" ({type(source).__name__})"
         raise UnsupportedError(f"it reads {source.name}{kind}, which no other process can find")
+
+    def _found_elsewhere(self, path: Path) -> Path:
+        """The path by which other processes find the same value."""
+        if self._wrapped is not None and path[0][0] == _CALL:
+            return self._wrapped.path(path)
+        if path == (*_OF_NAMED_TUPLES, ("item", _NEW)):
+            return (*_OF_NAMED_TUPLES, ("item", "__new__"))
+        return _past_stand_ins(path)
 
     def of_module(self, name: str) -> Path:
         """The root of a global."""
@@ -80,13 +132,17 @@ class SourceReader:
             return (("module", "builtins"), ("namespace",))
         if name in self._installed:
             value = self._installed[name]
-            if not isinstance(value, types.ModuleType):
-                raise UnsupportedError(f"it reads {name}, which no other process can find")
-            return (("module", value.__name__),)
+            if isinstance(value, types.ModuleType):
+                return (("module", value.__name__),)
+            if _is_of_named_tuple(value):
+                return _OF_NAMED_TUPLES
+            raise UnsupportedError(f"it reads {name}, which no other process can find")
         return (("global", self._module, name),)
 
     def local(self, name: str) -> Path:
         """The root of a local variable."""
+        if self._wrapped is not None:
+            return ((_CALL, name),)
         if name == self._own:
             return (("self",),)
         return (("argument" if name in self._parameters else "free", name),)
@@ -109,6 +165,22 @@ class SourceReader:
         if type(source.default_value) not in _KEYS:
             raise UnsupportedError(f"it reads {source.name}, whose default no file holds")
         return (CONTEXT, source.default_value)
+
+
+_OF_NAMED_TUPLES: Path = (("module", "builtins"), ("attribute", "tuple"), ("namespace",))
+"""Stands for the globals of a named tuple's `__new__`, which has no module and reads one of them:
+`tuple.__new__`."""
+
+_NEW = "_tuple_new"
+"""Its name there."""
+
+
+def _is_of_named_tuple(space: Any) -> bool:
+    """Whether these are the globals of what collections.namedtuple generates."""
+    if not isinstance(space, dict):
+        return False
+    own: dict[str, Any] = space
+    return str(own.get("__name__")).startswith("namedtuple_") and own.get(_NEW) is tuple.__new__
 
 
 def _past_stand_ins(path: Path) -> Path:

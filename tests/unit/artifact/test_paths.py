@@ -6,8 +6,17 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
+import torch
 
-from kernelmill.artifact.paths import MissingPath, Roots, Tree, follow, text_of
+from kernelmill.artifact.paths import (
+    MISSING,
+    ArgumentReader,
+    MissingPath,
+    Roots,
+    Tree,
+    follow,
+    text_of,
+)
 
 
 class Owner:
@@ -71,3 +80,14 @@ def test_a_tree_has_each_step_once_and_gives_the_paths_back():
 def test_keys_that_are_equal_and_not_the_same_are_told_apart():
     tree = Tree()
     assert tree.number((("self",), ("item", 1))) != tree.number((("self",), ("item", True)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_text_is_no_index_of_a_tensor():
+    path, tree = (("argument", "x"), ("item", "a")), Tree()
+    place = tree.number(path)
+    reader = ArgumentReader(tree, ["x"])
+    assert reader([torch.ones(2)])[reader.numbers[place]] is MISSING
+    assert reader([{"a": 5}])[reader.numbers[place]] == 5
+    with pytest.raises(MissingPath, match=re.escape("x['a']")):
+        follow(path, Roots(None, {"x": torch.ones(2)}, {}))
