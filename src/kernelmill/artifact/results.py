@@ -6,7 +6,8 @@ A shape is a JSON value:
                                                           takes, data
     {"dtype": NAME} {"device": NAME}                      "float32", "cpu"
     {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
-    {"named": NAME, "names": [...], "items": [...]}       a named tuple, by its "module:Class"
+    {"named": NAME, "names": [...], "items": [...]}       a named tuple or one of
+                                                          torch.return_types, by "module:Class"
     {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
 
 The classes that a shape names, with their fields, were recorded when the program was compiled. They
@@ -19,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -100,11 +101,21 @@ def _fields(kind: type) -> tuple[str, ...] | None:
     """What the constructor of a dataclass or named tuple takes; None for any other class, and for a
     dataclass with fields that its constructor does not take."""
     if issubclass(kind, tuple):
-        return getattr(kind, "_fields", None)
+        return getattr(kind, "__match_args__" if _is_torchs(kind) else "_fields", None)
     if not dataclasses.is_dataclass(kind):
         return None
     fields = dataclasses.fields(kind)
     return tuple(field.name for field in fields) if all(field.init for field in fields) else None
+
+
+def _is_torchs(kind: type) -> bool:
+    """Whether it is one of torch.return_types, which operators with several results give."""
+    return kind.__module__ == torch.return_types.__name__ and issubclass(kind, tuple)
+
+
+def tuple_of(kind: type, parts: Iterable[Any]) -> Any:
+    """A tuple of the same class, which may be a named one."""
+    return kind(parts) if kind is tuple or _is_torchs(kind) else kind(*parts)
 
 
 def _recorded(kind: type) -> str:
@@ -169,7 +180,7 @@ def build_of(shape: Shape, find: Find) -> Build:
     if "named" in shape:
         kind = _loaded(shape["named"], shape["names"])
         parts = [build_of(part, find) for part in shape["items"]]
-        return lambda r, v: kind(*[part(r, v) for part in parts])
+        return lambda r, v: tuple_of(kind, [part(r, v) for part in parts])
     return _sequence_of(shape, find)
 
 

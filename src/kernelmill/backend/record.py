@@ -31,7 +31,7 @@ from kernelmill.artifact.manifest import (
 )
 from kernelmill.artifact.objects import artifact_of
 from kernelmill.artifact.paths import CONTEXT, MissingPath, Path, Roots, follow, name_of_argument
-from kernelmill.artifact.results import Shaper
+from kernelmill.artifact.results import Shaper, tuple_of
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.target import Target
@@ -136,10 +136,10 @@ def _unmarked(value: Any) -> Any:
         for each in fields(value):
             object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
         return value
-    if type(value) in (list, tuple):
-        return type(value)(_unmarked(part) for part in value)
+    if type(value) is list:
+        return [_unmarked(part) for part in value]
     if isinstance(value, tuple):
-        return type(value)(*[_unmarked(part) for part in value])
+        return tuple_of(type(value), [_unmarked(part) for part in value])
     return value
 
 

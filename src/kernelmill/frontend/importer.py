@@ -233,7 +233,9 @@ class _Importer:
         if isinstance(traced, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._number(traced)
         if not isinstance(target, OpOverload):
-            raise UnsupportedError(f"the operator {getattr(target, '__name__', target)}")
+            name, inner = getattr(target, "__name__", target), next(iter(node.args), None)
+            of = f" of {inner}" if isinstance(inner, OpOverload) else ""
+            raise UnsupportedError(f"the operator {name}{of}")
         return self.operators.run(node)
 
     def _number(self, traced: Any) -> Any:

@@ -86,8 +86,8 @@ def test_what_is_asked_about_several_sizes_is_asked_of_a_call(tmp_path):
 
 LARGEST = [
     lambda x: x.amax(0), lambda x: x.amin((0, 1)), torch.max, torch.min, torch.argmax,
-    lambda x: x.argmin(0), lambda x: tuple(x.max(0)), lambda x: x.min(0, keepdim=True)[1],
-    lambda x: tuple(torch.aminmax(x, dim=0)),
+    lambda x: x.argmin(0), lambda x: x.max(0), lambda x: x.min(0, keepdim=True)[1],
+    lambda x: torch.aminmax(x, dim=0),
 ]  # fmt: skip
 
 

@@ -95,6 +95,16 @@ def test_only_the_named_tuples_and_dataclasses_that_were_recorded_are_made(value
         build_of({**described(value), form: name}, nothing)
 
 
+@pytest.mark.parametrize("kind", [torch.return_types.max, torch.return_types.topk])
+def test_results_of_operators_with_several_are_made_again(kind):
+    made = build_of(described(kind((B, A))), nothing)([A, B], ())
+    assert type(made) is kind
+    assert made.values is B
+    assert made.indices is A
+    with pytest.raises(NoClass, match="compile anew"):
+        build_of({**described(kind((A, B))), "names": ["values"]}, nothing)
+
+
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """The name of a module that tells `sys` when it is imported, and asked for what it lacks."""
