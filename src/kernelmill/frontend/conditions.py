@@ -65,17 +65,22 @@ def conditions_asked(
         left, right = (_side(side, table, shape_env, known) for side in sides)
         if relation == "<=":
             relation, left = "<", left - 1
-        if relation == "!=" and bounds(right - left)[0] is None:
+        if relation == "!=" and _at_least_zero(left - right):
             left, right = right, left
         low, names = bounds(right - left)[0], symbols(right - left)
-        if low is not None and low >= 1:
+        if not names or (low is not None and low >= 1):
             continue
         only = linear_part(right - left, next(iter(names))) if len(names) == 1 else None
-        if only is not None and only[1] == 0 == low:
+        if only is not None and only[1] == 0 == low and relation != "==":
             positive |= names.keys() & known
         elif names.keys() <= known:
             found[relation, str(left), str(right)] = None
     return tuple(found), frozenset(positive)
+
+
+def _at_least_zero(dim: Dim) -> bool:
+    low = bounds(dim)[0]
+    return low is not None and low >= 0
 
 
 def _side(side: Any, table: SymbolTable, shape_env: Any, known: frozenset[str]) -> Dim:
