@@ -16,28 +16,27 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, export
 
+from kernelmill.aot.allowed_sizes import allowed_sizes, sizes_in
 from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
-from kernelmill.artifact.manifest import CallSpec, Condition, Limit, Manifest, Source
+from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.objects import plans_of
 from kernelmill.artifact.packed_weights import PackCollector, bind_weights
 from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
-from kernelmill.artifact.sizes import equal_integers, where_of
+from kernelmill.artifact.sizes import equal_integers
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import configured, given_decompositions
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part, maximum, of_atom
+from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
-from kernelmill.frontend import conditions_asked, conditions_of, import_fx
+from kernelmill.frontend import import_fx
 from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import DimInput, Graph, Input
-from kernelmill.plan.ir import Plan
-from kernelmill.runtime.dims import late_symbols
 from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import (
     SizeQuestion,
@@ -128,9 +127,10 @@ def _artifact(
     spec = CallSpec(name, exported.parameters, exported.checks, sources, exported.result)
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
     tensors = [each.tensor for each in held]
+    sizes = sizes_in(graph)
     made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
-    limits, conditions = _allowed_sizes(exported, plan, asked)
+    limits, conditions = allowed_sizes(exported, sizes, plan, asked)
     conditions = (*conditions, *equal_integers(sources, repeated))
     spec = replace(spec, limits=limits, conditions=conditions)
     return replace(made, manifest=replace(made.manifest, spec=spec))
@@ -269,30 +269,6 @@ def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:
             if isinstance(times, int) and isinstance(plus, int) and times > 0:
                 return Source(source.path, axis, times, plus)
     raise UnsupportedError(f"no size of an argument tells what {symbol.name} is")
-
-
-def _allowed_sizes(
-    exported: Exported, plan: Plan, asked: Sequence[SizeQuestion] | None
-) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
-    """What torch.export's ranges ask of sizes of arguments, with what has these sizes, and what the
-    trace found of them besides. Sizes that operators find are checked where they are found."""
-    ranges, late = exported.ranges, late_symbols(plan)
-    known = {s.name: s for s in plan.symbols if s.name not in late}
-    values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
-    modes = (getattr(value, "fake_mode", None) for value in values)
-    found = next((m.shape_env for m in modes if m is not None and m.shape_env is not None), None)
-    if not known or found is None:
-        return (), ()
-    conditions, positive = conditions_asked(asked or (), found, frozenset(known))
-    taken = {of_atom(s) for s in known.values() if asked is None or s.name in positive}
-    taken |= {left for left, right in plan.equations if right == maximum(left, 1)}
-    limits = (
-        Limit(n, max(ranges[n][0], int(of_atom(s) in taken)), ranges[n][1], where_of(plan, s))
-        for n, s in known.items()
-        if n in ranges
-    )
-    conditions = (*conditions_of(found, frozenset(known)), *conditions)
-    return tuple(limits), tuple(dict.fromkeys(conditions))
 
 
 def _options(config: CompilerConfig) -> dict[str, Any]:

@@ -84,6 +84,33 @@ def test_what_is_asked_about_several_sizes_is_asked_of_a_call(tmp_path):
         call(torch.randn(0, 0))
 
 
+@pytest.mark.parametrize(
+    "function", [lambda x: x[:-1] * 2, lambda x: x.narrow(0, 1, x.shape[0] - 1).mean(1)]
+)
+def test_no_size_may_be_negative(tmp_path, function):
+    call = compiled(tmp_path, function, torch.randn(7, 4), dynamic_shapes=({0: Dim("rows")},))
+    for rows in (1, 2, 9):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(call(x), function(x))
+    with pytest.raises(InputError, match="dim 0 of argument 'x' is 0, and has to be at least 1"):
+        call(torch.randn(0, 4))
+
+
+def test_sizes_that_end_at_zero_are_for_all_calls(tmp_path):
+    function = lambda x: (x[:-3] * 2, x[2:-2].mean(1))  # noqa: E731
+    call = compiled(tmp_path, function, torch.randn(7, 4), dynamic_shapes=({0: Dim("rows")},))
+    for rows in (0, 1, 3, 9):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(call(x), function(x))
+
+
+def test_what_is_only_traced_from_two_rows_on_says_so(tmp_path):
+    function = lambda x: torch.outer(x[:, 0], x[:, 1])  # noqa: E731
+    call = compiled(tmp_path, function, torch.randn(3, 4), dynamic_shapes=({0: Dim("rows")},))
+    with pytest.raises(InputError, match="dim 0 of argument 'x' is 1, and has to be at least 2"):
+        call(torch.randn(1, 4))
+
+
 LARGEST = [
     lambda x: x.amax(0), lambda x: x.amin((0, 1)), torch.max, torch.min, torch.argmax,
     lambda x: x.argmin(0), lambda x: x.max(0), lambda x: x.min(0, keepdim=True)[1],

@@ -1,0 +1,74 @@
+"""Which sizes of arguments an exported program is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from kernelmill.aot.exported import Exported
+from kernelmill.artifact.manifest import Condition, Limit
+from kernelmill.artifact.sizes import where_of
+from kernelmill.core.dim import Dim, Expr, bounds, linear_part, maximum, symbols
+from kernelmill.frontend import conditions_asked, conditions_of
+from kernelmill.graph.ir import Graph
+from kernelmill.plan.ir import Plan
+from kernelmill.runtime.dims import late_symbols
+from kernelmill.torch_internals.export import SizeQuestion
+
+
+def sizes_in(graph: Graph) -> tuple[Dim, ...]:
+    """The sizes of what a graph computes, which are no numbers."""
+    shapes = (value.shape for node in graph.nodes for value in node.results)
+    return tuple(dict.fromkeys(dim for shape in shapes for dim in shape if isinstance(dim, Expr)))
+
+
+def allowed_sizes(
+    exported: Exported, sizes: Sequence[Dim], plan: Plan, asked: Sequence[SizeQuestion] | None
+) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
+    """What torch.export's ranges ask of sizes of arguments, with what has these sizes, and what the
+    trace found of them besides: what it `asked` (None: it is not known, and may be whether they are
+    0), and that no size in it is negative. Sizes that operators find are checked where they are
+    found."""
+    ranges, late = exported.ranges, late_symbols(plan)
+    known = {s.name: s for s in plan.symbols if s.name not in late}
+    values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
+    modes = (getattr(value, "fake_mode", None) for value in values)
+    found = next((m.shape_env for m in modes if m is not None and m.shape_env is not None), None)
+    if not known or found is None:
+        return (), ()
+    conditions, positive = conditions_asked(asked or (), found, frozenset(known))
+    least = {n: max(s.lo, int(asked is None or n in positive)) for n, s in known.items()}
+    natural = [*sizes, *(left - 1 for left, right in plan.equations if right == maximum(left, 1))]
+    more: list[Condition] = []
+    for dim in _may_be_negative(natural, frozenset(known)):
+        (name, *others) = symbols(dim)
+        low = None if others else _least_of(dim, name)
+        if low is None:
+            more.append(("<=", "0", str(dim)))
+        else:
+            least[name] = max(least[name], low)
+    limits = tuple(
+        Limit(n, max(ranges[n][0], least[n]), ranges[n][1], where_of(plan, s))
+        for n, s in known.items()
+        if n in ranges
+    )
+    all_conditions = (*conditions_of(found, frozenset(known)), *conditions, *more)
+    return limits, tuple(dict.fromkeys(all_conditions))
+
+
+def _may_be_negative(dims: Iterable[Dim], known: frozenset[str]) -> Iterator[Dim]:
+    """Those whose ranges do not say that they are not, as that of n - 1; of known symbols alone."""
+    for dim in dict.fromkeys(dims):
+        low, names = bounds(dim)[0], symbols(dim).keys()
+        if names and names <= known and (low is None or low < 0):
+            yield dim
+
+
+def _least_of(dim: Dim, name: str) -> int | None:
+    """From which value of its symbol on a dim is not negative; None if that is not known."""
+    part = linear_part(dim, name)
+    if part is None or not all(isinstance(each, int) for each in part):
+        return None
+    times, plus = part
+    assert isinstance(times, int)
+    assert isinstance(plus, int)
+    return -(plus // times) if times > 0 else None
