@@ -113,6 +113,7 @@ class Bound:
         self._watched = _Watched(manifest, target, self.tensors, self._fast_path, self._effects)
         self._watched.evaluate_again(seen)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
+        self._own_names = [name_of_argument(each.path) for each in spec.inputs if each.own]
         self._run = programs.call
 
     @property
@@ -145,7 +146,7 @@ class Bound:
         generation = 0 if self._fast_path is None else self._fast_path.generation
         inputs, own = self._gather(values)
         if torch.is_grad_enabled():
-            refuse_gradients(own)
+            refuse_gradients(zip(self._own_names, own, strict=True))
         effects, owners = self._effects, None
         if effects is not None:
             owners = effects.owners(values)
@@ -164,13 +165,13 @@ def _refuse(values: Values) -> Any:
     return REFUSED
 
 
-def refuse_gradients(tensors: Iterable[Any]) -> None:
-    """RuntimeError when one of these requires grad."""
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+def refuse_gradients(arguments: Iterable[tuple[str, Any]]) -> None:
+    """RuntimeError with the name of the first one that requires grad."""
+    for name, value in arguments:
+        if isinstance(value, torch.Tensor) and value.requires_grad:
             raise RuntimeError(
-                "an argument requires grad, and the program is for inference only: call it under "
-                "torch.no_grad() or torch.inference_mode(), or pass argument.detach()"
+                f"argument {name!r} requires grad, and the program is for inference only: call it "
+                f"under torch.no_grad() or torch.inference_mode(), or pass {name}.detach()"
             )
 
 

@@ -194,21 +194,24 @@ class CachedMethod:
         self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """The method as it is: modes of torch see, and may replace, each of its operators."""
-        if torch.is_grad_enabled():
-            refuse_gradients((*args, *kwargs.values()))
+        self._refuse_gradients(args, kwargs)
         with self._changing.lock:
             self.statistics["uncached"] += 1
         _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
         with torch.no_grad():
             return self._options.function(*args, **kwargs)
 
+    def _refuse_gradients(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if torch.is_grad_enabled():
+            by_position = zip(self._target.binder.names, args, strict=False)
+            refuse_gradients((*by_position, *kwargs.items()))
+
     def _first_call(
         self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call that no bound program takes: from the folder, else by a trace."""
         target = Target.of(self._options.function)
-        if torch.is_grad_enabled():
-            refuse_gradients((*args, *kwargs.values()))
+        self._refuse_gradients(args, kwargs)
         if self._uncached is not None:
             with torch.no_grad():
                 return self._uncached(*args, **kwargs)

@@ -140,8 +140,12 @@ def test_an_argument_that_does_not_fit_is_named(files, message):
 def test_arguments_that_require_grad_are_refused(files):
     program = kernelmill.aot.load(files / "nested.kmill")
     args, kwargs = arguments()
-    with pytest.raises(RuntimeError, match="inference only"):
+    with pytest.raises(RuntimeError, match="'x' requires grad"):
         program(args[0].requires_grad_(), *args[1:], **kwargs)
+    args, kwargs = arguments()
+    args[1][1]["q"].requires_grad_()
+    with pytest.raises(RuntimeError, match=r"'pair\.1\.q' requires grad.*pair\.1\.q\.detach"):
+        program(*args, **kwargs)
 
 
 def test_packed_weights_come_with_the_file(tmp_path):

@@ -112,7 +112,7 @@ def test_an_argument_that_requires_grad_is_refused(tmp_path):
     x = torch.randn(3)
     program = compiled(tmp_path, torch.sin, (x,))
     torch.testing.assert_close(program(x), torch.sin(x))
-    with pytest.raises(RuntimeError, match="requires grad"):
+    with pytest.raises(RuntimeError, match=r"argument '\w+' requires grad"):
         program(x.clone().requires_grad_())
     with torch.no_grad():
         torch.testing.assert_close(program(x.clone().requires_grad_()), torch.sin(x))
