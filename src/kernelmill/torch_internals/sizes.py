@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 import sympy
 
-from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.registry import internal
 
 _FUNCTIONS = (
@@ -54,7 +53,8 @@ class _NoFunction:
 
 def refuse() -> NoReturn:
     """UnsupportedError for sizes that vary, where torch's functions of them are not known."""
-    raise UnsupportedError("sizes vary, and this version of torch computes with them otherwise")
+    size_functions.require()
+    raise AssertionError("only asked where they are not known")
 
 
 def functions() -> Any:

@@ -27,7 +27,6 @@ from kernelmill.core.errors import (
     UnsupportedError,
 )
 from kernelmill.store.sealed import SealedFile
-from kernelmill.torch_internals.sizes import size_functions
 from tests.e2e.aot.models import Boxed, Pair, arguments
 
 HERE = Path(__file__).parent
@@ -54,8 +53,6 @@ def run(folder, *command):
 
 @pytest.fixture(scope="module")
 def files(fresh, tmp_path_factory):
-    if not size_functions.works:
-        pytest.skip("one of the models has sizes that vary")
     folder = tmp_path_factory.mktemp("compiled")
     fresh.output("-m", "tests.e2e.aot.models", folder, cwd=folder, env=environment(folder))
     return folder
@@ -148,6 +145,7 @@ def test_arguments_that_require_grad_are_refused(files):
         program(*args, **kwargs)
 
 
+@pytest.mark.needs_internal("tensors.version")  # else weights are packed by the process
 def test_packed_weights_come_with_the_file(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 96))
