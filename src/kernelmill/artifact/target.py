@@ -88,12 +88,16 @@ class Binder:
 
     @property
     def by_position(self) -> tuple[str, ...]:
-        """The names of those that may be passed by position."""
-        return self.names[: self._positional]
+        """The names of those that may be passed by position; none where others cannot be given by
+        name."""
+        return self.names[: max(self._positional, 0)]
 
-    def apart(self, values: Values) -> tuple[Values, dict[str, Any]]:
-        """A call with these values: all that may be passed by position, the others by name."""
-        count = len(self.by_position)
+    def apart(self, values: Values) -> tuple[Values, dict[str, Any]] | None:
+        """A call with these values: all that may be passed by position, the others by name. None
+        where others cannot be given by name."""
+        if self._positional < 0:
+            return None
+        count = self._positional
         return values[:count], dict(zip(self.names[count:], values[count:], strict=True))
 
     def refusal(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -91,7 +91,7 @@ def record(
     values = target.values(args, kwargs)
     arguments = dict(zip(target.signature.parameters, values, strict=True))
     if known_by_version(target.code.co_filename):  # Dynamo calls it by a wrapper, see Wrapped
-        args, kwargs = target.binder.apart(values)
+        args, kwargs = target.binder.apart(values) or (args, kwargs)
     roots = Roots(target.owner, arguments, target.free)
     trace = _Trace(target, roots, config)
     backend = _Backend(trace, decompositions)

@@ -61,7 +61,7 @@ class Wrapped:
         """The path of the same value from the method's own arguments and module."""
         (_, local), *steps = path
         match local, steps:
-            case "args", [("item", number), *rest]:
+            case "args", [("item", number), *rest] if number < len(self.names):
                 return (("argument", self.names[number]), *rest)
             case "kwargs", [("item", name), *rest]:
                 return (("argument", name), *rest)

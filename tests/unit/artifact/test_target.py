@@ -1,5 +1,7 @@
 """Arguments become one value for each parameter, as Python passes them."""
 
+import inspect
+
 import pytest
 
 from kernelmill.artifact.target import Binder
@@ -30,3 +32,15 @@ def test_arguments_come_in_the_order_of_the_parameters():
 def test_what_does_not_fit_is_named(args, kwargs, message):
     assert BINDER.values(args, kwargs) is None
     assert message in BINDER.refusal(args, kwargs)
+
+
+def test_values_become_a_call_again():
+    assert BINDER.apart((1, 2, 3)) == ((1, 2), {"mode": 3})
+    assert BINDER.by_position == ("x", "parts")
+
+    def anything(self, *args, x=1):
+        raise NotImplementedError
+
+    binder = Binder.of(inspect.signature(anything))
+    assert binder.by_position == ()
+    assert binder.apart((1, (2,), 3)) is None
