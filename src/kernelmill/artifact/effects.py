@@ -23,7 +23,7 @@ def is_new_value(shape: Shape) -> bool:
     """Whether an effect can set this, which was not there before the call."""
     if "tuple" in shape:
         return all(map(is_new_value, shape["tuple"]))
-    return not shape.keys().isdisjoint(("result", "constant", "dtype", "device"))
+    return not shape.keys().isdisjoint(("result", "item", "constant", "dtype", "device"))
 
 
 def build_all(spec: CallSpec, find: Find) -> Build:

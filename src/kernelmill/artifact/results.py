@@ -4,6 +4,7 @@ A shape is a JSON value:
 
     {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something that it
                                                           takes, data
+    {"item": N}                                           the number that a result of it holds
     {"dtype": NAME} {"device": NAME}                      "float32", "cpu"
     {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
     {"named": NAME, "names": [...], "items": [...]}       a named tuple or one of
@@ -44,22 +45,32 @@ class NoClass(StoreError):
 
 class Shaper:
     """Describes what a call returned. `results` are those of the program and `inputs` tensors, and
-    objects that the program changes, by their paths.
+    objects that the program changes, by their paths. `items` are numbers of results that were taken
+    out of these, by the numbers of the results.
 
     `integers` are those among the data that was returned: they may have come from sizes.
     """
 
-    def __init__(self, results: Sequence[Any], inputs: Mapping[Path, Any]) -> None:
+    def __init__(
+        self,
+        results: Sequence[Any],
+        inputs: Mapping[Path, Any],
+        items: Mapping[int, Sequence[float]] | None = None,
+    ) -> None:
         self._results = {id(result): n for n, result in enumerate(results) if result is not None}
+        self._items = {id(item): n for n, taken in (items or {}).items() for item in taken}
         self._inputs = {id(value): path for path, value in inputs.items()}
         self.integers: set[int] = set()
 
     def is_result(self, value: Any) -> bool:
-        """Whether this object is a result of the program."""
-        return id(value) in self._results and not isinstance(value, bool)
+        """Whether this object is a result of the program, or was taken out of one."""
+        known = id(value) in self._results or id(value) in self._items
+        return known and not isinstance(value, bool)
 
     def describe(self, value: Any) -> Shape:
         """UnsupportedError for what cannot be made again by name."""
+        if id(value) in self._items:
+            return {"item": self._items[id(value)]}
         if self.is_result(value):
             return {"result": self._results[id(value)]}
         if isinstance(value, torch.Tensor) or (
@@ -115,7 +126,8 @@ def _is_torchs(kind: type) -> bool:
 
 def tuple_of(kind: type, parts: Iterable[Any]) -> Any:
     """A tuple of the same class, which may be a named one."""
-    return kind(parts) if kind is tuple or _is_torchs(kind) else kind(*parts)
+    plain = kind in (tuple, torch.Size) or _is_torchs(kind)
+    return kind(parts) if plain else kind(*parts)
 
 
 def _recorded(kind: type) -> str:
@@ -159,6 +171,9 @@ def build_of(shape: Shape, find: Find) -> Build:
     if "result" in shape:
         number = shape["result"]
         return lambda results, values: results[number]
+    if "item" in shape:
+        holder = shape["item"]
+        return lambda results, values: results[holder].item()
     if "input" in shape:
         path = tuple(tuple(step) for step in shape["input"])
         return lambda results, values: find(path, values)

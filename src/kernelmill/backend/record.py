@@ -52,6 +52,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
+from kernelmill.core.log import get_logger
 from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols, symbol_sources
@@ -59,6 +60,7 @@ from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.autograd import output_kinds
 
+_log = get_logger("backend")
 _DATA = (bool, int, float, str, type(None))
 """What an entry holds by its value."""
 
@@ -85,8 +87,8 @@ def record(
 ) -> Recording:
     """Trace, compile and run `target.function` once, without gradients.
 
-    Raises what tracing raises for a function that is no whole graph. `Recording.compiled` is what
-    torch.compile made: it serves calls in this process where there is no entry.
+    Raises what tracing raises for a function that is no whole graph. `Recording.compiled` serves
+    calls in this process where there is no entry.
     """
     values = target.values(args, kwargs)
     arguments = dict(zip(target.signature.parameters, values, strict=True))
@@ -104,10 +106,29 @@ def record(
         artifact, reason = trace.artifact(returned, ingredients), ""
     except UnsupportedError as error:
         artifact, reason = None, str(error)
-    if any(isinstance(result, _Integer) for result in trace.results):
+    if any(isinstance(result, (_Integer, _Scalar)) for result in trace.results):
         returned = _unmarked(returned)
         trace.unmark()
-    return Recording(returned, artifact, reason, compiled)
+    return Recording(returned, artifact, reason, _Served(compiled, target.function))
+
+
+class _Served:
+    """Calls of what is not kept: `compiled` by torch, in eager from torch's limit of traces on."""
+
+    def __init__(self, compiled: Callable[..., Any], function: Callable[..., Any]) -> None:
+        self._compiled, self._function, self._told = compiled, function, False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._compiled(*args, **kwargs)
+        except dynamo.limit_errors():
+            if not self._told:
+                self._told = True
+                _log.warning(
+                    "%s runs in eager for what it was not traced with yet: torch has traced it as "
+                    "often as torch._dynamo.config.recompile_limit says", name_of(self._function),
+                )  # fmt: skip
+            return self._function(*args, **kwargs)
 
 
 def _unknown() -> str:
@@ -125,9 +146,43 @@ class _Integer(int):
     """An integer that is a result of the program, told from others of the same value."""
 
 
+class _Float(float):
+    """A number that was taken out of a result, told from others of the same value."""
+
+
+class _Scalar(torch.Tensor):
+    """A result of the program that holds a number which the function computes with or returns, as
+    `x.sum().item()`: Dynamo takes it out of the result. `taken` are such numbers, `plain` is the
+    result itself."""
+
+    plain: torch.Tensor
+    taken: list[_Float]
+
+    @classmethod
+    def of(cls, result: torch.Tensor) -> _Scalar:
+        made = result.as_subclass(cls)
+        made.plain, made.taken = result, []
+        return made
+
+    def item(self) -> float:
+        number = _Float(self.plain.item())
+        self.taken.append(number)
+        return number
+
+
+def _marked(number: int, result: Any, scalars: Collection[int]) -> Any:
+    if type(result) is int:
+        return _Integer(result)
+    return _Scalar.of(result) if number in scalars else result
+
+
 def _unmarked(value: Any) -> Any:
     if isinstance(value, _Integer):
         return int(value)
+    if isinstance(value, _Float):
+        return float(value)
+    if isinstance(value, _Scalar):
+        return value.plain
     if isinstance(value, dict):
         for key in list(value):
             value[key] = _unmarked(value[key])
@@ -137,7 +192,8 @@ def _unmarked(value: Any) -> Any:
             object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
         return value
     if type(value) is list:
-        return [_unmarked(part) for part in value]
+        value[:] = map(_unmarked, value)
+        return value
     if isinstance(value, tuple):
         return tuple_of(type(value), [_unmarked(part) for part in value])
     return value
@@ -165,7 +221,8 @@ class _Backend:
             results = list(call(*args))
             recorded = self.trace
             if recorded is not None and recorded.may_be_kept and not recorded.results:
-                results = [_Integer(r) if type(r) is int else r for r in results]
+                scalars = recorded.scalars
+                results = [_marked(n, r, scalars) for n, r in enumerate(results)]
                 recorded.results = results
             return results
 
@@ -206,6 +263,7 @@ class _Trace:
     traced: list[Traced] = field(default_factory=list[Traced])
     drafts: list[LoweredProgram] = field(default_factory=list[LoweredProgram])
     results: list[Any] = field(default_factory=list[Any])
+    scalars: frozenset[int] = frozenset()
 
     def compiled(
         self, gm: torch.fx.GraphModule, compile: Callable[..., Callable[..., Any]]
@@ -213,6 +271,7 @@ class _Trace:
         """What `compile` gives, with all of it noted."""
         tx = dynamo.current_trace()
         self.output, self.module = tx.output, str(tx.f_globals.get("__name__", ""))
+        self.scalars = _scalars(gm)
         if tx.f_code is not self.target.code:
             binder, method = self.target.binder, self.target.code.co_name
             self.wrapped = Wrapped.by(tx.f_code, binder.by_position, method)
@@ -248,7 +307,7 @@ class _Trace:
         return self.depends is not None and not self.depends.side_effects.refused
 
     def unmark(self) -> None:
-        """Give integers that the program has put into objects the class that they have in eager."""
+        """Give what the program has put into objects the class that it has in eager."""
         if self.depends is not None:
             self.depends.side_effects.replace(_unmarked)
 
@@ -272,7 +331,8 @@ class _Trace:
             self._one_graph()  # says what to do where that is what is wrong
             raise UnsupportedError(self.refused)
         depends, isa = self.depends, target_isa(self.config.target)
-        shaper = Shaper(self.results, {**depends.values, **depends.side_effects.owners})
+        items = {n: r.taken for n, r in enumerate(self.results) if isinstance(r, _Scalar)}
+        shaper = Shaper(self.results, {**depends.values, **depends.side_effects.owners}, items)
         effects, restored = depends.side_effects.settled(shaper)
         traced, sources = self._one_graph(), depends.sources
         held = held_constants(traced.imported.constants)
@@ -375,6 +435,13 @@ class _Trace:
                 where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
                 limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
         return tuple(limits), conditions_from(facts, self.output.shape_env, known)
+
+
+def _scalars(gm: torch.fx.GraphModule) -> frozenset[int]:
+    """Which results of Dynamo's graph are numbers that it made into tensors."""
+    returned: Any = gm.graph.output_node().args[0]
+    made = [getattr(node, "target", None) is torch.scalar_tensor for node in returned]
+    return frozenset(number for number, scalar in enumerate(made) if scalar)
 
 
 def _returned(tx: Any, reader: SourceReader) -> list[Guard]:

@@ -135,11 +135,11 @@ class SideEffects:
         return tuple(effects), restored
 
     def replace(self, instead: Callable[[Any], Any]) -> None:
-        """Put other numbers in the places of those that the program has put there."""
+        """Put others in the places of numbers and tensors that the program has put there."""
         for change in self.changes:
             now = change.now()
-            if change.given is None and isinstance(now, (int, tuple)):
-                PUTS[change.kind](change.owner, change.key, instead(now))
+            if change.given is None and now is not _NOTHING and (made := instead(now)) is not now:
+                PUTS[change.kind](change.owner, change.key, made)
 
 
 def _value(change: _Change, now: Any, shaper: Shaper) -> tuple[Shape | None, str]:

@@ -313,6 +313,23 @@ def recording() -> Generator[None]:
         yield
 
 
+@internal(
+    "dynamo.limit_error",
+    reason="running a method that is not kept in eager from torch's limit of traces on",
+    fallback="at torch's limit of traces, calls of such a method end with its error",
+)
+def _limit_error() -> type[Exception]:
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    return FailOnRecompileLimitHit
+
+
+def limit_errors() -> tuple[type[Exception], ...]:
+    """What a call raises that would be one more trace than torch makes of a whole graph."""
+    found = _limit_error.get()
+    return () if found is None else (found,)
+
+
 def is_static() -> bool:
     """Whether Dynamo takes all sizes for static (torch.compile(dynamic=False)), where known."""
     settings = _config.get()

@@ -294,6 +294,11 @@ def static_sizes_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     methods_are_not_kept(tmp_path, monkeypatch)
 
 
+@case("dynamo.limit_error")
+def torchs_limit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dynamo.limit_errors() == ()
+
+
 @case("dynamo.stand_ins")
 def what_they_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not dynamo.is_stand_in("torch._dynamo.polyfills.functools")
