@@ -86,10 +86,9 @@ def test_each_private_part_has_a_case() -> None:
 def compiled(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Backend:
     """The backend that compiled it, after a call that was as eager's."""
     backend = Backend()
-    expected = function(*args)
     with torch.no_grad():
         found = torch.compile(function, backend=backend, dynamic=dynamic)(*args)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, function(*args), rtol=1e-5, atol=1e-6)
     return backend
 
 
@@ -381,8 +380,7 @@ def functions_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @case("export.oblivious_sizes", "export.size_questions")
 def fewer_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = exported(tmp_path, layer, dynamic_shapes=({0: torch.export.Dim("rows")},))
-    x = torch.rand(7, 3)
-    torch.testing.assert_close(program(x), layer(x))
+    torch.testing.assert_close(program(X[:2]), layer(X[:2]))
     with pytest.raises(InputError, match="is 0, "):
         program(torch.rand(0, 3))
 
