@@ -181,10 +181,19 @@ def numbers_differ(actual: Tensor, expected: Tensor, name: str, rules: Rules) ->
     if slack is None or slack.shape != expected.shape:
         return f"{wrong}: {_shown(actual)} instead of {_shown(expected)}"
     far = (actual.double() - expected.double()).abs()
-    rtol = 4 * torch.finfo(expected.dtype).eps
-    allowed = slack + rtol * expected.double().abs()
+    allowed = slack + 4 * _unit(expected) * expected.double().abs()
     bad = ~((far <= allowed) | ~torch.isfinite(slack) | _same(actual, expected))
     return f"{_shown(actual[bad])} instead of {_shown(expected[bad])}" if bad.any() else None
+
+
+def _unit(numbers: Tensor) -> Tensor:
+    """The relative difference between neighbours of each number in its dtype; in float32 for those
+    of float64 that it has too, since they were rounded to it on the way."""
+    unit = torch.full(numbers.shape, torch.finfo(numbers.dtype).eps, dtype=torch.float64)
+    if numbers.dtype is not torch.float64:
+        return unit
+    widened = numbers.float().double() == numbers
+    return torch.where(widened, unit.clamp(min=torch.finfo(torch.float32).eps), unit)
 
 
 def _is_moved(actual: Tensor, expected: Tensor, name: str, rules: Rules) -> bool:

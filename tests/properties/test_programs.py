@@ -135,6 +135,21 @@ def test_rounding_is_no_fault_and_an_error_is() -> None:
     assert check(program(DOUBLED), spoiled(fails)).kind == "IndexError"
 
 
+def test_numbers_of_float32_in_float64_are_near_by_the_measure_of_float32() -> None:
+    """Four roundings of other kinds may all have given what eager has."""
+    norm = Step(("v0",), "F.group_norm", (Ref("a0"), 3), rounds=True)
+    made = Step(("a0",), "torch.tensor", ((((-3.0, 5.0, 1.0, 2.0, -7.0),) * 3,),))
+    wide = Step(("v1",), "torch.mul", (Ref("v0"), Ref("a1")))
+    one = Step(("a1",), "torch.ones", ((1,),), (("dtype", torch.float64),))
+    wanted = Program((made, one), ("a0", "a1"), (), (), (norm, wide), ("v1",), (3, 5))
+
+    def next_of_float32(tensor: Tensor) -> Tensor:
+        return tensor.float().nextafter(torch.tensor(math.inf)).double()
+
+    assert check(wanted, spoiled(next_of_float32)).status == "right"
+    assert check(wanted, spoiled(lambda t: t * (1 + 1e-5))).status == "wrong"
+
+
 @pytest.mark.parametrize("function", sorted(EITHER_ZERO))
 def test_eager_itself_takes_one_zero_here_and_another_there(function: str) -> None:
     """Nobody can be asked for its zeros; for those of `torch.clamp` and `torch.fmin` one can."""
