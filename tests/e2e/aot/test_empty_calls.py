@@ -10,6 +10,7 @@ from kernelmill.core.errors import InputError
 
 ANY = [Dim("rows"), Dim.DYNAMIC, Dim.AUTO]
 pytestmark = pytest.mark.needs_internal("export.oblivious_sizes", "sizes.functions")
+ZERO_IS_TAKEN = pytest.mark.needs_internal("export.size_questions")
 
 
 def compiled(folder, function, x, **options):
@@ -96,6 +97,7 @@ def test_no_size_may_be_negative(tmp_path, function):
         call(torch.randn(0, 4))
 
 
+@ZERO_IS_TAKEN
 def test_sizes_that_end_at_zero_are_for_all_calls(tmp_path):
     function = lambda x: (x[:-3] * 2, x[2:-2].mean(1))  # noqa: E731
     call = compiled(tmp_path, function, torch.randn(7, 4), dynamic_shapes=({0: Dim("rows")},))
@@ -131,6 +133,7 @@ def test_the_largest_of_nothing_is_refused(tmp_path, number):
         call(torch.randn(0, 4))
 
 
+@ZERO_IS_TAKEN
 def test_rows_of_nothing_have_no_largest_but_nothing_has_rows(tmp_path):
     call = compiled(
         tmp_path, lambda x: x.amax(1), torch.randn(3, 4), dynamic_shapes=({0: Dim("rows")},)
@@ -156,6 +159,7 @@ def test_nothing_that_was_selected_has_no_largest(tmp_path, number):
                 run(-x.abs())
 
 
+@ZERO_IS_TAKEN
 def test_what_torch_asks_for_its_own_purposes_does_not_count(tmp_path):
     class Model(nn.Module):
         def __init__(self):

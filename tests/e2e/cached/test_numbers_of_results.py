@@ -172,6 +172,7 @@ def absolute(model: Model, x: Tensor) -> Any:
 
 
 @torch.no_grad()
+@pytest.mark.needs_internal("dynamo.limit_error")
 def test_what_is_not_kept_runs_in_eager_from_torchs_limit_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
