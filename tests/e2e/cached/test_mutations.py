@@ -27,6 +27,7 @@ def base(tmp_path_factory):
     return folder
 
 
+@pytest.mark.needs_internal("dispatch.mode_stacks")  # else the native entry is asked, sooner
 def test_a_later_process_traces_nothing_and_imports_no_tracer(base):
     found = run(base, SUBJECT.read_text())
     assert found == {"loaded": 1, "traced": 0, "uncached": 0, "imported": []}
