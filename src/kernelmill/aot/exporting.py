@@ -98,7 +98,7 @@ def compile(
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:
     """The graph that `compile` would compile of a program. Raises as `compile` does."""
-    return _inputs(read(decomposed(program, {})), name)[0]
+    return _inputs(read(_decomposed(lambda: program, {})[0]), name)[0]
 
 
 def _inputs(
