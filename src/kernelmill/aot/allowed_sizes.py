@@ -65,10 +65,7 @@ def _may_be_negative(dims: Iterable[Dim], known: frozenset[str]) -> Iterator[Dim
 
 def _least_of(dim: Dim, name: str) -> int | None:
     """From which value of its symbol on a dim is not negative; None if that is not known."""
-    part = linear_part(dim, name)
-    if part is None or not all(isinstance(each, int) for each in part):
+    times, plus = linear_part(dim, name) or (0, 0)
+    if not isinstance(times, int) or not isinstance(plus, int) or times <= 0:
         return None
-    times, plus = part
-    assert isinstance(times, int)
-    assert isinstance(plus, int)
-    return -(plus // times) if times > 0 else None
+    return -(plus // times)
