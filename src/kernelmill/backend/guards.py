@@ -15,7 +15,7 @@ from kernelmill.artifact.layouts import LAYOUT
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MissingPath, Roots, follow
 from kernelmill.backend.layouts import Layouts
-from kernelmill.backend.sources import SourceReader, is_known_by_version, is_of_call
+from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.dynamo import asked_of
 
@@ -44,7 +44,7 @@ def reads_of(
             if kinds[what] == LAYOUT:
                 found |= {each: noted(each, roots) for each in layouts.guards(guard, reader)}
                 continue
-            if is_of_call(reader.path(guard.originating_source)):
+            if reader.is_of_call(guard.originating_source):
                 continue
             read = _read(guard, what, kinds[what], reader, roots)
             if all(map(is_known_by_version, filter(None, (read.path, read.other)))):

@@ -77,12 +77,6 @@ _CALL = "call"
 """The root of what a wrapper has been called with, which is no path of an entry."""
 
 
-def is_of_call(path: Path) -> bool:
-    """Whether it is how Dynamo's wrapper was called that is looked at: all calls of the method come
-    to it alike."""
-    return path[0][0] == _CALL and len(path) == 1
-
-
 class SourceReader:
     """Sources of one trace. `own` is the name of the module argument ("" without one), `parameters`
     the names of the function's others, `module` where its globals are, `imports` Dynamo's names for
@@ -105,6 +99,14 @@ class SourceReader:
         known = [name for name in _STEPS if hasattr(kinds, name)]  # older ones have not all
         self._steps = [(getattr(kinds, name), _STEPS[name]) for name in known]
         self._key = kinds.ConstDictKeySource
+
+    def is_of_call(self, source: Any) -> bool:
+        """Whether it is how Dynamo's wrapper was called that is looked at: all calls of the method
+        come to it alike."""
+        if self._wrapped is None:
+            return False
+        root, *steps = self.path(source)
+        return root[0] == _CALL and not steps
 
     def path(self, source: Any) -> Path:
         """The path of a source. UnsupportedError for one that has none."""
