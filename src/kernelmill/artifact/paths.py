@@ -210,9 +210,10 @@ def _getter(step: Sequence[Any]) -> Callable[[Any], Any]:
     if kind == "attribute":
         name = names[0]
         return lambda value: getattr(value, name)
-    if kind == "item" and not isinstance(names[0], str):
-        return itemgetter(names[0])
-    return lambda value: step_into(value, step)
+    if kind != "item":
+        return lambda value: step_into(value, step)
+    key = names[0]
+    return (lambda value: _under(value, key)) if isinstance(key, str) else itemgetter(key)
 
 
 def name_of_argument(path: Path) -> str:

@@ -195,7 +195,9 @@ def build_of(shape: Shape, find: Find) -> Build:
     if "named" in shape:
         kind = _loaded(shape["named"], shape["names"])
         parts = [build_of(part, find) for part in shape["items"]]
-        return lambda r, v: tuple_of(kind, [part(r, v) for part in parts])
+        if _is_torchs(kind):
+            return lambda r, v: kind([part(r, v) for part in parts])
+        return lambda r, v: kind(*[part(r, v) for part in parts])
     return _sequence_of(shape, find)
 
 
