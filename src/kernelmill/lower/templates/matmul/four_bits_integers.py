@@ -60,25 +60,32 @@ class IntegerTask(FourBitTask):
 
     def _make_integers(self) -> Value:
         """A's rows as integers into scratch, and what is known of their runs. Gives whether all of
-        it is ordinary."""
+        it is ordinary.
+
+        Three loops over the runs: what one waits for, its largest number and what was just
+        written, a processor has of the runs before.
+        """
         builder, lanes = self.builder, self.schedule.lanes
-        lost = builder.op("splat", 0, dtype=I32, lanes=lanes)
-        most = builder.op("splat", 0, dtype=I32, lanes=lanes)
+        none = builder.op("splat", 0, dtype=I32, lanes=lanes)
+        most = lost = none
         for row in range(self.schedule.rows):
-            carry = [(value.type, value) for value in (lost, most)]
-            with builder.loop(0, self.runs, carry=carry, prefix="run") as loop:
-                loop.carry(*self._make_run(row, loop.index, *loop.carried))
-            lost, most = loop.results
+            with builder.loop(0, self.runs, carry=[(none.type, most)], prefix="run") as loop:
+                loop.carry(self._measure_run(row, loop.index, *loop.carried))
+            (most,) = loop.results
+            with builder.loop(0, self.runs, carry=[(none.type, lost)], prefix="run") as loop:
+                loop.carry(self._make_run(row, loop.index, *loop.carried))
+            (lost,) = loop.results
+            with builder.loop(0, self.runs, prefix="run") as loop:
+                self._list_lower(row, loop.index)
         exact = builder.op("eq", builder.op("reduce_or", lost), 0)
         finite = builder.op("le", builder.op("reduce_max", most), _bits(_MOST))
         return builder.op("and", exact, finite)
 
-    def _make_run(self, row: int, run: Dim, lost: Value, most: Value) -> tuple[Value, Value]:
-        """The same of a run: `lost` and the bits that no integer has, and the larger ones of `most`
-        and the bits of magnitudes."""
-        builder, lanes, size = self.builder, self.schedule.lanes, self.schedule.run
-        places = [run * size + first for first in range(0, size, lanes)]
-        values = [self._load_a(row, k) for k in places]
+    def _measure_run(self, row: int, run: Dim, most: Value) -> Value:
+        """A run's sum and units into scratch. Gives the larger ones of `most` and the bits of its
+        magnitudes."""
+        builder = self.builder
+        values = [self._load_a(row, k) for k in self._vectors_of(run)]
         total, large = values[0], self._magnitude(values[0])
         for value in values[1:]:
             total = builder.op("add", total, value)
@@ -90,15 +97,25 @@ class IntegerTask(FourBitTask):
             unit = builder.op("sub", exponent, (part * _BITS + _BITS - 1) << _FRACTION)
             unit = builder.op("bitcast", unit, dtype=F32)
             self.context.write(self._fact(row, run, fact), unit)
-        inverse = builder.op("sub", 2 * _bits(0), exponent)
-        inverse = builder.op("add", inverse, (_BITS - 1) << _FRACTION)
-        inverse = builder.op("splat", builder.op("bitcast", inverse, dtype=F32), lanes=lanes)
-        for k, value in zip(places, values, strict=True):
-            lower = self._store_whole(row, 0, k, builder.op("mul", value, inverse))
+        return builder.op("max", most, large)
+
+    def _make_run(self, row: int, run: Dim, lost: Value) -> Value:
+        """A run's integers into scratch. Gives `lost` and the bits that none of them has."""
+        builder, lanes = self.builder, self.schedule.lanes
+        unit = builder.load(SCRATCH, self._fact(row, run, _UNIT), I32)
+        inverse = builder.op("bitcast", builder.op("sub", 2 * _bits(0), unit), dtype=F32)
+        inverse = builder.op("splat", inverse, lanes=lanes)
+        for k in self._vectors_of(run):
+            scaled = builder.op("mul", self._load_a(row, k), inverse)
+            lower = self._store_whole(row, 0, k, scaled)
             beyond = self._store_whole(row, 1, k, builder.op("mul", lower, 2.0**_BITS))
             lost = builder.op("or", lost, self._magnitude(beyond))
-        self._list_lower(row, run)
-        return lost, builder.op("max", most, large)
+        return lost
+
+    def _vectors_of(self, run: Dim) -> list[Dim]:
+        """The first k of each vector of a run."""
+        size = self.schedule.run
+        return [run * size + first for first in range(0, size, self.schedule.lanes)]
 
     def _magnitude(self, value: Value) -> Value:
         """The bits of numbers without their signs: larger ones for larger numbers."""
@@ -148,14 +165,13 @@ class IntegerTask(FourBitTask):
         """`totals` with the products of a run."""
         builder, (row,) = self.builder, rows
         words = self.schedule.run // WORD
-        less = self._less(row, run)
         zeros = [builder.op("splat", 0, dtype=I32, lanes=self.schedule.lanes)] * (2 * len(vectors))
-        kind = zeros[0].type
-        with builder.loop(0, words, carry=[(kind, zero) for zero in zeros], prefix="word") as loop:
-            number = run * words + loop.index
-            loop.carry(*self._add_word(panel, row, 0, number, vectors, loop.carried))
+        kind, whole = zeros[0].type, zeros
+        for word in range(words):
+            self._fetch_words(panel, run, word)
+            whole = self._add_word(panel, row, 0, run * words + word, vectors, whole)
         unit = self._of_run(row, run, _UNIT)
-        sums = self._in_units(loop.results, unit, [less] * len(vectors))
+        sums = self._in_units(whole, unit, [self._less(row, run)] * len(vectors))
         listed = builder.load(SCRATCH, self._fact(row, run, _LOWER), I32)
         count = builder.let(builder.op("cast", listed, dtype=I64), 0, words)
         carry = [(value.type, value) for value in sums]
@@ -170,12 +186,13 @@ class IntegerTask(FourBitTask):
             some.carry(*self._in_units(loop.results, unit, list(some.carried)))
         return self._with_factors(panel, run, rows, vectors, totals, list(some.results))
 
-    def _in_units(self, sums: Sequence[Value], unit: Value, known: Sums) -> Sums:
+    def _in_units(self, sums: Sequence[Value], unit: Value, known: Sequence[Value | None]) -> Sums:
         """What is known and, times a unit, sums of integers."""
         builder, result = self.builder, Sums()
         for one, sixteen, value in zip(sums[::2], sums[1::2], known, strict=True):
             whole = builder.op("add", one, builder.op("shr", sixteen, 4))
-            result.append(self._fma(builder.op("cast", whole, dtype=F32), unit, value))
+            number = builder.op("cast", whole, dtype=F32)
+            result.append(self._times_and(number, unit, value))
         return result
 
     def _add_word(

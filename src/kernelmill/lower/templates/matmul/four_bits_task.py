@@ -252,11 +252,21 @@ class FourBitTask:
 
     def _words(self, panel: Dim, number: Dim, vector: int) -> Value:
         """A vector of words, number `number` along k."""
-        count = self.runs * (self.schedule.run // WORD)
-        at = panel_index(panel, number, count, self.schedule.width)
-        at = at + vector * self.schedule.lanes
-        self.builder.prefetch(self.b.words, at + _AHEAD_BYTES // I32.bytes)
+        at = self._words_at(panel, number) + vector * self.schedule.lanes
         return self.builder.load(self.b.words, at, I32, self.schedule.lanes)
+
+    def _words_at(self, panel: Dim, number: Dim) -> Dim:
+        """Where a panel's words are, number `number` along k."""
+        count = self.runs * (self.schedule.run // WORD)
+        return panel_index(panel, number, count, self.schedule.width)
+
+    def _fetch_words(self, panel: Dim, run: Dim, word: int) -> None:
+        """Fetch the lines that begin among a run's words of one number along k, as if the run began
+        with a line: each line once."""
+        width, line = self.schedule.width, LINE_BYTES // I32.bytes
+        first = self._words_at(panel, run * (self.schedule.run // WORD))
+        for at in range(part_count(word * width, line) * line, (word + 1) * width, line):
+            self.builder.prefetch(self.b.words, first + at + _AHEAD_BYTES // I32.bytes)
 
     def _factors(self, panel: Dim, k: Dim, vector: int) -> tuple[Value | None, Value | None]:
         """Scale and offset of a group, for a vector of columns."""
@@ -279,6 +289,7 @@ class FourBitTask:
         step, turn = schedule.unit.group, 0
         for word in range(schedule.run // WORD):
             number = run * (schedule.run // WORD) + word
+            self._fetch_words(panel, run, word)
             words = [self._words(panel, number, vector) for vector in vectors]
             for first in range(0, WORD, step):
                 k = number * WORD + first
@@ -317,13 +328,15 @@ class FourBitTask:
             less = self._less(row, run, 16 if self.paired else 0)
             for each in sums[i * len(vectors) : (i + 1) * len(vectors)]:
                 if self.paired:
-                    numbers.append(self._fma(each, self._constant(16.0), less))
+                    numbers.append(self._times_and(each, self._constant(16.0), less))
                 else:
-                    numbers.append(self.builder.op("add", each, less))
+                    numbers.append(each if less is None else self.builder.op("add", each, less))
         return self._with_factors(panel, run, rows, vectors, totals, numbers)
 
-    def _less(self, row: int, run: Dim, more: int = 0) -> Value:
-        """What `low` less `more` of each number is of a sum of products."""
+    def _less(self, row: int, run: Dim, more: int = 0) -> Value | None:
+        """What `low` less `more` of each number is of a sum of products; None for nothing."""
+        if self.b.low == more:
+            return None
         return self.builder.op("mul", self._of_run(row, run), float(self.b.low - more))
 
     def _with_factors(
@@ -393,6 +406,9 @@ class FourBitTask:
         if self.schedule.use_fma:
             return self.builder.op("fma", a, b, c)
         return self.builder.op("add", self.builder.op("mul", a, b), c)
+
+    def _times_and(self, a: Value, b: Value, c: Value | None) -> Value:
+        return self.builder.op("mul", a, b) if c is None else self._fma(a, b, c)
 
     def _constant(self, number: float) -> Value:
         return self.builder.op("splat", number, dtype=F32, lanes=self.schedule.lanes)
