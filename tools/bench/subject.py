@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from tests.zoo import Case
 from tools.bench.limits import FLOATS
@@ -92,10 +92,28 @@ def operations(subject: Subject) -> int:
     """Multiplications and additions of a call."""
     if subject.flops:
         return subject.flops
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping={_ATTENTION: _attention_operations})
     with torch.no_grad(), counter:
         subject.case.model(*subject.args)
     return counter.get_total_flops()
+
+
+_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""What attention is on CPUs, which torch's counter does not know."""
+
+
+def _attention_operations(
+    query: torch.Size,
+    key: torch.Size,
+    value: torch.Size,
+    dropout: float = 0.0,
+    causal: bool = False,
+    **_: Any,
+) -> int:
+    """Of tensors (batch, heads, tokens, size of a head): the two products. Of causal attention half
+    of the scores need not be computed."""
+    operations = sdpa_flop_count(query, key, value)
+    return operations // 2 if causal else operations
 
 
 def traffic(subject: Subject) -> int:

@@ -12,6 +12,7 @@ import torch
 from kernelmill.core.dot_units import TILE_BF16
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from tests.repo.source import ROOT
+from tests.zoo import Case
 from tools import machine
 from tools.bench import __main__ as command
 from tools.bench import by_machine, contestants, limits, models, record, report
@@ -21,7 +22,7 @@ from tools.bench.low_precision import quant_matmul
 from tools.bench.plot import plot
 from tools.bench.rows import GROUPS, STEADY
 from tools.bench.steady import Error, Standing, race
-from tools.bench.subject import Subject, refill
+from tools.bench.subject import Subject, operations, refill
 
 EPYC_4 = "AMD EPYC, family 25, model 17"
 EPYC_5 = "AMD EPYC, family 26, model 2"
@@ -265,3 +266,13 @@ def test_copies_of_arguments_follow_them() -> None:
     copy.zero_()
     follow()  # nothing was written to what it is a copy of
     assert torch.equal(copy, torch.zeros(3))
+
+
+@pytest.mark.parametrize("causal, share", [(False, 1.0), (True, 0.5)])
+def test_attention_counts_with_both_of_its_products(causal: bool, share: float):
+    class Attention(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=causal)
+
+    case = Case("attention", Attention(), (torch.randn(2, 3, 16, 8),))
+    assert operations(Subject(case)) == share * 2 * 2 * (2 * 3) * (16 * 16 * 8)
