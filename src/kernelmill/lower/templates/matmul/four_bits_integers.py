@@ -62,8 +62,8 @@ class IntegerTask(FourBitTask):
         """A's rows as integers into scratch, and what is known of their runs. Gives whether all of
         it is ordinary.
 
-        Three loops over the runs: what one waits for, its largest number and what was just
-        written, a processor has of the runs before.
+        Three loops over the runs, so that none waits for its own largest number, nor reads what it
+        has just written: other runs lie between.
         """
         builder, lanes = self.builder, self.schedule.lanes
         none = builder.op("splat", 0, dtype=I32, lanes=lanes)
