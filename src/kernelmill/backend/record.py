@@ -285,7 +285,7 @@ class _Trace:
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         names = names_in(codes)
-        effects = SideEffects.of(self.output, reader, roots)
+        effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
