@@ -98,9 +98,10 @@ def compile_capture(
         if exact and is_tested():
             relax_guards(gm)
     call = compilation.direct or wrapped
-    if pass_on is None and compilation.direct is not None:
+    if pass_on is not None:
+        call = pass_on(call)
+    elif compilation.direct is not None:
         return call
-    call = call if pass_on is None else pass_on(call)
     return disable(call, reason="it runs a compiled program")
 
 
@@ -249,18 +250,17 @@ class _Compilation:
                 )
             raise UnsupportedError("arguments that share memory are written to")
         metadata = autograd.metadata()
-        if metadata is not None and capture.kind == "inference":
-            self._share_updated(gm, metadata)
-        if self.gears is not None:
-            check_squeezes(gm, self.gears)
         names = argument_names(placeholders, self.sources)
         roles = [InputRole.USER] * len(placeholders)
         # In training the optimiser changes parameters at every step: packing them would not pay.
         saved_from: int | None = None
         if metadata is not None and capture.kind == "inference":
+            self._share_updated(gm, metadata)
             roles = argument_roles(placeholders, self.sources, metadata.static_input_indices)
         elif metadata is not None and capture.kind == "forward":
             saved_from = metadata.num_forward
+        if self.gears is not None:
+            check_squeezes(gm, self.gears)
         return import_fx(gm, capture.name, roles, names, saved_from)
 
     def _share_updated(self, gm: fx.GraphModule, metadata: Any) -> None:
