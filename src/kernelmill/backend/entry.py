@@ -108,14 +108,14 @@ def configured(
     """
     given = dict(options or {})
     config = given_config(given.pop("compiler_config", config))
-    if mode in (None, "default") and not given:
+    if mode not in (None, "default"):
+        given["mode"] = mode
+    if not given:
         return config
     fresh = CompilerConfig()
     changed = {name: value for name, value in config.as_dict().items() if value is not None}
     for name, value in {**changed, **given}.items():
         _set(fresh, name, value)
-    if mode not in (None, "default"):
-        fresh.mode = mode
     return fresh
 
 
