@@ -125,12 +125,9 @@ class GearedCalls:
     def _meanwhile(self, args: Args) -> Results | None:
         """The results by a program that is for other sizes too; None when there is none yet."""
         if self.padded is not None:
-            try:
-                made = self.padded(args)
-            except InputError:  # its own gear says so too, or takes what cannot be padded
-                made = None
-            if made is not None:
-                return made
+            with suppress(InputError):  # its own gear says so too, or takes what cannot be padded
+                if (made := self.padded(args)) is not None:
+                    return made
         return None if self._dynamic is None else self._dynamic(*args)
 
     def _at_no_gear(self, args: Args) -> Results | None:
