@@ -163,7 +163,8 @@ class _Compilation:
     record: Callable[[Capture], None]
     gears: CaptureGears | None
     observe: Callable[[Traced], None] | None
-    instead: Callable[[Graph], Call] | None = None
+    instead: Callable[[Graph], Call] | None
+    geared: GearedCalls | None = None
     direct: Call | None = None
     refused: bool = False
 
@@ -201,16 +202,15 @@ class _Compilation:
         imported = self._import(gm, capture)
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
-        geared: list[GearedCalls] = []
-        call_of = partial(self._call_of, capture.kind, geared)
+        call_of = partial(self._call_of, capture.kind)
         call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)
         if capture.kind == "inference" and self._needs_no_wrapper(gm):
             self.direct = call
         if self.observe is not None:
-            made, whole = geared[0] if geared else None, self._is_whole(gm)
-            self.observe(Traced(capture.kind, imported, made, autograd.metadata(), whole))
+            metadata, whole = autograd.metadata(), self._is_whole(gm)
+            self.observe(Traced(capture.kind, imported, self.geared, metadata, whole))
         if capture.kind == "forward":
             report_output_strides(gm, imported.graph)
         self.record(
@@ -224,8 +224,8 @@ class _Compilation:
         )
         return autograd.boxed(call)
 
-    def _call_of(self, kind: str, geared: list[GearedCalls], graph: Graph) -> Call:
-        """The function of a graph, compiled; `geared` gets what it is made of if it has gears."""
+    def _call_of(self, kind: str, graph: Graph) -> Call:
+        """The function of a graph, compiled; `geared` is what it is made of if it has gears."""
         if self.instead is not None:
             return self.instead(graph)
         if self.gears is None:
@@ -234,8 +234,8 @@ class _Compilation:
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
         # Who keeps the programs, or reports on them, wants all of them.
         may_wait = self.observe is None and not is_collecting() and not collecting()
-        geared.append(GearedCalls(graph, self.gears, self.config, may_wait))
-        return geared[-1].call
+        self.geared = geared = GearedCalls(graph, self.gears, self.config, may_wait)
+        return geared.call
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
         placeholders = _placeholders(gm)
