@@ -200,13 +200,14 @@ class _Compilation:
     @collection_paused()  # a backward is often compiled at its first call
     def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
         start = time.perf_counter()
-        imported = self._import(gm, capture)
+        names = argument_names(_placeholders(gm), self.sources)
+        imported = self._import(gm, capture, names)
         middle = time.perf_counter()
         direct = capture.kind == "inference" and self._needs_no_wrapper(gm)
         nodes = len(imported.graph.nodes)
         known = replace(capture, graph_nodes=nodes, direct=direct, import_seconds=middle - start)
         in_torch = self._in_torch(gm, capture.kind)
-        call_of = partial(self._call_of, known, in_torch)
+        call_of = partial(self._call_of, known, names, in_torch)
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
@@ -241,7 +242,9 @@ class _Compilation:
         """Who keeps the programs, or reports on them, wants all of them at once."""
         return self.observe is None and not is_collecting() and not collecting()
 
-    def _call_of(self, capture: Capture, in_torch: Call | None, graph: Graph) -> Call:
+    def _call_of(
+        self, capture: Capture, names: Sequence[str], in_torch: Call | None, graph: Graph
+    ) -> Call:
         """The function of a graph, compiled; `geared` is what it is made of if it has gears. What
         the background compiles is `in_torch` until then, where there is that."""
         if self.instead is not None:
@@ -252,7 +255,9 @@ class _Compilation:
             return BackgroundCalls(partial(self._behind, capture, in_torch, graph), in_torch)
         if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
-        self.geared = geared = GearedCalls(graph, self.gears, self.config, self._may_wait, in_torch)
+        self.geared = geared = GearedCalls(
+            graph, self.gears, names, self.config, self._may_wait, in_torch
+        )
         return geared.call
 
     def _behind(self, capture: Capture, in_torch: Call, graph: Graph) -> Call:
@@ -270,7 +275,7 @@ class _Compilation:
 
         return or_in_torch(capture.name, compiled, refused)
 
-    def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
+    def _import(self, gm: fx.GraphModule, capture: Capture, names: Sequence[str]) -> ImportedGraph:
         placeholders = _placeholders(gm)
         if autograd.has_unknown_effects(gm):
             raise UnsupportedError("it has effects")
@@ -283,7 +288,6 @@ class _Compilation:
                 )
             raise UnsupportedError("arguments that share memory are written to")
         metadata = autograd.metadata()
-        names = argument_names(placeholders, self.sources)
         roles = [InputRole.USER] * len(placeholders)
         # In training the optimiser changes parameters at every step: packing them would not pay.
         saved_from: int | None = None

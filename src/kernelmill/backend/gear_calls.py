@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -61,18 +61,21 @@ class GearedCalls:
         self,
         graph: Graph,
         gears: CaptureGears,
+        names: Sequence[str],
         config: CompilerConfig,
         may_wait: bool = False,
         in_torch: Callable[..., Results] | None = None,
     ) -> None:
-        """Where gears `may_wait` and the options say so, only that of the first call is compiled
-        here, and nothing if calls may be `in_torch` until it is. PaddingError when calls are to be
+        """`names` are those of the graph's arguments, as the gears have them.
+
+        Where gears `may_wait` and the options say so, only that of the first call is compiled here,
+        and nothing if calls may be `in_torch` until it is. PaddingError when calls are to be
         padded, and that could change a result."""
         _check_equations(graph, gears)
         self.gears, self._miss = gears, config.inference_config.gear_miss
-        self._users = [
-            (number, entry.value.name)
-            for number, entry in enumerate(graph.inputs)
+        self._users = [  # constants of the graph come behind the arguments
+            (number, name)
+            for number, (name, entry) in enumerate(zip(names, graph.inputs, strict=False))
             if isinstance(entry, Input) and entry.role == InputRole.USER
         ]
         self._compiler = compiler = GearCompiler(graph, list(gears.values.values()), config)

@@ -6,10 +6,11 @@ it guards, which code it went through) and what the compiler made become an entr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -188,15 +189,22 @@ def _unmarked(value: Any) -> Any:
         for key in list(value):
             value[key] = _unmarked(value[key])
         return value
+    if isinstance(value, type):
+        return value
     if is_dataclass(value):
         for each in fields(value):
-            object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
+            if hasattr(value, each.name):  # it need not be set
+                object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
         return value
-    if type(value) is list:
-        value[:] = map(_unmarked, value)
+    if isinstance(value, (list, deque)):
+        for place, part in enumerate(cast("list[Any]", value)):
+            value[place] = _unmarked(part)
         return value
     if isinstance(value, tuple):
         return tuple_of(type(value), [_unmarked(part) for part in value])
+    for name, part in list(getattr(value, "__dict__", {}).items()):
+        if isinstance(part, (_Integer, _Float, _Scalar)):  # it may be a model: no deeper
+            vars(value)[name] = _unmarked(part)
     return value
 
 
