@@ -57,9 +57,9 @@ _aten = torch.ops.aten
 _FILLS = {_aten.fill, _aten.full, _aten.full_like, _aten.zero, _aten.zeros_like}
 
 _BY_PLACE = {
-    torch.ops.aten.as_strided.default,
-    torch.ops.aten.as_strided_copy.default,
-    torch.ops.aten.as_strided_scatter.default,
+    _aten.as_strided.default,
+    _aten.as_strided_copy.default,
+    _aten.as_strided_scatter.default,
 }
 """Operators whose places are counted from the beginning of a storage."""
 
@@ -225,7 +225,7 @@ class _Reader:
             copies: dict[Any, fx.Node] = {}
             for node, value in writes.items():
                 _check_places_apart(node, value)
-                copied = graph.call_function(torch.ops.aten.copy_.default, (node, value))
+                copied = graph.call_function(_aten.copy_.default, (node, value))
                 copies.setdefault(value, copied)
         updated = UpdatedArguments(graph, copies)
         output.args = (tuple(map(updated.result, results)),)

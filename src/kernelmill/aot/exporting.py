@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, export
 
-from kernelmill.aot.allowed_sizes import allowed_sizes, sizes_in
+from kernelmill.aot.allowed_sizes import allowed_sizes, line_of, sizes_in
 from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
@@ -30,7 +30,7 @@ from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import configured, given_decompositions
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
+from kernelmill.core.dim import Dim, Expr, Sym, as_sym
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
@@ -265,9 +265,8 @@ def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:
         if not isinstance(entry, Input) or not source.own:
             continue
         for axis, dim in enumerate(entry.value.shape):
-            times, plus = linear_part(dim, symbol.name) or (0, 0)
-            if isinstance(times, int) and isinstance(plus, int) and times > 0:
-                return Source(source.path, axis, times, plus)
+            if line := line_of(dim, symbol.name):
+                return Source(source.path, axis, *line)
     raise UnsupportedError(f"no size of an argument tells what {symbol.name} is")
 
 
