@@ -107,59 +107,44 @@ def settings() -> int:
     return executor().settings()
 
 
-def unmoved(address: int) -> bool:
-    """Whether all is as the watch of the table at `address` has it."""
-    return bool(executor().unmoved(address))
-
-
 class NativeWatch:
     """Has anything moved since `watch`? The watch is that of a table, or one of its own."""
 
     def __init__(self, table: QuickTable | None = None) -> None:
         self._table = QuickTable(settings=REFUSES) if table is None else table
         self.address = ctypes.addressof(self._table)
-        self._records = Records(())
         self._watching = False
+        self._watched: tuple[Sequence[Row], Any] = (), watch_records(())
 
     def watch(self, rows: Sequence[Row] | None) -> None:
         """Watch these; without any, all is taken for moved."""
-        self._watching = rows is not None
-        self._records = Records(rows or ())
-        self._records.give(self._table)
+        found = rows or ()
+        made = watch_records(found)
+        self._table.watch, self._table.watch_count = ctypes.addressof(made), len(made)
+        # What the table had until now is kept until it has others.
+        self._watching, self._watched = rows is not None, (found, made)
 
     @property
     def rows(self) -> Sequence[Row]:
         """What is watched."""
-        return self._records.rows
+        return self._watched[0]
 
     def unmoved(self) -> bool:
         """Whether nothing of what is watched has moved; False in doubt."""
-        return self._watching and self._records.unmoved(self.address)
-
-
-class Records:
-    """Rows as the native watch reads them; to be kept as long as a table has them."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows, self._made = rows, watch_records(rows)
-
-    def give(self, table: QuickTable) -> None:
-        """Let a table have them."""
-        table.watch, table.watch_count = ctypes.addressof(self._made), len(self.rows)
-
-    def unmoved(self, address: int) -> bool:
-        """Whether all is as the watch of the table at `address` has it, which has these."""
-        return unmoved(address) or (self.catch_up() and unmoved(address))
-
-    def catch_up(self) -> bool:
-        """Whether there were changes of which none is of what these rows watch: the count of them
-        is then brought up to date. Objects of other programs change and die, too."""
-        log = change_log()
-        if log is None or not self.rows or self.rows[0][1] is not log.place[0]:
+        if not self._watching:
             return False
-        record, now = self._made[0], log.count
+        look = executor().unmoved
+        return bool(look(self.address) or (self._catch_up() and look(self.address)))
+
+    def _catch_up(self) -> bool:
+        """Whether there were changes of which none is of what the rows watch: the count of them is
+        then brought up to date. Objects of other programs change and die, too."""
+        log, (rows, made) = change_log(), self._watched
+        if log is None or not rows or rows[0][1] is not log.place[0]:
+            return False
+        record, now = made[0], log.count
         others = log.since(record.expected)
-        if others is None or not others or not others.isdisjoint(self.rows[0][2]):
+        if others is None or not others or not others.isdisjoint(rows[0][2]):
             return False
         record.expected = now
         return True
@@ -380,7 +365,7 @@ class QuickCall(NativeWatch):
         engine = self._program.engine
         if code > 0:
             raise engine.error(code)
-        if code == Refusal.WATCH and self._records.catch_up():
+        if code == Refusal.WATCH and self._catch_up():
             return call(values, given)
         if code == Refusal.TENSOR and not self._sizes_change:
             found = self._find_sizes(values)
@@ -408,15 +393,11 @@ def _updated(program: Program) -> Callable[[Sequence[Any]], Any] | None:
     return itemgetter(*updated) if updated else None
 
 
-def _integers(program: Program) -> list[int]:
-    """The numbers of the dims that are results."""
-    results = (r.value for r in program.plan.results if isinstance(r, DimResult))
-    return program.engine.dims.numbers(results)
-
-
 def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
     """Makes the tensors of a call's results; those that are integers stand behind them."""
-    make, numbers = output_maker(program.engine), _integers(program)
+    make = output_maker(program.engine)
+    integers = (r.value for r in program.plan.results if isinstance(r, DimResult))
+    numbers = program.engine.dims.numbers(integers)
     if not numbers:
         return make
 
