@@ -16,7 +16,7 @@ import torch
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import argument_validation
-from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
+from kernelmill.runtime.dims import DimsFunction, DimTable, fixed_layout, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
 from kernelmill.runtime.pack_job import Prepare
@@ -229,9 +229,7 @@ class Engine:
 
     def _validated_parameter(self, number: int, argument: object) -> torch.Tensor:
         entry = self._tensor_input(number)
-        shape = tuple(dim for dim in entry.shape if isinstance(dim, int))
-        strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
-        return argument_validation.validated(entry, number, argument, shape, strides)
+        return argument_validation.validated(entry, number, argument, *fixed_layout(entry))
 
     # ---- launches ---------------------------------------------------------------------------
 

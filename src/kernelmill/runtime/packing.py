@@ -27,7 +27,6 @@ import torch
 
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
@@ -35,6 +34,7 @@ from kernelmill.runtime.binding_table import write_table
 from kernelmill.runtime.bound_parameters import BoundParameter, BoundParameters
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
+from kernelmill.runtime.dims import fixed_layout
 from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.streaming import stream_of
@@ -269,10 +269,12 @@ class Parameters:
         if not missing:
             return parts, None
         job = self._new_job(missing, bound, tensors) if known is None else known.job
-        pending = {n for n in missing if _will_come(n, job)}
-        if known is not None and job is not None:
-            pending = {n for n in pending if self._kept(n, bound, known)}
-            pending -= set(job.stream.share(pending))
+        pending = set[int]()
+        if job is not None and not job.over:
+            pending = {n for n in missing if n in job.numbers}
+            if known is not None:
+                pending = {n for n in pending if self._kept(n, bound, known)}
+                pending -= set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
         arena = HugePageArena(self._layout(b) for n in at_once for b in self.components[n].buffers)
         for number in at_once:
@@ -362,13 +364,7 @@ class Parameters:
 
     def _layout(self, buffer: int) -> Layout:
         spec = self._plan.buffers[buffer]
-        shape = tuple(evaluate(dim, {}) for dim in spec.shape)
-        strides = tuple(evaluate(dim, {}) for dim in spec.strides)
-        return shape, strides, to_torch(spec.dtype)
-
-
-def _will_come(number: int, job: PackJob | None) -> bool:
-    return job is not None and not job.over and number in job.numbers
+        return (*fixed_layout(spec), to_torch(spec.dtype))
 
 
 def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:
