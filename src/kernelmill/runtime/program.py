@@ -30,13 +30,14 @@ DIMS_OBJECT = "dims"
 class Program:
     """A plan ready to run. Calls from several Python threads at once are right.
 
-    `call(*args)` is the same as calling the program, without one Python frame.
+    `call(*args)` is the same as calling the program, without one Python frame. `engine` is what its
+    calls share; it lives as long as somebody can call the program.
     """
 
     def __init__(self, engine: Engine, call: Call) -> None:
         self.plan = engine.plan
         self.call = call
-        self._engine = engine
+        self.engine = engine
 
     def __call__(self, *args: Any) -> list[ProgramResult]:
         """Run with the plan's arguments: tensors, and an int for each SymbolInput.
@@ -50,30 +51,25 @@ class Program:
         """All launches, so many times, on the arguments and results of the last call, which must
         still be there: to measure them without the call around. For a program that only launches
         and that one thread calls."""
-        (frame,) = self._engine.pool.frames
+        (frame,) = self.engine.pool.frames
         executor().repeat[True](frame.address, times)
 
     def check_weights(self, check: CheckWeights) -> None:
         """How to find writes to packed weights, as `CompilerConfig.check_weights` says it."""
-        if self._engine.parameters is not None:
-            self._engine.parameters.check_weights(check)
-
-    @property
-    def engine(self) -> Engine:
-        """What its calls share; it lives as long as somebody can call the program."""
-        return self._engine
+        if self.engine.parameters is not None:
+            self.engine.parameters.check_weights(check)
 
     @property
     def sources(self) -> tuple[SymbolSource, ...]:
         """Where each symbol that has a value when a call begins is read."""
-        return self._engine.sources
+        return self.engine.sources
 
     def symbol_values(self, arguments: tuple[Any, ...]) -> dict[str, int]:
         """The values of those symbols for these arguments, checked against their ranges.
 
         InputError names an argument that gives none.
         """
-        return dict(self._engine.sizes_of(arguments).symbols)
+        return dict(self.engine.sizes_of(arguments).symbols)
 
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
@@ -82,7 +78,7 @@ class Program:
         `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
         for so many weights: by their pages, by all contents, by pieces (runtime/contents.py).
         `held_up` is how often calls went on with one thread less, because one did not run."""
-        engine, parameters = self._engine, self._engine.parameters
+        engine, parameters = self.engine, self.engine.parameters
         counts = None if parameters is None else parameters.checked()
         steps = self.plan.steps
         # A super kernel is one launch.
