@@ -15,7 +15,7 @@ from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import linker, perf_map, profiling
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
-from kernelmill.runtime.dims import DimsFunction, SymbolSource
+from kernelmill.runtime.dims import DimsFunction
 from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.memory import FramePool
@@ -58,18 +58,6 @@ class Program:
         """How to find writes to packed weights, as `CompilerConfig.check_weights` says it."""
         if self.engine.parameters is not None:
             self.engine.parameters.check_weights(check)
-
-    @property
-    def sources(self) -> tuple[SymbolSource, ...]:
-        """Where each symbol that has a value when a call begins is read."""
-        return self.engine.sources
-
-    def symbol_values(self, arguments: tuple[Any, ...]) -> dict[str, int]:
-        """The values of those symbols for these arguments, checked against their ranges.
-
-        InputError names an argument that gives none.
-        """
-        return dict(self.engine.sizes_of(arguments).symbols)
 
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
