@@ -102,9 +102,8 @@ def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Ten
     """The memory of a subclass that is no more than that, as a tensor."""
     kind: Any = type(argument)
     base: Any = torch.Tensor
-    if kind.__torch_dispatch__ is not base.__torch_dispatch__:
-        _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
-    plain = plain_memory(argument)
+    dispatches = kind.__torch_dispatch__ is not base.__torch_dispatch__
+    plain = None if dispatches else plain_memory(argument)
     if plain is None:
         _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
     return plain

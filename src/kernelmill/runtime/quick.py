@@ -12,12 +12,12 @@ import ctypes
 import itertools
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from operator import itemgetter
 from typing import Any, Protocol
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import DimResult, Launch, TensorResult
+from kernelmill.runtime.calls import argument_picker
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
@@ -303,7 +303,8 @@ class QuickCall(NativeWatch):
         address = self.address
         count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
         held_count = tensors + (0 if effects is None else len(effects.changed))
-        pick, increment = _updated(self._program), version_counter()
+        pick = argument_picker([engine.tables.tensor_arguments.index(n) for n in engine.updated])
+        updates, increment = bool(engine.updated), version_counter()
 
         def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
             try:
@@ -323,7 +324,7 @@ class QuickCall(NativeWatch):
                 if effects is not None and not code and not effects.are_apart(held[tensors:]):
                     code = Refusal.TENSOR
                 if not code:
-                    if pick is not None:
+                    if updates:
                         increment(pick(held))
                     code = launch(frame.address, 0, count)
             finally:
@@ -382,15 +383,6 @@ class QuickCall(NativeWatch):
             return REFUSED
         engine.copies += len(straight.askew)
         return call(straight.arguments, values)
-
-
-def _updated(program: Program) -> Callable[[Sequence[Any]], Any] | None:
-    """Picks the arguments that are written to among the tensor arguments."""
-    places = program.engine.tables.tensor_arguments
-    updated = [places.index(n) for n in program.engine.updated]
-    if len(updated) == 1:
-        return lambda held: (held[updated[0]],)
-    return itemgetter(*updated) if updated else None
 
 
 def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
