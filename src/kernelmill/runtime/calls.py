@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from torch import Tensor
 
-from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorInput, TensorResult
+from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorResult
 from kernelmill.runtime.argument_validation import PLAIN_TENSORS
 from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.executor import executor
@@ -81,11 +81,8 @@ def sizes_finder(engine: Engine) -> Find:
 
 def kernel_arguments(engine: Engine) -> list[int]:
     """Tensor arguments that kernels may read: opaque ones go to ATen as they are."""
-    return [
-        i
-        for i in engine.tables.tensor_arguments
-        if isinstance(entry := engine.plan.inputs[i], TensorInput) and not entry.dtype.is_opaque
-    ]
+    arguments = engine.tables.tensor_arguments
+    return [i for i in arguments if not engine.tensor_input(i).dtype.is_opaque]
 
 
 Finish = Callable[[int, list[Any], tuple[Any, ...], Sizes], list[ProgramResult]]

@@ -64,13 +64,15 @@ def link(
 
 def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> LinkedObject:
     try:
-        imports = {name: _import(name, provided) for name in undefined_symbols(image)}
+        needed = undefined_symbols(image)
     except ValueError as error:
         raise CodegenError(f"object of {symbols[0]}: {error}") from error
-    for name, address in imports.items():
+    found: dict[str, int] = {}
+    for name in needed:
+        address = provided[name] if name in provided else address_of(name)
         if address is None:
             raise CodegenError(f"object of {symbols[0]} needs {name!r}, which torch does not have")
-    found = {name: address for name, address in imports.items() if address is not None}
+        found[name] = address
     try:
         placed = place(image, symbols, found)
     except (OSError, ValueError) as error:
@@ -78,10 +80,6 @@ def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> 
     if placed is not None:
         return LinkedObject(placed.addresses, placed)
     return _link_with_llvm(symbols, image, found)
-
-
-def _import(name: str, provided: Mapping[str, int]) -> int | None:
-    return provided[name] if name in provided else address_of(name)
 
 
 def _link_with_llvm(

@@ -155,7 +155,7 @@ class Parameters:
         self._key_at: dict[int, int] = {}
         self._busy = RenewedLock()
         self._repacks = self._background_repacks = 0
-        self.streamed = 0
+        self._streamed = 0
 
     def check_weights(self, check: CheckWeights) -> None:
         """How to look for writes to what is packed, from the next binding on."""
@@ -175,7 +175,7 @@ class Parameters:
             parts, job = self._pack(bound, tensors, known)
             pending = frozenset(number for number, part in enumerate(parts) if part is None)
             binding = self._binding(bound, parts, pending, job if pending else None)
-            self.streamed += bool(pending)
+            self._streamed += bool(pending)
             write_table(binding, self._places)
             self._forget(key)
             self._settle(key, bound[self.key_argument])
@@ -205,38 +205,21 @@ class Parameters:
             self._forget(other)
         self._key_at[parameter.state.data] = key
 
-    @property
-    def copies(self) -> int:
-        """Parameters copied so far."""
-        return self._bound.copies
-
-    def checked(self) -> dict[str, int]:
-        """How many parameters are watched, compared whole, and compared in pieces."""
-        ways = [
-            parameter.way
-            for binding in (*self.bindings.values(), *self._transient.values())
-            for parameter in binding.bound.values()
-        ]
-        return {name: sum(way in among for way in ways) for name, among in COUNTS.items()}
-
-    @property
-    def repacks(self) -> int:
-        """Components packed so far where they stay."""
-        return self._repacks + self._background_repacks
-
-    @property
-    def packing(self) -> int:
-        """Components that calls stream for the time being."""
-        return sum(
-            len(binding.pending - binding.job.parts.keys())
-            for binding in list(self._transient.values())
-            if binding.job is not None
-        )
-
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the packed buffers that coming calls may use."""
-        return sum(b.packed_bytes for b in (*self.bindings.values(), *self._transient.values()))
+    def report(self) -> dict[str, int]:
+        """What `Program.report` has of them: bytes of the packed buffers that coming calls may use,
+        components packed so far where they stay, calls that streamed, components that calls stream
+        for the time being; how contents are looked at, and parameters copied so far."""
+        bindings = [*self.bindings.values(), *self._transient.values()]
+        ways = [parameter.way for binding in bindings for parameter in binding.bound.values()]
+        jobs = [(binding, binding.job) for binding in bindings if binding.job is not None]
+        return {
+            "packed_bytes": sum(binding.packed_bytes for binding in bindings),
+            "repacks": self._repacks + self._background_repacks,
+            "streamed": self._streamed,
+            "packing": sum(len(binding.pending - job.parts.keys()) for binding, job in jobs),
+            **{name: sum(way in among for way in ways) for name, among in COUNTS.items()},
+            "copies": self._bound.copies,
+        }
 
     def _forget(self, key: int) -> None:
         self.bindings.pop(key, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,9 +67,8 @@ class Program:
         `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
         for so many weights: by their pages, by all contents, by pieces (runtime/contents.py).
         `held_up` is how often calls went on with one thread less, because one did not run."""
-        engine, parameters = self.engine, self.engine.parameters
-        counts = None if parameters is None else parameters.checked()
-        steps = self.plan.steps
+        engine, steps = self.engine, self.plan.steps
+        bound = Counter[str]() if engine.parameters is None else engine.parameters.report()
         # A super kernel is one launch.
         fused = sum(s.last - s.first - 1 for s in self.plan.supers)
         return {
@@ -76,14 +76,14 @@ class Program:
             "super_kernels": len(self.plan.supers),
             "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
             "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
-            "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
+            "packed_bytes": bound["packed_bytes"],
             "calls": engine.pool.calls,
             "held_up": sum(frame.held_up for frame in engine.pool.frames),
-            "repacks": 0 if parameters is None else parameters.repacks,
-            "streamed": 0 if parameters is None else parameters.streamed,
-            "packing": 0 if parameters is None else parameters.packing,
-            **{way: 0 if counts is None else counts[way] for way in COUNTS},
-            "copies": engine.copies + (0 if parameters is None else parameters.copies),
+            "repacks": bound["repacks"],
+            "streamed": bound["streamed"],
+            "packing": bound["packing"],
+            **{way: bound[way] for way in COUNTS},
+            "copies": engine.copies + bound["copies"],
         }
 
 
