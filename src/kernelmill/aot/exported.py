@@ -7,7 +7,7 @@ these are updates of the arguments, as the compiler has them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.artifact.tensors import Held
+from kernelmill.backend.entry import Decompositions
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import (
@@ -39,8 +40,6 @@ from kernelmill.frontend import (
 )
 from kernelmill.runtime.samples import span_of
 from kernelmill.torch_internals.operators import is_composite, make_token
-
-Decompositions = Mapping[Any, Callable[..., Any]]
 
 _ROLES = {
     InputKind.PARAMETER: "parameter",
