@@ -14,8 +14,9 @@ DEFAULT_FOLDER = "methods"
 
 
 def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:
-    """ "world2global_rank1_tp_rank1": this process' place in a distributed job, empty without one.
-    What is not given of the job is what torch.distributed says, if it has been initialised."""
+    """ "world2global_rank1_tp_rank1": this process' place in a distributed job, empty for a process
+    of its own. How many there are, and which this is unless it is given, is what torch.distributed
+    says, if it has been initialised."""
     import torch.distributed as distributed
 
     running = distributed.is_available() and distributed.is_initialized()
