@@ -35,7 +35,7 @@ from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
-from kernelmill.inference.cache_directories import Ranks, class_folder
+from kernelmill.inference.cache_directories import class_folder, ranks_folder
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
@@ -126,18 +126,6 @@ class Options:
     ge_cache: bool
     max_entries: int
 
-    def ingredients(self) -> dict[str, str]:
-        """Of the name of the folder."""
-        return {
-            **versions(target_isa(self.config.target)),
-            # How ATen packs weights of four bits depends on it.
-            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
-            **dict(self.config.ingredients()),
-            "class": name_of(type(getattr(self.function, "__self__", None))),
-            "dynamic": str(self.dynamic),
-            "decompositions": of_decompositions(self.decompositions),
-        }
-
 
 class CachedMethod:
     """What `cache_compile` gives. `statistics` counts entries loaded, traces, and calls that no
@@ -153,8 +141,16 @@ class CachedMethod:
         self._making = RenewedLock(threading.RLock)  # held for as long as a trace takes
         self._changing = RenewedLock()
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
-        # Now, while the model is being built, not at the first call.
-        self._ingredients = options.ingredients()
+        # Of the folder's name: now, while the model is being built, not at the first call.
+        self._ingredients = {
+            **versions(target_isa(options.config.target)),
+            # How ATen packs weights of four bits depends on it.
+            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
+            **dict(options.config.ingredients()),
+            "class": name_of(type(self._target.owner)),
+            "dynamic": str(options.dynamic),
+            "decompositions": of_decompositions(options.decompositions),
+        }
 
     def __getstate__(self) -> Options:
         return self._options
@@ -215,20 +211,19 @@ class CachedMethod:
         if self._uncached is not None:
             with torch.no_grad():
                 return self._uncached(*args, **kwargs)
-        folder = self._folder()
-        found, result = self._from_folder(folder, target, values)
-        if found:
+        folder = Folder(self.folder, self._on_untrusted())
+        result = self._from_folder(folder, target, values)
+        if result is not REFUSED:
             return result
         with ExitStack() as turn:
             with suppress(OSError):
                 waited = turn.enter_context(folder.lock("trace", PATIENCE_SECONDS))
                 if waited:
-                    found, result = self._from_folder(folder, target, values)
-            return result if found else self._trace(folder, target, args, kwargs)
+                    result = self._from_folder(folder, target, values)
+            return self._trace(folder, target, args, kwargs) if result is REFUSED else result
 
-    def _from_folder(
-        self, folder: Folder, target: Target, values: tuple[Any, ...]
-    ) -> tuple[bool, Any]:
+    def _from_folder(self, folder: Folder, target: Target, values: tuple[Any, ...]) -> Any:
+        """What an entry gives for the call; REFUSED when there is none for it."""
         for name, artifact in container.entries(folder):
             manifest, tensors = artifact.manifest, tensors_of(artifact)
             seen = evaluate_guards(manifest, target, values, tensors)
@@ -245,8 +240,8 @@ class CachedMethod:
             self.statistics["loaded"] += 1
             with suppress(OSError):
                 folder.touch(f"{name}{container.SUFFIX}")
-            return True, result
-        return False, None
+            return result
+        return REFUSED
 
     def _trace(
         self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -286,7 +281,6 @@ class CachedMethod:
             if self._options.ge_cache:
                 artifact = with_objects(artifact, self._store())
             container.save(folder, artifact)
-            folder = self._folder()
             for old in container.names(folder)[most:]:
                 folder.remove(old, (container.SUFFIX,))
                 _log.warning(
@@ -314,22 +308,17 @@ class CachedMethod:
     @property
     def folder(self) -> str:
         """The folder of this method's entries."""
-        ranks = Ranks.of(*self._options.ranks)
         name = getattr(self._options.function, "__name__", "")
-        return os.path.join(self._class_folder(), ranks.folder, name)
+        return os.path.join(self._class_folder(), ranks_folder(*self._options.ranks), name)
 
     def _class_folder(self) -> str:
-        kind = type(getattr(self._options.function, "__self__", None)).__name__
-        cache_dir, dynamic = self._options.cache_dir, self._options.dynamic
-        return class_folder(cache_dir, kind, dynamic, self._ingredients)
+        kind, options = type(self._target.owner).__name__, self._options
+        return class_folder(options.cache_dir, kind, options.dynamic, self._ingredients)
 
     def _store(self) -> Store:
         """Where the objects are that entries do not bring."""
         config = self._options.config
         return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-
-    def _folder(self) -> Folder:
-        return Folder(self.folder, self._on_untrusted())
 
     def _on_untrusted(self) -> OnUntrusted:
         return when_untrusted(self._options.config.on_untrusted)
@@ -341,10 +330,9 @@ class CachedMethod:
         target: Target,
         seen: GuardResult | None = None,
     ) -> Bound:
-        programs = program_set(artifact, self._store(), self._place(), self._options.config)
+        place = None
+        if self._options.map_packed:
+            # All methods and ranks of a class share the files.
+            place = PackedFiles(os.path.join(self._class_folder(), "packed"), self._on_untrusted())
+        programs = program_set(artifact, self._store(), place, self._options.config)
         return Bound(artifact.manifest, programs, tensors, target, seen)
-
-    def _place(self) -> PackedFiles | None:
-        """Where packed weights are kept: all methods and ranks of a class share the files."""
-        path = os.path.join(self._class_folder(), "packed")
-        return PackedFiles(path, self._on_untrusted()) if self._options.map_packed else None
