@@ -120,7 +120,7 @@ def keys_of(value: Any) -> str:
     return f"{name_of(type(value))} of {sorted(map(str, value)) if isinstance(value, dict) else ''}"
 
 
-def class_text(kind: type, names: frozenset[str]) -> str:
+def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     """A class as its methods are found: for each class it is made of the defined among `names`."""
     found = ""
     for part in kind.__mro__:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import eq
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +34,6 @@ Texts = Callable[[type], str]
 """Classes as text."""
 
 
-def class_texts(names: frozenset[str] = frozenset()) -> Texts:
-    """Makes the text of each class once: how it finds the attributes `names`."""
-    known: dict[type, str] = {}
-
-    def text(kind: type) -> str:
-        if kind not in known:
-            known[kind] = class_text(kind, names)
-        return known[kind]
-
-    return text
-
-
 # ---- outside of arguments -------------------------------------------------------------------
 
 
@@ -60,7 +48,7 @@ def _watch_container(guard: Guard, value: Any, records: GuardRecords) -> None:
 
 def _watch_text(guard: Guard, value: Any, records: GuardRecords) -> None:
     """What changes unseen is looked at in each call."""
-    find, texts = partial(KINDS[guard.kind].text, guard), class_texts()
+    find, texts = partial(KINDS[guard.kind].text, guard), cache(class_text)
     records.add_property(value, Property(lambda value: find(value, None, texts), eq, None))
 
 

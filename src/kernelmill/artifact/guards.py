@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
-from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.guard_kinds import KINDS, Texts, class_texts
+from kernelmill.artifact.fingerprint import class_text, name_of
+from kernelmill.artifact.guard_kinds import KINDS, Texts
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
@@ -16,17 +17,18 @@ from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argu
 def noted(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> Guard:
     """The guard with what it finds now. MissingPath when there is nothing."""
     other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
-    return replace(guard, found=text(guard, follow(guard.path, roots), other, class_texts(names)))
+    texts = partial(class_text, names=names)
+    return replace(guard, found=text(guard, follow(guard.path, roots), other, texts))
 
 
 def found_in(guard: Guard, value: Any) -> str:
     """What a guard of one path finds in a value."""
-    return KINDS[guard.kind].text(guard, value, None, class_texts())
+    return KINDS[guard.kind].text(guard, value, None, class_text)
 
 
 def changes(reads: Iterable[Guard], values: Sequence[Any], names: frozenset[str]) -> Iterator[str]:
     """What is not as it was found, in words; `values` are those of the tree."""
-    texts = class_texts(names)
+    texts = cache(partial(class_text, names=names))  # many guards ask for one class
     for guard in reads:
         other = values[guard.other_place] if guard.other else None
         if differs := _difference(guard, values[guard.place], other, texts):
@@ -72,7 +74,7 @@ class RepeatedChecks:
             (each, numbers[each.place], other(each.other_place, -1), KINDS[each.kind].sign)
             for each in guards
         ]
-        self._names = names
+        self._texts = partial(class_text, names=names)  # anew: a class may get other methods
         self._right: list[Any] = [self] * len(self._guards)  # which is no sign
 
     def difference(self, values: Sequence[Any]) -> str:
@@ -82,9 +84,8 @@ class RepeatedChecks:
             sign = sign_of(value)
             if sign is right or (type(sign) is tuple and sign == right):
                 continue
-            # A class may have got other methods since.
-            texts, other = class_texts(self._names), None if other < 0 else values[other]
-            if differs := _difference(guard, value, other, texts):
+            other = None if other < 0 else values[other]
+            if differs := _difference(guard, value, other, self._texts):
                 return differs
             self._right[n] = sign
         return ""
