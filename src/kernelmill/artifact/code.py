@@ -86,7 +86,7 @@ def known_by_version(file: str) -> bool:
 def _use_of(
     code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
 ) -> CodeUse:
-    globals = sorted(_names(code))
+    globals = sorted(names_in([code]))
     if module is not None:
         name = code.co_qualname.partition(".<locals>")[0]
         if use := _use(module, name, globals):
@@ -119,7 +119,11 @@ def _holders(
 
 def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     """All names of attributes and globals in these."""
-    return frozenset[str]().union(*(_names(code) for code in codes))
+    found: set[str] = set()
+    for code in codes:
+        inside = names_in(c for c in code.co_consts if isinstance(c, types.CodeType))
+        found.update(code.co_names, inside)
+    return frozenset(found)
 
 
 def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
@@ -149,11 +153,6 @@ def _is_method(instruction: dis.Instruction) -> bool:
     if sys.version_info < (3, 12):
         return instruction.opname == "LOAD_METHOD"
     return bool((instruction.arg or 0) & 1)
-
-
-def _names(code: types.CodeType) -> frozenset[str]:
-    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
-    return frozenset(code.co_names).union(*inner)
 
 
 def _use(module: types.ModuleType, name: str, globals: Sequence[str]) -> CodeUse | None:
