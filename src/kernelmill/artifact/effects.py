@@ -9,6 +9,7 @@ so that `a.x, a.y = a.y, a.x` is two effects.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import setitem
 from typing import Any
 
 from kernelmill.artifact.manifest import CallSpec, Manifest
@@ -102,13 +103,9 @@ _MISSING = id(MISSING)
 _Put = Callable[[Any, Any, Any], None]
 
 
-def _set_item(owner: Any, key: Any, value: Any) -> None:
-    owner[key] = value
-
-
 def _append(owner: Any, key: Any, value: Any) -> None:
     owner.append(value)
 
 
-PUTS: dict[str, _Put] = {"attribute": setattr, "item": _set_item, "append": _append}
+PUTS: dict[str, _Put] = {"attribute": setattr, "item": setitem, "append": _append}
 """How each kind of effect is set."""

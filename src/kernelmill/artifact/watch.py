@@ -111,9 +111,7 @@ class Watch:
             return place_of(owner, step)
         if isinstance(owner, type):
             return self._records.find(owner, names[0])
-        own = vars(owner) if hasattr(owner, "__dict__") else None
-        if own is not None:
-            self._records.add_property(owner, SPACE)
+        own = self._records.add_property(owner, SPACE) if hasattr(owner, "__dict__") else None
         place = place_of(owner, step)
         if place is not None or kind == "field":
             return place
