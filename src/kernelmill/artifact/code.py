@@ -9,7 +9,6 @@ is covered by the text of its file.
 from __future__ import annotations
 
 import dis
-import hashlib
 import os
 import sys
 import types
@@ -21,7 +20,7 @@ import torch
 
 from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint
 from kernelmill.artifact.manifest import CodeUse
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import digest_of
 from kernelmill.core.errors import UnsupportedError
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -158,8 +157,7 @@ def _is_method(instruction: dis.Instruction) -> bool:
 def _use(module: types.ModuleType, name: str, globals: Sequence[str]) -> CodeUse | None:
     if not name:
         text = Path(str(module.__file__)).read_bytes()
-        digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES).hexdigest()
-        return CodeUse(module.__name__, "", digest, {})
+        return CodeUse(module.__name__, "", digest_of(text), {})
     function = _find(module, name)
     if function is None:
         return None
