@@ -17,8 +17,8 @@ from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
-from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
-from kernelmill.artifact.layouts import ArgumentLayouts, is_about_layout
+from kernelmill.artifact.guards import ArgumentLayouts, RepeatedChecks, changes, in_words
+from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet

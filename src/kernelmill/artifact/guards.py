@@ -9,9 +9,17 @@ from typing import Any
 
 from kernelmill.artifact.fingerprint import class_text, name_of
 from kernelmill.artifact.guard_kinds import KINDS, Texts
-from kernelmill.artifact.layouts import is_about_layout
-from kernelmill.artifact.manifest import Guard
-from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
+from kernelmill.artifact.layouts import is_about_layout, layout_of
+from kernelmill.artifact.manifest import Guard, Manifest
+from kernelmill.artifact.paths import (
+    MISSING,
+    ArgumentReader,
+    Path,
+    Roots,
+    follow,
+    name_of_argument,
+    text_of,
+)
 
 
 def noted(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> Guard:
@@ -89,3 +97,40 @@ class RepeatedChecks:
                 return differs
             self._right[n] = sign
         return ""
+
+
+_MOST_KNOWN = 64
+"""Layouts that are recognised without being compared again."""
+
+
+class ArgumentLayouts:
+    """Whether tensors that are asked for their layout are as they were in the trace: looked at
+    before each quick call, which sees the program's inputs alone."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        checks = [guard for guard in manifest.spec.checks if is_about_layout(guard)]
+        places = {p for guard in checks for p in (guard.place, guard.other_place) if p >= 0}
+        self._read = ArgumentReader(manifest.tree, manifest.spec.names, places)
+        numbers = self._read.numbers
+        self._checks = [
+            (each, numbers[each.place], numbers.get(each.other_place, -1)) for each in checks
+        ]
+        self._numbers = [numbers[place] for place in sorted(places)]
+        self._known: set[tuple[Any, ...]] = set()
+
+    def fit(self, values: Sequence[Any]) -> bool:
+        """Whether a call with these is right. What was seen to be is recognised."""
+        found = self._read(values)
+        try:
+            sign = tuple([layout_of(found[number]) for number in self._numbers])
+            if sign in self._known:
+                return True
+            for guard, number, other in self._checks:
+                text = KINDS[guard.kind].text
+                if text(guard, found[number], found[other], class_text) != guard.found:
+                    return False
+        except TypeError:
+            return False
+        if len(self._known) < _MOST_KNOWN:
+            self._known.add(sign)
+        return True
