@@ -82,7 +82,7 @@ class Effects:
         owners = [found[number] for number in self._numbers]
         count = len(self.changed)
         changed = {id(owner) for owner in owners[:count]}
-        if len(changed) < count or _MISSING in changed:
+        if len(changed) < count or id(MISSING) in changed:
             return None
         apart = changed.isdisjoint(map(id, owners[count:])) and self.are_apart(owners[:count])
         return owners[:count] if apart else None
@@ -99,7 +99,6 @@ class Effects:
         return returned
 
 
-_MISSING = id(MISSING)
 _Put = Callable[[Any, Any, Any], None]
 
 
