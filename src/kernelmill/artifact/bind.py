@@ -93,8 +93,8 @@ class Bound:
         target: Target | None = None,
         seen: GuardResult | None = None,
     ) -> None:
-        """Mismatch when it is stale; `seen` is what `look` has just found, which looks by itself
-        otherwise."""
+        """Mismatch when it is stale; `seen` is what `evaluate_guards` has just found, if it was
+        asked."""
         spec = manifest.spec
         self.tensors, self.report = tensors, programs.report
 

@@ -37,7 +37,7 @@ KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again")
 SUFFIX = ".kmill"
 DRIVER, DIMS = "driver", "dims"
 
-_NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.kmill")
+_NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}{re.escape(SUFFIX)}")
 _log = get_logger("artifact")
 
 

@@ -260,8 +260,8 @@ class Manifest:
                 return str(value)
             if isinstance(value, Guard):
                 found = texts.setdefault(value.found, len(texts))
-                places = tree.number(value.path), tree.number(value.other)
-                return [value.kind, places[0], found, value.name, places[1]]
+                place, other = tree.number(value.path), tree.number(value.other)
+                return [value.kind, place, found, value.name, other]
             parts = [getattr(value, name) for name in _fields(type(value))]
             if isinstance(value, (Source, Effect)):
                 parts[0] = tree.number(value.path)
