@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import DIGEST_BYTES, digest_of
 
 _ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
           torch.memory_format, type(Ellipsis))  # fmt: skip
@@ -120,7 +120,7 @@ def keys_of(value: Any) -> str:
     return f"{name_of(type(value))} of {sorted(map(str, value)) if isinstance(value, dict) else ''}"
 
 
-def class_text(kind: type, names: frozenset[str]) -> str:
+def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     """A class as its methods are found: for each class it is made of the defined among `names`."""
     found = ""
     for part in kind.__mro__:
@@ -185,6 +185,4 @@ def function_digest(function: types.FunctionType, deep: int = 3) -> str:
         for name, value in cells_of(function).items()
     ]
     data = (*defaults, cells)
-    return hashlib.blake2b(
-        f"{code_digest([function.__code__])} {data}".encode(), digest_size=DIGEST_BYTES
-    ).hexdigest()
+    return digest_of(f"{code_digest([function.__code__])} {data}".encode())

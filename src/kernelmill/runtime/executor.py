@@ -7,7 +7,6 @@ all processors, so that users need no compiler.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import digest_of
 from kernelmill.core.isa import Isa
 from kernelmill.runtime import linker
 from kernelmill.runtime.layout import Changes, Flags, words
@@ -126,8 +125,7 @@ def executor_object(isa: Isa | None = None) -> tuple[str, bytes]:
 def executor_name(family: str = "") -> str:
     """ "executor", the family of processors, which is this machine's, and the digest of what it is
     made of."""
-    digest = hashlib.blake2b(_source(), digest_size=DIGEST_BYTES).hexdigest()
-    return f"executor {family or platform.machine()} {digest}"
+    return f"executor {family or platform.machine()} {digest_of(_source())}"
 
 
 @cache
