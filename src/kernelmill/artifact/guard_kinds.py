@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from operator import eq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelmill.artifact.fingerprint import (
     class_text,
@@ -19,6 +19,7 @@ from kernelmill.artifact.fingerprint import (
     keys_of,
     name_of,
     shape_of,
+    signs_of_keys,
 )
 from kernelmill.artifact.guard_records import CLASS, KEYS, SIZE, SPACE, GuardRecords, Property
 from kernelmill.artifact.layouts import LAYOUT, STRIDES, layout_text, sizes_text, strides_text
@@ -139,7 +140,7 @@ def _is_lasting(value: Any) -> bool:
 
 def _layout(value: Any) -> Any:
     if isinstance(value, dict):
-        return "layout", type(value), list(value)
+        return "layout", type(value), signs_of_keys(cast("dict[Any, Any]", value))
     return "layout", type(value), len(value) if hasattr(value, "__len__") else 0
 
 
@@ -173,15 +174,14 @@ KINDS: Mapping[str, GuardKind] = {
         lambda value: value if _is_lasting(value) else object(),
         _is_lasting, _watch_data, _expect_value,
         ("BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH",
-         "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH", "NONE_MATCH",
-         "OPAQUE_OBJ_GUARD_FN_MATCH"),
+         "CONSTANT_SUBCLASS_MATCH", "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH",
+         "NONE_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH"),
     ),
     # Its class, with how that finds its methods.
     "class": GuardKind(
         lambda guard, value, other, texts: texts(type(value)),
         type, lambda value: True, _watch_class, _expect_type,
-        ("CONSTANT_SUBCLASS_MATCH", "FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH",
-         "TYPE_MATCH"),
+        ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
     # The name of its class.
     "type": GuardKind(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from operator import attrgetter, eq, is_
 from typing import Any
 
+from kernelmill.artifact.fingerprint import signs_of_keys
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.layout import WatchKind
@@ -40,7 +41,7 @@ SPACE = Property(vars, is_, space_row)
 ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
 """In which classes a class looks for attributes."""
 SIZE = Property(len, eq, size_row, with_contents=True)
-KEYS = Property(list, eq, None, with_contents=True)
+KEYS = Property(signs_of_keys, eq, None, with_contents=True)
 
 
 def held_in_context(*default: Any) -> Property:

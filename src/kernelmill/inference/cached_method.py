@@ -134,7 +134,7 @@ class CachedMethod:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target = Target.of(options.function)
-        self._count = len(self._target.binder.names)
+        self._count = self._target.binder.count
         self._bound: tuple[Bound, ...] = ()  # never changed, but replaced: others go through it
         self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
         self._uncached: Callable[..., Any] | None = None
@@ -176,26 +176,47 @@ class CachedMethod:
             result = self._quick(values)
             if result is not REFUSED:
                 return result
-        for bound in self._bound:
+        tried = self._bound
+        result = self._by_one_of(tried, values)
+        if result is not REFUSED:
+            return result
+        if (uncached := self._uncached) is None:
+            with self._making.lock, collection_paused():
+                # What another thread has loaded or traced while this one waited.
+                result = self._by_one_of([b for b in self._bound if b not in tried], values)
+                if result is not REFUSED:
+                    return result
+                if (uncached := self._uncached) is None:
+                    return self._first_call(values, args, kwargs)
+        return self._by(uncached, args, kwargs)
+
+    def _by_one_of(self, bound: Sequence[Bound], values: tuple[Any, ...]) -> Any:
+        """The result of the first that takes these values; REFUSED when none does."""
+        for each in bound:
             try:
-                result = bound(values)
+                result = each(values)
             except InputError:
                 continue
-            self._take(bound)
+            self._take(each)
             return result
-        with self._making.lock, collection_paused():
-            return self._first_call(values, args, kwargs)
+        return REFUSED
 
     def _under_modes(
         self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """The method as it is: modes of torch see, and may replace, each of its operators."""
+        _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
+        return self._by(self._options.function, args, kwargs)
+
+    def _by(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """A call that no entry serves."""
         self._refuse_gradients(args, kwargs)
         with self._changing.lock:
             self.statistics["uncached"] += 1
-        _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
         with torch.no_grad():
-            return self._options.function(*args, **kwargs)
+            return function(*args, **kwargs)
 
     def _refuse_gradients(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if torch.is_grad_enabled():
@@ -208,18 +229,16 @@ class CachedMethod:
         """A call that no bound program takes: from the folder, else by a trace."""
         target = Target.of(self._options.function)
         self._refuse_gradients(args, kwargs)
-        if self._uncached is not None:
-            with torch.no_grad():
-                return self._uncached(*args, **kwargs)
         folder = Folder(self.folder, self._on_untrusted())
         result = self._from_folder(folder, target, values)
         if result is not REFUSED:
             return result
         with ExitStack() as turn:
+            waited = False
             with suppress(OSError):
                 waited = turn.enter_context(folder.lock("trace", PATIENCE_SECONDS))
-                if waited:
-                    result = self._from_folder(folder, target, values)
+            if waited:
+                result = self._from_folder(folder, target, values)
             return self._trace(folder, target, args, kwargs) if result is REFUSED else result
 
     def _from_folder(self, folder: Folder, target: Target, values: tuple[Any, ...]) -> Any:
