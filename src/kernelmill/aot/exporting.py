@@ -69,7 +69,6 @@ def compile(
     target          the instruction set, as config.target takes it and in its place; any machine
                     that has its instructions runs the file, whether or not this one does
     custom_decompositions   operator overload -> function that is traced in its place
-
     mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
                             processes that load it share what each would pack for itself
 

@@ -39,7 +39,7 @@ def changed_code(use: CodeUse) -> str:
     if now is None:
         return f"there is no {use.module}.{use.name}"
     if now.digest != use.digest:
-        return f"the code of {use.module}.{use.name}" if use.name else f"{module.__file__}"
+        return f"the code of {use.module}.{use.name}" if use.name else f"the file {module.__file__}"
     changed = [name for name, value in use.globals.items() if now.globals[name] != value]
     return f"the global {use.module}.{changed[0]}" if changed else ""
 

@@ -138,11 +138,12 @@ def _key_text(key: Any) -> str:
 def signs_of_keys(value: dict[Any, Any]) -> list[Any]:
     """The keys of a dict, in their order, so that equal signs are the same keys: 1, 1.0 and True
     are equal."""
-    return [key if type(key) is str else _key_text(key) for key in value]
+    return [key if type(key) is str else (_key_text(key),) for key in value]
 
 
 def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
-    """A class as its methods are found: for each class it is made of the defined among `names`."""
+    """How a class finds its methods: which of `names`, and of the methods that decide what an
+    attribute is, each class in its `__mro__` defines itself."""
     found = ""
     for part in kind.__mro__:
         if not _known_by_version(part.__module__):

@@ -81,4 +81,4 @@ def where_of(plan: Plan, symbol: Sym) -> str:
         if symbol.name in symbols(dim):
             return f"{symbol.name} in dim {axis} ({dim}) of argument {name!r}"
     integers = [entry.symbol for entry in plan.inputs if isinstance(entry, SymbolInput)]
-    return f"integer argument number {integers.index(symbol.name)}"
+    return f"integer argument {integers.index(symbol.name) + 1} of {len(integers)}"
