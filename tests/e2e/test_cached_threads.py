@@ -1,5 +1,6 @@
 """Many callers of one cached method at once."""
 
+import gc
 import threading
 
 import pytest
@@ -80,3 +81,85 @@ def test_many_callers_in_turns(model):
     assert errors == []
     assert model.cached.statistics == {"loaded": 0, "traced": 3, "uncached": 0}
     assert len(model.cached._bound) == 3
+
+
+def between():
+    """What happens inside of a call of `Meeting`."""
+
+
+@torch.library.custom_op("kernelmill_tests::meet", mutates_args=())
+def meeting(x: torch.Tensor) -> torch.Tensor:
+    between()
+    return x.clone()
+
+
+@meeting.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Meeting(nn.Module):
+    """Cannot be kept: dims do not express what it computes with a number."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.cached = cache_compile(self.run, cache_dir=str(folder), dynamic=False)
+
+    def run(self, x):
+        return meeting(x) + 1, abs(x.sum().item())
+
+
+def test_what_cannot_be_kept_is_called_by_several_threads_at_once(tmp_path, monkeypatch):
+    model, x = Meeting(tmp_path), torch.zeros(2)
+    with torch.no_grad():
+        assert torch.equal(model.cached(x)[0], x + 1)
+    inside, collected = threading.Barrier(2, timeout=60), []
+
+    def meet():
+        inside.wait()
+        collected.append(gc.isenabled())
+
+    monkeypatch.setattr("tests.e2e.test_cached_threads.between", meet)
+    results = []
+
+    def call():
+        with torch.no_grad():
+            results.append(model.cached(x))
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.tolist() for result, _ in results] == [[1.0, 1.0]] * 2
+    assert collected == [True, True]
+    assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 3}
+
+
+def test_a_caller_that_waited_takes_what_another_has_traced(tmp_path, monkeypatch):
+    model, x = Model(tmp_path), torch.randn(3)
+    tracing, go_on, plain = threading.Event(), threading.Event(), type(model.cached)._trace
+
+    def trace(self, *args):
+        tracing.set()
+        assert go_on.wait(60)
+        return plain(self, *args)
+
+    monkeypatch.setattr(type(model.cached), "_trace", trace)
+    results = []
+
+    def call():
+        with torch.no_grad():
+            results.append(model.cached(x, 2))
+
+    first = threading.Thread(target=call)
+    first.start()
+    assert tracing.wait(60)
+    second = threading.Thread(target=call)
+    second.start()
+    go_on.set()
+    for thread in (first, second):
+        thread.join()
+    for result in results:
+        torch.testing.assert_close(result, x * 2 + 1)
+    assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}

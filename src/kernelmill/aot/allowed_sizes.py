@@ -41,11 +41,12 @@ def allowed_sizes(
     more: list[Condition] = []
     for dim in _may_be_negative(natural, frozenset(known)):
         (name, *others) = symbols(dim)
-        low = None if others else _least_of(dim, name)
-        if low is None:
+        line = None if others else line_of(dim, name)
+        if line is None:
             more.append(("<=", "0", str(dim)))
         else:
-            least[name] = max(least[name], low)
+            times, plus = line
+            least[name] = max(least[name], -(plus // times))
     limits = tuple(
         Limit(n, max(ranges[n][0], least[n]), ranges[n][1], where_of(plan, s))
         for n, s in known.items()
@@ -63,9 +64,9 @@ def _may_be_negative(dims: Iterable[Dim], known: frozenset[str]) -> Iterator[Dim
             yield dim
 
 
-def _least_of(dim: Dim, name: str) -> int | None:
-    """From which value of its symbol on a dim is not negative; None if that is not known."""
+def line_of(dim: Dim, name: str) -> tuple[int, int] | None:
+    """(times, plus) of a dim that is times * name + plus and grows with it; None of any other."""
     times, plus = linear_part(dim, name) or (0, 0)
-    if not isinstance(times, int) or not isinstance(plus, int) or times <= 0:
-        return None
-    return -(plus // times)
+    if isinstance(times, int) and isinstance(plus, int) and times > 0:
+        return times, plus
+    return None

@@ -7,7 +7,7 @@ these are updates of the arguments, as the compiler has them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.artifact.tensors import Held
+from kernelmill.backend.entry import Decompositions
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import (
@@ -39,8 +40,6 @@ from kernelmill.frontend import (
 )
 from kernelmill.runtime.samples import span_of
 from kernelmill.torch_internals.operators import is_composite, make_token
-
-Decompositions = Mapping[Any, Callable[..., Any]]
 
 _ROLES = {
     InputKind.PARAMETER: "parameter",
@@ -57,9 +56,9 @@ _aten = torch.ops.aten
 _FILLS = {_aten.fill, _aten.full, _aten.full_like, _aten.zero, _aten.zeros_like}
 
 _BY_PLACE = {
-    torch.ops.aten.as_strided.default,
-    torch.ops.aten.as_strided_copy.default,
-    torch.ops.aten.as_strided_scatter.default,
+    _aten.as_strided.default,
+    _aten.as_strided_copy.default,
+    _aten.as_strided_scatter.default,
 }
 """Operators whose places are counted from the beginning of a storage."""
 
@@ -225,7 +224,7 @@ class _Reader:
             copies: dict[Any, fx.Node] = {}
             for node, value in writes.items():
                 _check_places_apart(node, value)
-                copied = graph.call_function(torch.ops.aten.copy_.default, (node, value))
+                copied = graph.call_function(_aten.copy_.default, (node, value))
                 copies.setdefault(value, copied)
         updated = UpdatedArguments(graph, copies)
         output.args = (tuple(map(updated.result, results)),)

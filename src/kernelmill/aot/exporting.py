@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, export
 
-from kernelmill.aot.allowed_sizes import allowed_sizes, sizes_in
+from kernelmill.aot.allowed_sizes import allowed_sizes, line_of, sizes_in
 from kernelmill.aot.compiled import check_target, compiled
-from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
+from kernelmill.aot.exported import Exported, decomposed, read
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.objects import plans_of
@@ -27,10 +27,10 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import equal_integers
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
-from kernelmill.backend.entry import configured, given_decompositions
+from kernelmill.backend.entry import Decompositions, configured, given_decompositions
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
+from kernelmill.core.dim import Dim, Expr, Sym, as_sym
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
@@ -69,7 +69,6 @@ def compile(
     target          the instruction set, as config.target takes it and in its place; any machine
                     that has its instructions runs the file, whether or not this one does
     custom_decompositions   operator overload -> function that is traced in its place
-
     mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
                             processes that load it share what each would pack for itself
 
@@ -184,8 +183,7 @@ def _decomposed(
 
 def _name_of(program: Any) -> str:
     if isinstance(program, ExportedProgram):
-        stack = program.module_call_graph[0].fqn
-        return re.sub(r"\W+", "_", stack) or "exported"
+        return "exported"
     name = getattr(program, "__name__", type(program).__name__)
     return re.sub(r"\W+", "_", str(name)).strip("_") or "function"
 
@@ -265,9 +263,8 @@ def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:
         if not isinstance(entry, Input) or not source.own:
             continue
         for axis, dim in enumerate(entry.value.shape):
-            times, plus = linear_part(dim, symbol.name) or (0, 0)
-            if isinstance(times, int) and isinstance(plus, int) and times > 0:
-                return Source(source.path, axis, times, plus)
+            if line := line_of(dim, symbol.name):
+                return Source(source.path, axis, *line)
     raise UnsupportedError(f"no size of an argument tells what {symbol.name} is")
 
 

@@ -9,7 +9,6 @@ entry. Nothing is run when something does not fit: InputError says what.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import getitem
 from typing import Any
 
 import torch
@@ -18,8 +17,8 @@ from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
-from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
-from kernelmill.artifact.layouts import ArgumentLayouts, is_about_layout
+from kernelmill.artifact.guards import ArgumentLayouts, RepeatedChecks, changes, in_words
+from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
@@ -94,8 +93,8 @@ class Bound:
         target: Target | None = None,
         seen: GuardResult | None = None,
     ) -> None:
-        """Mismatch when it is stale; `seen` is what `look` has just found, which looks by itself
-        otherwise."""
+        """Mismatch when it is stale; `seen` is what `evaluate_guards` has just found, if it was
+        asked."""
         spec = manifest.spec
         self.tensors, self.report = tensors, programs.report
 
@@ -120,7 +119,7 @@ class Bound:
     def quick(self) -> Callable[[Values], Any]:
         """The quick way as it is now; each call in full can replace it."""
         if self._call is None:
-            return _refuse
+            return lambda values: REFUSED
         # What the native entry does not see is looked at before it is called.
         looks = (self._settings.unseen_fit, self._watched.without_rows)
         call, unseen = self._call, [look for look in looks if look is not None]
@@ -159,10 +158,6 @@ class Bound:
         if effects is None or owners is None:
             return made
         return effects.apply(owners, made)
-
-
-def _refuse(values: Values) -> Any:
-    return REFUSED
 
 
 def refuse_gradients(arguments: Iterable[tuple[str, Any]]) -> None:
@@ -242,16 +237,15 @@ Gather = Callable[[Values], tuple[Sequence[Any], Sequence[Any]]]
 def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Place]) -> Gather:
     """Checks a call's values, and gives the program's inputs and those that are the call's own."""
     inputs, find = manifest.spec.inputs, _own_inputs(manifest)
-    outside = [n for n, source in enumerate(inputs) if not source.own]
-    order = [*(n for n, source in enumerate(inputs) if source.own), *outside]
+    order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
     in_order = order == sorted(order)
-    positions = [order.index(n) for n in range(len(order))]
+    positions = sorted(order, key=order.__getitem__)
     watched = [n for n in range(len(inputs)) if n in written or inputs[n].own] if written else []
 
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
         own = find(values)
         try:
-            found = [*own, *[getitem(owner, key) for owner, key in places]]
+            found = [*own, *[owner[key] for owner, key in places]]
         except (KeyError, IndexError) as error:
             raise Mismatch(f"{error} is not there") from error
         if not in_order:
@@ -301,8 +295,6 @@ def _integer_in(source: Source) -> Callable[[Any], int] | None:
     if source.part != "size":
         stride = source.part == "stride"
         return lambda value: value.stride(axis) if stride else value.storage_offset()
-    if (times, plus) == (1, 0):
-        return lambda value: value.shape[axis]
     return lambda value: (value.shape[axis] - plus) // times
 
 

@@ -9,11 +9,11 @@ is covered by the text of its file.
 from __future__ import annotations
 
 import dis
-import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 
 from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint
 from kernelmill.artifact.manifest import CodeUse
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import digest_of
 from kernelmill.core.errors import UnsupportedError
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -35,11 +35,11 @@ def changed_code(use: CodeUse) -> str:
     module = sys.modules.get(use.module)
     if module is None:
         return f"module {use.module} is not imported"
-    now = _use(module, use.name, list(use.globals))
+    now = _use(module, use.name, use.globals) if use.name else _use_of_file(module)
     if now is None:
         return f"there is no {use.module}.{use.name}"
     if now.digest != use.digest:
-        return f"the code of {use.module}.{use.name}" if use.name else f"{module.__file__}"
+        return f"the code of {use.module}.{use.name}" if use.name else f"the file {module.__file__}"
     changed = [name for name, value in use.globals.items() if now.globals[name] != value]
     return f"the global {use.module}.{changed[0]}" if changed else ""
 
@@ -86,20 +86,16 @@ def known_by_version(file: str) -> bool:
 def _use_of(
     code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
 ) -> CodeUse:
-    globals = sorted(_names(code))
-    if module is not None:
-        name = code.co_qualname.partition(".<locals>")[0]
-        if use := _use(module, name, globals):
-            return use
-    for holder, name in _holders(code, modules):
+    globals = sorted(names_in([code]))
+    own = [] if module is None else [(module, _outer_name(code))]
+    for holder, name in chain(own, _holders(code, modules)):
         if use := _use(holder, name, globals):
             return use
-    whole = None if module is None else _use(module, "", [])
-    if whole is None:
+    if module is None:
         raise UnsupportedError(
             f"{code.co_qualname} comes from {code.co_filename}, which is no module's file"
         )
-    return whole
+    return _use_of_file(module)
 
 
 def _holders(
@@ -119,7 +115,11 @@ def _holders(
 
 def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     """All names of attributes and globals in these."""
-    return frozenset[str]().union(*(_names(code) for code in codes))
+    found: set[str] = set()
+    for code in codes:
+        inside = names_in(c for c in code.co_consts if isinstance(c, types.CodeType))
+        found.update(code.co_names, inside)
+    return frozenset(found)
 
 
 def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
@@ -151,28 +151,24 @@ def _is_method(instruction: dis.Instruction) -> bool:
     return bool((instruction.arg or 0) & 1)
 
 
-def _names(code: types.CodeType) -> frozenset[str]:
-    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
-    return frozenset(code.co_names).union(*inner)
+def _use_of_file(module: types.ModuleType) -> CodeUse:
+    return CodeUse(module.__name__, "", digest_of(Path(str(module.__file__)).read_bytes()), {})
 
 
-def _use(module: types.ModuleType, name: str, globals: Sequence[str]) -> CodeUse | None:
-    if not name:
-        text = Path(str(module.__file__)).read_bytes()
-        digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES).hexdigest()
-        return CodeUse(module.__name__, "", digest, {})
+def _use(module: types.ModuleType, name: str, globals: Iterable[str]) -> CodeUse | None:
     function = _find(module, name)
     if function is None:
         return None
     defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
     digest = f"{code_digest([function.__code__])} {defaults}"
     space = vars(module)
-    return CodeUse(
-        module.__name__,
-        name,
-        digest,
-        {n: fingerprint(space[n], 0) if n in space else "absent" for n in globals},
-    )
+    read = {n: fingerprint(space[n], 0) if n in space else "absent" for n in globals}
+    return CodeUse(module.__name__, name, digest, read)
+
+
+def _outer_name(code: types.CodeType) -> str:
+    """The qualified name of the function that is not defined inside of another."""
+    return code.co_qualname.partition(".<locals>")[0]
 
 
 def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:
@@ -184,7 +180,7 @@ def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:
             return None
         value = space[part]
     for candidate in _behind(value, 5):
-        if candidate.__code__.co_qualname.partition(".<locals>")[0] == name:
+        if _outer_name(candidate.__code__) == name:
             return candidate
     value = _plain(value)
     plain = isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__")

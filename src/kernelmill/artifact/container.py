@@ -17,7 +17,6 @@ named after the digest of their file. Reading one needs no torch.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from typing import Any
 
 from kernelmill.artifact.manifest import Manifest, read_manifest
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import DIGEST_BYTES, digest_of
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.store.folder import Folder
@@ -38,7 +37,7 @@ KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again")
 SUFFIX = ".kmill"
 DRIVER, DIMS = "driver", "dims"
 
-_NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.kmill")
+_NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}{re.escape(SUFFIX)}")
 _log = get_logger("artifact")
 
 
@@ -118,7 +117,7 @@ def save(folder: Folder, artifact: Artifact) -> str:
     """Publish an entry in one step, and give its name. OSError when the folder cannot be written,
     with what is wrong."""
     data = b"".join(sealed_pieces(KMILL, artifact.sections()))
-    name = hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+    name = digest_of(data)
     folder.save(name, {SUFFIX: data})
     return name
 

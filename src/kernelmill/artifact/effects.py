@@ -9,6 +9,7 @@ so that `a.x, a.y = a.y, a.x` is two effects.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import setitem
 from typing import Any
 
 from kernelmill.artifact.manifest import CallSpec, Manifest
@@ -81,7 +82,7 @@ class Effects:
         owners = [found[number] for number in self._numbers]
         count = len(self.changed)
         changed = {id(owner) for owner in owners[:count]}
-        if len(changed) < count or _MISSING in changed:
+        if len(changed) < count or id(MISSING) in changed:
             return None
         apart = changed.isdisjoint(map(id, owners[count:])) and self.are_apart(owners[:count])
         return owners[:count] if apart else None
@@ -98,17 +99,12 @@ class Effects:
         return returned
 
 
-_MISSING = id(MISSING)
 _Put = Callable[[Any, Any, Any], None]
-
-
-def _set_item(owner: Any, key: Any, value: Any) -> None:
-    owner[key] = value
 
 
 def _append(owner: Any, key: Any, value: Any) -> None:
     owner.append(value)
 
 
-PUTS: dict[str, _Put] = {"attribute": setattr, "item": _set_item, "append": _append}
+PUTS: dict[str, _Put] = {"attribute": setattr, "item": setitem, "append": _append}
 """How each kind of effect is set."""

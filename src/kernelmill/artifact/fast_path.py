@@ -12,6 +12,7 @@ from typing import Any
 from kernelmill.artifact.effects import Effects
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.sizes import asked_symbols
+from kernelmill.artifact.target import Values
 from kernelmill.artifact.unpacker import ArgumentUnpacker
 from kernelmill.core.dim import of_atom, symbols
 from kernelmill.plan.ir import SymbolInput, TensorInput
@@ -23,8 +24,6 @@ from kernelmill.runtime.quick import QuickCall, Row
 
 _MOST_STRUCTURES = 8
 """How often the tables are made anew for values that are built otherwise."""
-
-Values = tuple[Any, ...]
 
 
 def fast_path_of(

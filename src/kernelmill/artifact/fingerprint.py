@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import DIGEST_BYTES, digest_of
 
 _ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
           torch.memory_format, type(Ellipsis))  # fmt: skip
-_PLAIN_ATOMS = frozenset(_ATOMS)
+_PLAIN_ATOMS = frozenset((*_ATOMS, float))
+_PLAIN_NUMBERS_AND_TEXT: tuple[Any, ...] = (int, float, complex, str, bytes)
 _WRITTEN_OUT = (range, slice, np.generic, torch.finfo, torch.iinfo, type(NotImplemented),
                 torch.nn.attention.SDPBackend)  # fmt: skip
 """Other data that its `repr` says all about."""
@@ -66,9 +67,11 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if type(value) in _PLAIN_ATOMS:
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, enum.Enum):
-        return f"{name_of(type(value))}.{value.name}"
-    if isinstance(value, float):
-        return f"{type(value).__name__} {float.__repr__(value)}"  # as many digits as it takes
+        # Flags may have no name, and another version of the class other values.
+        name = f"{name_of(type(value))}.{value.name}"
+        return f"{name} {_written(value)} = {fingerprint(value.value, max(deep - 1, 0))}"
+    if isinstance(value, _PLAIN_NUMBERS_AND_TEXT):
+        return f"{name_of(type(value))} {_written(value)}"
     if isinstance(value, (*_ATOMS, *_WRITTEN_OUT)):
         return f"{name_of(type(value))} {value!r}"
     if isinstance(value, types.CodeType):
@@ -94,6 +97,13 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     return _container(value, deep)
 
 
+def _written(value: Any) -> str:
+    """Number or text of a subclass, whose own `repr` may leave out what tells two apart; "" of what
+    is neither."""
+    kinds = (kind for kind in _PLAIN_NUMBERS_AND_TEXT if isinstance(value, kind))
+    return next((kind.__repr__(value) for kind in kinds), "")
+
+
 def _container(value: Any, deep: int) -> str:
     name = name_of(type(value))
     if isinstance(value, dict):
@@ -110,18 +120,30 @@ def shape_of(value: Any) -> str:
     """The class of a container, and its length or its keys."""
     name = name_of(type(value))
     if isinstance(value, dict):
-        keys = [f"str {k!r}" if type(k) is str else fingerprint(k, 1) for k in value]
-        return f"{name} of {keys}"
+        return f"{name} of {list(map(_key_text, value))}"
     return f"{name} of {len(value)}" if hasattr(value, "__len__") else name
 
 
 def keys_of(value: Any) -> str:
     """The class of a dict, and its keys in no order."""
-    return f"{name_of(type(value))} of {sorted(map(str, value)) if isinstance(value, dict) else ''}"
+    name, keys = name_of(type(value)), value if isinstance(value, dict) else ()
+    texts = sorted(repr(key) if type(key) is str else fingerprint(key, 1) for key in keys)
+    return f"{name} of [{', '.join(texts)}]"
 
 
-def class_text(kind: type, names: frozenset[str]) -> str:
-    """A class as its methods are found: for each class it is made of the defined among `names`."""
+def _key_text(key: Any) -> str:
+    return f"str {key!r}" if type(key) is str else fingerprint(key, 1)
+
+
+def signs_of_keys(value: dict[Any, Any]) -> list[Any]:
+    """The keys of a dict, in their order, so that equal signs are the same keys: 1, 1.0 and True
+    are equal."""
+    return [key if type(key) is str else (_key_text(key),) for key in value]
+
+
+def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
+    """How a class finds its methods: which of `names`, and of the methods that decide what an
+    attribute is, each class in its `__mro__` defines itself."""
     found = ""
     for part in kind.__mro__:
         if not _known_by_version(part.__module__):
@@ -185,6 +207,4 @@ def function_digest(function: types.FunctionType, deep: int = 3) -> str:
         for name, value in cells_of(function).items()
     ]
     data = (*defaults, cells)
-    return hashlib.blake2b(
-        f"{code_digest([function.__code__])} {data}".encode(), digest_size=DIGEST_BYTES
-    ).hexdigest()
+    return digest_of(f"{code_digest([function.__code__])} {data}".encode())

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import eq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelmill.artifact.fingerprint import (
     class_text,
@@ -19,6 +19,7 @@ from kernelmill.artifact.fingerprint import (
     keys_of,
     name_of,
     shape_of,
+    signs_of_keys,
 )
 from kernelmill.artifact.guard_records import CLASS, KEYS, SIZE, SPACE, GuardRecords, Property
 from kernelmill.artifact.layouts import LAYOUT, STRIDES, layout_text, sizes_text, strides_text
@@ -32,18 +33,6 @@ if TYPE_CHECKING:
 
 Texts = Callable[[type], str]
 """Classes as text."""
-
-
-def class_texts(names: frozenset[str] = frozenset()) -> Texts:
-    """Makes the text of each class once: how it finds the attributes `names`."""
-    known: dict[type, str] = {}
-
-    def text(kind: type) -> str:
-        if kind not in known:
-            known[kind] = class_text(kind, names)
-        return known[kind]
-
-    return text
 
 
 # ---- outside of arguments -------------------------------------------------------------------
@@ -60,16 +49,13 @@ def _watch_container(guard: Guard, value: Any, records: GuardRecords) -> None:
 
 def _watch_text(guard: Guard, value: Any, records: GuardRecords) -> None:
     """What changes unseen is looked at in each call."""
-    find, texts = partial(KINDS[guard.kind].text, guard), class_texts()
+    find, texts = partial(KINDS[guard.kind].text, guard), cache(class_text)
     records.add_property(value, Property(lambda value: find(value, None, texts), eq, None))
 
 
 def _watch_nothing(guard: Guard, value: Any, records: GuardRecords) -> None:
-    """Where both values are kept is watched for every guard of two places."""
-
-
-def _watch_layout(guard: Guard, value: Any, records: GuardRecords) -> None:
-    """Where the tensor is kept may change, too: the watch looks along its path in each call."""
+    """The watch looks by itself where both values of two places are kept; and at the layout of a
+    tensor, in each call and along its path, since where it is kept may change, too."""
 
 
 def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
@@ -123,7 +109,7 @@ def _expect_absent(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool
 
 
 def _expect_layout(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    """Looked at before quick calls (layouts.py)."""
+    """Looked at before quick calls (`ArgumentLayouts`)."""
     return True
 
 
@@ -154,7 +140,7 @@ def _is_lasting(value: Any) -> bool:
 
 def _layout(value: Any) -> Any:
     if isinstance(value, dict):
-        return "layout", type(value), list(value)
+        return "layout", type(value), signs_of_keys(cast("dict[Any, Any]", value))
     return "layout", type(value), len(value) if hasattr(value, "__len__") else 0
 
 
@@ -188,15 +174,14 @@ KINDS: Mapping[str, GuardKind] = {
         lambda value: value if _is_lasting(value) else object(),
         _is_lasting, _watch_data, _expect_value,
         ("BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH",
-         "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH", "NONE_MATCH",
-         "OPAQUE_OBJ_GUARD_FN_MATCH"),
+         "CONSTANT_SUBCLASS_MATCH", "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH",
+         "NONE_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH"),
     ),
     # Its class, with how that finds its methods.
     "class": GuardKind(
         lambda guard, value, other, texts: texts(type(value)),
         type, lambda value: True, _watch_class, _expect_type,
-        ("CONSTANT_SUBCLASS_MATCH", "FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH",
-         "TYPE_MATCH"),
+        ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
     # The name of its class.
     "type": GuardKind(
@@ -241,17 +226,17 @@ KINDS: Mapping[str, GuardKind] = {
     # The layout of a tensor that is no input of the program: those are the native entry's to check.
     LAYOUT: GuardKind(
         lambda guard, value, other, texts: layout_text(value, guard.name),
-        watch=_watch_layout, expect=_expect_layout, dynamo=("TENSOR_MATCH",),
+        watch=_watch_nothing, expect=_expect_layout, dynamo=("TENSOR_MATCH",),
     ),
     # One of its sizes is one of the tensor at the guard's other path.
     SAME_SIZE: GuardKind(
         lambda guard, value, other, texts: sizes_text(value, other, guard.name),
-        watch=_watch_layout, expect=_expect_layout,
+        watch=_watch_nothing, expect=_expect_layout,
     ),
     # Its strides, where the trace has asked for any.
     STRIDES: GuardKind(
         lambda guard, value, other, texts: strides_text(value, guard.name),
-        watch=_watch_layout, expect=_expect_layout,
+        watch=_watch_nothing, expect=_expect_layout,
     ),
 }  # fmt: skip
 """By their names in the manifest."""

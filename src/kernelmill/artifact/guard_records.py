@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from operator import attrgetter, eq, is_
 from typing import Any
 
+from kernelmill.artifact.fingerprint import signs_of_keys
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.layout import WatchKind
@@ -40,7 +41,7 @@ SPACE = Property(vars, is_, space_row)
 ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
 """In which classes a class looks for attributes."""
 SIZE = Property(len, eq, size_row, with_contents=True)
-KEYS = Property(list, eq, None, with_contents=True)
+KEYS = Property(signs_of_keys, eq, None, with_contents=True)
 
 
 def held_in_context(*default: Any) -> Property:
@@ -58,11 +59,11 @@ def held_in_context(*default: Any) -> Property:
 
 class GuardRecords:
     """Collects what has to stay, each once. `items` are (owner, key, value), MISSING for nothing
-    there; `properties` are (owner, value)."""
+    there; `properties` are (owner, kind, value)."""
 
     def __init__(self) -> None:
         self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
-        self.properties: dict[tuple[int, Property], tuple[Any, Any]] = {}
+        self.properties: dict[tuple[int, Property], tuple[Any, Property, Any]] = {}
 
     def add_item(self, owner: Any, key: Any, value: Any) -> None:
         """What is there has to stay the same object. Tuples never change."""
@@ -72,8 +73,8 @@ class GuardRecords:
     def add_property(self, owner: Any, kind: Property) -> Any:
         """What this is has to stay; gives it."""
         if (id(owner), kind) not in self.properties:
-            self.properties[id(owner), kind] = owner, kind.read(owner)
-        return self.properties[id(owner), kind][1]
+            self.properties[id(owner), kind] = owner, kind, kind.read(owner)
+        return self.properties[id(owner), kind][2]
 
     def look_up(self, space: Any, name: Any) -> Any:
         """What a dict, or the namespace of a class, has under a name, and has to keep; MISSING for
@@ -105,16 +106,16 @@ class GuardRecords:
                     return False
         except IndexError:
             return False
-        properties = self.properties.items()
-        return all(kind.same(kind.read(owner), value) for (_, kind), (owner, value) in properties)
+        properties = self.properties.values()
+        return all(kind.same(kind.read(owner), value) for owner, kind, value in properties)
 
     def rows(self, watched: Collection[int] = ()) -> list[Row | None]:
         """The records; without those of the dicts and classes of which all changes are watched, by
         their ids. None stands for one that cannot be made."""
         items = self.items.values()
         found: list[Row | None] = [item_row(*i) for i in items if id(i[0]) not in watched]
-        for (number, kind), (owner, _) in self.properties.items():
-            if kind.row is not None and not (kind.with_contents and number in watched):
+        for owner, kind, _ in self.properties.values():
+            if kind.row is not None and not (kind.with_contents and id(owner) in watched):
                 found.append(kind.row(owner))
         return found
 

@@ -4,14 +4,12 @@ trace has asked for these. An entry takes copies of arguments with other strides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.manifest import Guard, Manifest
-from kernelmill.artifact.paths import ArgumentReader
+from kernelmill.artifact.manifest import Guard
 
 FREE_FROM = 2
 """Sizes from this on are alike where a dim is free: torch traces 0 and 1 for themselves."""
@@ -19,9 +17,6 @@ FREE_FROM = 2
 LAYOUT, SIZE, STRIDES = "tensor", "size", "strides"
 """Kinds of guards. The name of the first has the free dims, that of the second a dim of each of its
 two tensors, which are of one size, that of the third the dims whose strides count."""
-
-_MOST_KNOWN = 64
-"""Layouts that are recognised without being compared again."""
 
 
 def layout_of(value: Any) -> tuple[Any, ...]:
@@ -76,42 +71,4 @@ def strides_text(value: Any, dims: str) -> str:
 
 def is_about_layout(guard: Guard) -> bool:
     """Whether it is one of the three kinds."""
-    return guard.kind in _TEXTS
-
-
-_TEXTS: Mapping[str, Callable[[Any, Any, str], str]] = {
-    LAYOUT: lambda value, other, dims: layout_text(value, dims),
-    SIZE: sizes_text,
-    STRIDES: lambda value, other, dims: strides_text(value, dims),
-}
-
-
-class ArgumentLayouts:
-    """Whether such tensors are as they were in the trace: asked before each quick call, which sees
-    the program's inputs alone."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        checks = [guard for guard in manifest.spec.checks if is_about_layout(guard)]
-        places = {p for guard in checks for p in (guard.place, guard.other_place) if p >= 0}
-        self._read = ArgumentReader(manifest.tree, manifest.spec.names, places)
-        numbers = self._read.numbers
-        self._checks = [(guard, numbers[guard.place], numbers.get(guard.other_place, -1))
-                        for guard in checks]  # fmt: skip
-        self._numbers = [numbers[place] for place in sorted(places)]
-        self._known: set[tuple[Any, ...]] = set()
-
-    def fit(self, values: Sequence[Any]) -> bool:
-        """Whether a call with these is right. What was seen to be is recognised."""
-        found = self._read(values)
-        try:
-            sign = tuple([layout_of(found[number]) for number in self._numbers])
-            if sign in self._known:
-                return True
-            for guard, number, other in self._checks:
-                if _TEXTS[guard.kind](found[number], found[other], guard.name) != guard.found:
-                    return False
-        except TypeError:
-            return False
-        if len(self._known) < _MOST_KNOWN:
-            self._known.add(sign)
-        return True
+    return guard.kind in (LAYOUT, SIZE, STRIDES)

@@ -260,14 +260,12 @@ class Manifest:
                 return str(value)
             if isinstance(value, Guard):
                 found = texts.setdefault(value.found, len(texts))
-                places = tree.number(value.path), tree.number(value.other)
-                return [value.kind, places[0], found, value.name, places[1]]
-            if isinstance(value, Source):
-                layout = value.axis, value.times, value.plus, value.part
-                return [tree.number(value.path), *layout]
-            if isinstance(value, Effect):
-                return [tree.number(value.path), value.kind, value.key, value.value]
-            return [getattr(value, each.name) for each in fields(value)]
+                place, other = tree.number(value.path), tree.number(value.other)
+                return [value.kind, place, found, value.name, other]
+            parts = [getattr(value, name) for name in _fields(type(value))]
+            if isinstance(value, (Source, Effect)):
+                parts[0] = tree.number(value.path)
+            return parts
 
         lines = {name: json.dumps(getattr(self, name), default=row) for name in _fields(Manifest)}
         lines["places"] = json.dumps([[before, *step] for before, step in tree.rows])
@@ -292,8 +290,8 @@ def read_manifest(text: str | bytes) -> Manifest:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass' fields; of a manifest's, what its text has."""
-    return {each.name: each.type for each in fields(kind) if each.name != "tree"}
+    """The types of the fields that a dataclass is kept by, which are those it is compared by."""
+    return {each.name: each.type for each in fields(kind) if each.compare}
 
 
 @dataclass(frozen=True)
@@ -308,10 +306,8 @@ class _Reader:
         origin, args = get_origin(kind), get_args(kind)
         if kind is Guard:
             return lambda row: self._guard(*row)
-        if kind is Source:
-            return lambda row: Source(self.paths[row[0]], *row[1:], place=row[0])
-        if kind is Effect:
-            return lambda row: Effect(self.paths[row[0]], *row[1:], place=row[0])
+        if kind in (Source, Effect):
+            return lambda row: kind(self.paths[row[0]], *row[1:], place=row[0])
         if origin is tuple and args[-1] is Ellipsis:
             make = self.maker(args[0])
             return lambda rows: tuple([make(row) for row in rows])

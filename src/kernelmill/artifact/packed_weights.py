@@ -59,7 +59,10 @@ class PacksOfFile:
         self._version = version = version_of.get()
         self._versions = {id(w): version(w) for w in weights} if version else {}
         self._storage, self._base = storage, base
-        self._places = {(entry.recipe, _first(entry, weights)): entry.places for entry in packed}
+        self._places = {
+            (entry.recipe, tuple(id(weights[n]) for n in entry.sources)): entry.places
+            for entry in packed
+        }
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
         """See runtime/packing.py."""
@@ -75,10 +78,6 @@ class PacksOfFile:
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> None:
         """The file stays as it is."""
-
-
-def _first(entry: Packed, weights: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    return tuple(id(weights[number]) for number in entry.sources)
 
 
 def bind_weights(program: Program, spec: CallSpec, tensors: Sequence[torch.Tensor]) -> None:

@@ -22,6 +22,7 @@ and each step one of
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -160,13 +161,13 @@ class Tree:
     def values(self, roots: Roots) -> list[Any]:
         """What is at each place now; MISSING where there is nothing."""
         found: list[Any] = []
-        for before, (kind, *names) in self.rows:
+        for before, step in self.rows:
             value = MISSING if before < 0 else found[before]
             try:
                 if before < 0:
-                    value = roots.find((kind, *names))
+                    value = roots.find(step)
                 elif value is not MISSING:
-                    value = _STEPS[kind].make(value, *names)
+                    value = step_into(value, step)
             except (MissingPath, *_NOTHING_THERE):
                 value = MISSING
             found.append(value)
@@ -238,9 +239,8 @@ def text_of(path: Path) -> str:
         text = f"tensor {text}"
     for kind, *parts in path[1:]:
         text = _STEPS[kind].text.format(text, *parts)
-    for holder in ("._modules[", "._parameters[", "._buffers["):
-        while holder in text:
-            before, _, after = text.partition(holder)
-            name, _, rest = after.partition("]")
-            text = f"{before}.{name.strip(chr(39))}{rest}"
-    return text
+    return _TABLES.sub(lambda match: "." + match[1].strip("'"), text)
+
+
+_TABLES = re.compile(r"\._(?:modules|parameters|buffers)\[([^]]*)\]")
+"""A step into what a module keeps in these; its user writes it as an attribute."""

@@ -73,12 +73,10 @@ class Shaper:
             return {"item": self._items[id(value)]}
         if self.is_result(value):
             return {"result": self._results[id(value)]}
-        if isinstance(value, torch.Tensor) or (
-            id(value) in self._inputs and type(value) not in _DATA
-        ):
-            if id(value) not in self._inputs:
-                raise UnsupportedError("it returns a tensor that its graph does not compute")
+        if id(value) in self._inputs and type(value) not in _DATA:
             return {"input": self._inputs[id(value)]}
+        if isinstance(value, torch.Tensor):
+            raise UnsupportedError("it returns a tensor that its graph does not compute")
         if type(value) in _DATA:
             if type(value) is int:
                 self.integers.add(value)

@@ -38,8 +38,8 @@ def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str,
 
 def asked_symbols(spec: CallSpec, plan: Plan) -> frozenset[str]:
     """The symbols of a plan of which something is asked."""
-    sides = [side for _, *both in spec.conditions for side in both]
-    dims = [parse(side, {s.name: sym(s.name) for s in plan.symbols}) for side in sides]
+    scope = {symbol.name: sym(symbol.name) for symbol in plan.symbols}
+    dims = [parse(side, scope) for _, *both in spec.conditions for side in both]
     dims += [side for pair in plan.equations for side in pair]
     limited = (limit.symbol for limit in spec.limits)
     return frozenset((*limited, *(name for dim in dims for name in symbols(dim))))
@@ -81,4 +81,4 @@ def where_of(plan: Plan, symbol: Sym) -> str:
         if symbol.name in symbols(dim):
             return f"{symbol.name} in dim {axis} ({dim}) of argument {name!r}"
     integers = [entry.symbol for entry in plan.inputs if isinstance(entry, SymbolInput)]
-    return f"integer argument number {integers.index(symbol.name)}"
+    return f"integer argument {integers.index(symbol.name) + 1} of {len(integers)}"

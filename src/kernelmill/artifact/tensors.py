@@ -13,7 +13,7 @@ from kernelmill.artifact.manifest import StoredTensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.runtime.samples import span_of
+from kernelmill.runtime.samples import memory_in, span_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -58,9 +58,7 @@ class WeightLayout:
         gap = -self.bytes % ALIGNMENT
         storage = self.bytes + gap, last - first
         if last > first:
-            flat = torch.empty(0, dtype=torch.uint8).set_(memory, first, (last - first,), (1,))
-            contents: Any = flat.numpy()
-            self.pieces += [bytes(gap), memoryview(contents).cast("B")]
+            self.pieces += [bytes(gap), memory_in(memory, first, last)]
             self.bytes = sum(storage)
         return first, storage
 

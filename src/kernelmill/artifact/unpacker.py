@@ -44,7 +44,6 @@ class ArgumentUnpacker:
         self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int]
     ) -> None:
         self._tree, self._inputs = manifest.tree, manifest.spec.inputs
-        self._reads = (*manifest.spec.checks, *manifest.guards.reads)
         self._objects: list[Any] = [values, None]
         self.steps: list[StepRecord] = []
         self.keep: list[Any] = []
@@ -59,7 +58,7 @@ class ArgumentUnpacker:
         self.right = (
             self.registers <= MOST_REGISTERS
             and all(map(self._place, range(len(self._tree.rows))))
-            and all(map(self._check, self._reads))
+            and all(map(self._check, (*manifest.spec.checks, *manifest.guards.reads)))
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[self._inputs[n].place]

@@ -7,7 +7,6 @@ files, compiled operators, what a function did while it was imported.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import types
@@ -21,7 +20,7 @@ import llvmlite
 import torch
 
 from kernelmill.artifact.fingerprint import fingerprint
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import digest_of
 from kernelmill.core.isa import Isa
 from kernelmill.core.version import VERSION
 
@@ -53,7 +52,7 @@ def _sources_digest() -> str:
         with open(path, "rb", buffering=0) as file:
             parts += [path[len(root) :].encode(), file.read()]
     lengths = b" ".join(b"%d" % len(part) for part in parts)
-    return hashlib.blake2b(b"\0".join((lengths, *parts)), digest_size=DIGEST_BYTES).hexdigest()
+    return digest_of(b"\0".join((lengths, *parts)))
 
 
 def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:

@@ -111,9 +111,7 @@ class Watch:
             return place_of(owner, step)
         if isinstance(owner, type):
             return self._records.find(owner, names[0])
-        own = vars(owner) if hasattr(owner, "__dict__") else None
-        if own is not None:
-            self._records.add_property(owner, SPACE)
+        own = self._records.add_property(owner, SPACE) if hasattr(owner, "__dict__") else None
         place = place_of(owner, step)
         if place is not None or kind == "field":
             return place
@@ -150,8 +148,8 @@ class Watch:
         """Whether what `rows` does not watch is unchanged: sets, and the keys of dicts that change
         often. None where there are none."""
         alone = [
-            (kind, owner, value)
-            for (_, kind), (owner, value) in self._records.properties.items()
+            (owner, kind, value)
+            for owner, kind, value in self._records.properties.values()
             if kind.row is None and not (kind.with_contents and self._is_whole(owner))
         ]
         ends = [(tie, self.place(n)) for tie in self._ties for n in (tie.place, tie.other_place)]
@@ -159,7 +157,7 @@ class Watch:
         if not alone and not ties and not self._layouts:
             return None
         return lambda: (
-            all(kind.same(kind.read(owner), value) for kind, owner, value in alone)
+            all(kind.same(kind.read(owner), value) for owner, kind, value in alone)
             and self._tied(ties)
             and self._laid_out()
         )
@@ -172,7 +170,7 @@ class Watch:
         records, log = self._records, change_log()
         tensors = [(owner, key, owner[key]) for owner, key in self._tensors]
         items = [owner for owner, _, _ in (*records.items.values(), *tensors)]
-        keyed = [owner for (_, kind), (owner, _) in records.properties.items() if kind is KEYS]
+        keyed = [owner for owner, kind, _ in records.properties.values() if kind is KEYS]
         whole = {id(owner): owner for owner in (*items, *keyed) if self._is_whole(owner)}
         # Versions first, then a look: what another thread changes in between is seen by one.
         rows = self._watch_whole(log, whole)
@@ -194,8 +192,7 @@ class Watch:
             return [*map(version_row, dicts.values())]
         for owner in dicts.values():
             log.watch_dict(owner)
-        properties = self._records.properties.items()
-        kinds = [owner for (_, kind), (owner, _) in properties if kind is ORDER]
+        kinds = [owner for owner, kind, _ in self._records.properties.values() if kind is ORDER]
         told = [id(k) for k in kinds if id(k) not in self._busy and log.watch_class(k)]
         self._told = {*dicts, *told}
         return [count_row(log, self._told)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from torch import fx
@@ -25,17 +26,32 @@ def readable(source: str) -> str:
     'input_ids'
     """
     text = source.removeprefix("L").removeprefix("G")
-    text = _ITEM.sub(lambda match: "." + next(part for part in match.groups() if part), text)
+    text = _ITEM.sub(lambda match: "." + (match[1] or match[2] or match[3] or ""), text)
     text = _CONTAINER.sub("", text).strip(".")
     text = re.sub(r"\.{2,}", ".", text)
     return text.removeprefix("self.").removeprefix("kwargs.")
 
 
+def names_of(sources: Sequence[str]) -> list[str]:
+    """A name for people for each of Dynamo's sources, which no two have: as the user would write it
+    or, where another is written like that, as Dynamo does.
+
+    >>> names_of(["L['x']", "L['self']._buffers['x']", "L['y']"])
+    ["L['x']", "L['self']._buffers['x']", 'y']
+    """
+    names = list(map(readable, sources))
+    often = Counter(names)
+    return [
+        source if often[name] > 1 or not name else name
+        for name, source in zip(names, sources, strict=True)
+    ]
+
+
 def argument_names(placeholders: Sequence[fx.Node], sources: Sequence[str]) -> list[str]:
     """A name for people for each argument of AOTAutograd's graph."""
-    positions = _positions(placeholders, len(sources))
+    positions, names = _positions(placeholders, len(sources)), names_of(sources)
     pairs = zip(placeholders, positions, strict=True)
-    return [node.name if place is None else readable(sources[place]) for node, place in pairs]
+    return [node.name if place is None else names[place] for node, place in pairs]
 
 
 def argument_roles(

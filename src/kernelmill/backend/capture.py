@@ -21,6 +21,7 @@ from torch.compiler import disable
 from torch.fx.traceback import preserve_node_meta
 
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
+from kernelmill.backend.background_calls import BackgroundCalls
 from kernelmill.backend.data_dump import DataDump
 from kernelmill.backend.dynamo_compiles import watch_compiles
 from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
@@ -56,7 +57,7 @@ from kernelmill.frontend import (
 )
 from kernelmill.graph.ir import Graph
 from kernelmill.torch_internals import autograd
-from kernelmill.torch_internals.dispatch import outside_modes
+from kernelmill.torch_internals.dispatch import outside_modes, plain_calls
 from kernelmill.torch_internals.dynamo import source_names
 from kernelmill.torch_internals.tracing import sizes_when_read
 
@@ -98,9 +99,10 @@ def compile_capture(
         if exact and is_tested():
             relax_guards(gm)
     call = compilation.direct or wrapped
-    if pass_on is None and compilation.direct is not None:
+    if pass_on is not None:
+        call = pass_on(call)
+    elif compilation.direct is not None:
         return call
-    call = call if pass_on is None else pass_on(call)
     return disable(call, reason="it runs a compiled program")
 
 
@@ -162,7 +164,8 @@ class _Compilation:
     record: Callable[[Capture], None]
     gears: CaptureGears | None
     observe: Callable[[Traced], None] | None
-    instead: Callable[[Graph], Call] | None = None
+    instead: Callable[[Graph], Call] | None
+    geared: GearedCalls | None = None
     direct: Call | None = None
     refused: bool = False
 
@@ -197,46 +200,82 @@ class _Compilation:
     @collection_paused()  # a backward is often compiled at its first call
     def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
         start = time.perf_counter()
-        imported = self._import(gm, capture)
+        names = argument_names(_placeholders(gm), self.sources)
+        imported = self._import(gm, capture, names)
         middle = time.perf_counter()
+        direct = capture.kind == "inference" and self._needs_no_wrapper(gm)
+        nodes = len(imported.graph.nodes)
+        known = replace(capture, graph_nodes=nodes, direct=direct, import_seconds=middle - start)
+        in_torch = self._in_torch(gm, capture.kind)
+        call_of = partial(self._call_of, known, names, in_torch)
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
-        geared: list[GearedCalls] = []
-        call_of = partial(self._call_of, capture.kind, geared)
         call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)
-        if capture.kind == "inference" and self._needs_no_wrapper(gm):
+        if direct:
             self.direct = call
         if self.observe is not None:
-            made, whole = geared[0] if geared else None, self._is_whole(gm)
-            self.observe(Traced(capture.kind, imported, made, autograd.metadata(), whole))
+            metadata, whole = autograd.metadata(), self._is_whole(gm)
+            self.observe(Traced(capture.kind, imported, self.geared, metadata, whole))
         if capture.kind == "forward":
             report_output_strides(gm, imported.graph)
-        self.record(
-            replace(
-                capture,
-                graph_nodes=len(imported.graph.nodes),
-                direct=self.direct is not None,
-                import_seconds=middle - start,
-                compile_seconds=end - middle,
-            )
-        )
+        if in_torch is None or self.gears is not None:
+            self.record(replace(known, compile_seconds=end - middle))
         return autograd.boxed(call)
 
-    def _call_of(self, kind: str, geared: list[GearedCalls], graph: Graph) -> Call:
-        """The function of a graph, compiled; `geared` gets what it is made of if it has gears."""
+    def _in_torch(self, gm: fx.GraphModule, kind: str) -> Call | None:
+        """What runs the graph while the background compiles it; None if calls wait for that."""
+        wanted = self.config.experimental_config.compile_in_background and self._may_wait
+        # A backward is traced for what the compiled forward leaves to it.
+        if not wanted or kind != "inference":
+            return None
+        count = len(_placeholders(gm))  # constants of the import come behind them
+        run = plain_calls(gm.forward)
+
+        def in_torch(*args: Any) -> list[Any]:
+            return list(run(*args[:count]))
+
+        return disable(in_torch, reason="it runs what is not compiled yet")
+
+    @property
+    def _may_wait(self) -> bool:
+        """Who keeps the programs, or reports on them, wants all of them at once."""
+        return self.observe is None and not is_collecting() and not collecting()
+
+    def _call_of(
+        self, capture: Capture, names: Sequence[str], in_torch: Call | None, graph: Graph
+    ) -> Call:
+        """The function of a graph, compiled; `geared` is what it is made of if it has gears. What
+        the background compiles is `in_torch` until then, where there is that."""
         if self.instead is not None:
             return self.instead(graph)
         if self.gears is None:
-            return compile_graph(graph, self.config).call
-        if kind != "inference" and self.config.inference_config.gear_miss == "pad":
+            if in_torch is None:
+                return compile_graph(graph, self.config).call
+            return BackgroundCalls(partial(self._behind, capture, in_torch, graph), in_torch)
+        if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
-        # Who keeps the programs, or reports on them, wants all of them.
-        may_wait = self.observe is None and not is_collecting() and not collecting()
-        geared.append(GearedCalls(graph, self.gears, self.config, may_wait))
-        return geared[-1].call
+        self.geared = geared = GearedCalls(
+            graph, self.gears, names, self.config, self._may_wait, in_torch
+        )
+        return geared.call
 
-    def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
+    def _behind(self, capture: Capture, in_torch: Call, graph: Graph) -> Call:
+        """The function of a graph, compiled in the background; `in_torch` if it cannot be."""
+        start = time.perf_counter()
+
+        def refused(reason: str) -> Call:
+            self.record(replace(capture, refused=reason))
+            return in_torch
+
+        def compiled() -> Call:
+            call = compile_graph(graph, self.config).call
+            self.record(replace(capture, compile_seconds=time.perf_counter() - start))
+            return call
+
+        return or_in_torch(capture.name, compiled, refused)
+
+    def _import(self, gm: fx.GraphModule, capture: Capture, names: Sequence[str]) -> ImportedGraph:
         placeholders = _placeholders(gm)
         if autograd.has_unknown_effects(gm):
             raise UnsupportedError("it has effects")
@@ -249,18 +288,16 @@ class _Compilation:
                 )
             raise UnsupportedError("arguments that share memory are written to")
         metadata = autograd.metadata()
-        if metadata is not None and capture.kind == "inference":
-            self._share_updated(gm, metadata)
-        if self.gears is not None:
-            check_squeezes(gm, self.gears)
-        names = argument_names(placeholders, self.sources)
         roles = [InputRole.USER] * len(placeholders)
         # In training the optimiser changes parameters at every step: packing them would not pay.
         saved_from: int | None = None
         if metadata is not None and capture.kind == "inference":
+            self._share_updated(gm, metadata)
             roles = argument_roles(placeholders, self.sources, metadata.static_input_indices)
         elif metadata is not None and capture.kind == "forward":
             saved_from = metadata.num_forward
+        if self.gears is not None:
+            check_squeezes(gm, self.gears)
         return import_fx(gm, capture.name, roles, names, saved_from)
 
     def _share_updated(self, gm: fx.GraphModule, metadata: Any) -> None:

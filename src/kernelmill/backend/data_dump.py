@@ -4,7 +4,7 @@
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/operators.txt
 
 `operators.txt` has a line for each operator: its number, name and target, and the user's line.
-bfloat16, which NumPy lacks, is written as float32.
+What NumPy lacks, as bfloat16, is written as float32 or complex64.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class DataDump:
 
     def __init__(self, gm: fx.GraphModule, options: Options, name: str) -> None:
         self._gm, self._filter = gm, options.filter
-        own = f"dynamo_data_{name}_rank_{knobs.RANK.get()}_pid_{os.getpid()}"
+        own = f"dynamo_data_{name}_rank_{knobs.RANK.get()}"
         self._folder = os.path.join(os.path.abspath(options.path or "."), own)
         self._calls = 0
 
     def __call__(self, *args: Any) -> Any:
-        folder = os.path.join(self._folder, f"call_{self._calls}")
+        # A forked child counts on from where it began, in a folder of its own.
+        folder = os.path.join(f"{self._folder}_pid_{os.getpid()}", f"call_{self._calls}")
         self._calls += 1
         os.makedirs(folder)
         return _Dumping(self._gm, folder, self._filter).run(*args)
@@ -66,6 +67,9 @@ class _Dumping(fx.Interpreter):
 def _save(stem: str, kind: str, tree: Any) -> None:
     tensors = [leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor)]
     for number, tensor in enumerate(tensors):
-        shown = tensor.detach().resolve_conj().resolve_neg()
-        shown = shown.float() if shown.dtype == torch.bfloat16 else shown
-        np.save(f"{stem}.{kind}{number}.npy", shown.cpu().numpy())
+        shown = tensor.detach().resolve_conj().resolve_neg().cpu()
+        try:
+            found = shown.numpy()
+        except TypeError:  # NumPy lacks it
+            found = shown.to(torch.complex64 if shown.dtype.is_complex else torch.float32).numpy()
+        np.save(f"{stem}.{kind}{number}.npy", found)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig, given_config
+from kernelmill.config.option import Group
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:
@@ -108,22 +109,24 @@ def configured(
     """
     given = dict(options or {})
     config = given_config(given.pop("compiler_config", config))
-    if mode in (None, "default") and not given:
+    if mode not in (None, "default"):
+        given["mode"] = mode
+    if not given:
         return config
     fresh = CompilerConfig()
     changed = {name: value for name, value in config.as_dict().items() if value is not None}
     for name, value in {**changed, **given}.items():
         _set(fresh, name, value)
-    if mode not in (None, "default"):
-        fresh.mode = mode
     return fresh
 
 
 def _set(config: CompilerConfig, name: str, value: Any) -> None:
+    if not isinstance(cast(object, name), str):
+        raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
     *groups, option = name.split(".")
     target: Any = config
     for group in groups:
         target = getattr(target, group, None)
-        if target is None:
+        if not isinstance(target, Group):
             raise ConfigError(f"option {name!r}: there is no group {group!r}")
     setattr(target, option, value)

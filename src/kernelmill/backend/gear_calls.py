@@ -3,14 +3,15 @@
 Gears are compiled at once, or that of the first call at once and the others behind it, while calls
 are served. A call whose gear has no program yet is served, in this order, by a larger gear that has
 one, its arguments padded, where the compiler has proved that this changes nothing; by the program
-for all sizes; or it waits until its own gear is compiled. What waits, and what the background does,
-never compile at the same time.
+for all sizes; by torch, if all that is compiled is compiled behind the calls; or it waits until its
+own gear is compiled. What waits, and what the background does, never compile at the same time.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -57,32 +58,46 @@ class GearedCalls:
     """
 
     def __init__(
-        self, graph: Graph, gears: CaptureGears, config: CompilerConfig, may_wait: bool = False
+        self,
+        graph: Graph,
+        gears: CaptureGears,
+        names: Sequence[str],
+        config: CompilerConfig,
+        may_wait: bool = False,
+        in_torch: Callable[..., Results] | None = None,
     ) -> None:
-        """Where gears `may_wait` and the options say so, only that of the first call is compiled
-        here. PaddingError when calls are to be padded, and that could change a result."""
+        """`names` are those of the graph's arguments, as the gears have them.
+
+        Where gears `may_wait` and the options say so, only that of the first call is compiled here,
+        and nothing if calls may be `in_torch` until it is. PaddingError when calls are to be
+        padded, and that could change a result."""
         _check_equations(graph, gears)
         self.gears, self._miss = gears, config.inference_config.gear_miss
-        self._users = [
-            (number, entry.value.name)
-            for number, entry in enumerate(graph.inputs)
+        self._users = [  # constants of the graph come behind the arguments
+            (number, name)
+            for number, (name, entry) in enumerate(zip(names, graph.inputs, strict=False))
             if isinstance(entry, Input) and entry.role == InputRole.USER
         ]
         self._compiler = compiler = GearCompiler(graph, list(gears.values.values()), config)
         self.program = compiler.program
         self._dynamic: Callable[..., Results] | None = None
         self.padded: PaddedCalls | None = None
-        waits = may_wait and not config.experimental_config.gears_eager
+        self._in_torch, self._behind = in_torch, in_torch is not None
+        waits = in_torch is not None or (may_wait and not config.experimental_config.gears_eager)
         if waits or self._miss == "pad":
             with nullcontext() if self._miss == "pad" else suppress(PaddingError):
                 self.padded = _padded_calls(graph, gears, self.program, config)
         # The program for all sizes may be sooner than padding. It need not be able to.
-        if self._miss == "dynamic" or (self._miss == "pad" and config.mode != REDUCE_OVERHEAD):
+        self._needs_dynamic = self._miss == "dynamic" or (
+            self._miss == "pad" and config.mode != REDUCE_OVERHEAD
+        )
+        if self._needs_dynamic and in_torch is None:
             self._compile_dynamic()
         self._compiling, self._process = RenewedLock(), 0
+        first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
         if not waits:
             compiler.compile(compiler.left)
-        elif first := gears.values.get(gears.gears.of(shapes_of(gears.arguments))):
+        elif first is not None and not self._behind:
             compiler.compile([compiler.sizes_of(first)])
         self._begin_background()
 
@@ -125,18 +140,16 @@ class GearedCalls:
     def _meanwhile(self, args: Args) -> Results | None:
         """The results by a program that is for other sizes too; None when there is none yet."""
         if self.padded is not None:
-            try:
-                made = self.padded(args)
-            except InputError:  # its own gear says so too, or takes what cannot be padded
-                made = None
-            if made is not None:
-                return made
-        return None if self._dynamic is None else self._dynamic(*args)
+            with suppress(InputError):  # its own gear says so too, or takes what cannot be padded
+                if (made := self.padded(args)) is not None:
+                    return made
+        run = self._dynamic or (self._in_torch if self._behind else None)
+        return None if run is None else run(*args)
 
     def _at_no_gear(self, args: Args) -> Results | None:
         """The results of a call whose sizes are no gear's; None when that is refused."""
-        if self._miss == "dynamic" and self._dynamic is not None:
-            return self._dynamic(*args)
+        if self._miss == "dynamic" and (run := self._dynamic or self._in_torch):
+            return run(*args)
         if self._miss != "pad" or self.padded is None:
             return None
         made = self.padded(args)
@@ -164,9 +177,10 @@ class GearedCalls:
         try:
             program = compile_graph(self._compiler.graph, self._compiler.config)
         except UnsupportedError as error:
-            if self._miss == "dynamic":
+            if self._miss == "dynamic" and self._in_torch is None:
                 raise
-            _log.info("there is no program for all sizes: %s", error)
+            level = logging.WARNING if self._miss == "dynamic" else logging.INFO
+            _log.log(level, "there is no program for all sizes: %s", error)
             return
         self._dynamic = program.call
         if self.padded is not None and isinstance(program, Program):
@@ -174,21 +188,25 @@ class GearedCalls:
 
     def _begin_background(self) -> None:
         """Begin with the gears that are left, if that has not begun in this process."""
-        if self._compiler.left and self._process != os.getpid():
+        if (self._compiler.left or self._behind) and self._process != os.getpid():
             self._process = os.getpid()
             background.submit(self._pieces)
 
     def _pieces(self) -> Iterator[None]:
-        if self._dynamic is None and len(self._compiler.left) >= _FEWEST:
-            with self._compiling.lock:
-                self._compile_dynamic()
-            yield
-        batches = self._compiler.batches()
-        more = True
-        while more:
-            with self._compiling.lock:
-                more = next(batches, self) is not self
-            yield
+        try:
+            few = len(self._compiler.left) < _FEWEST
+            if self._dynamic is None and (self._needs_dynamic or not few):
+                with self._compiling.lock:
+                    self._compile_dynamic()
+                yield
+            batches = self._compiler.batches()
+            more = True
+            while more:
+                with self._compiling.lock:
+                    more = next(batches, self) is not self
+                yield
+        finally:
+            self._behind = False  # what has failed is tried at its call, which says why
 
 
 def _padded_calls(

@@ -11,7 +11,7 @@ import sympy
 import torch
 from torch import fx
 
-from kernelmill.backend.arguments import readable
+from kernelmill.backend.arguments import names_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError
@@ -80,7 +80,8 @@ class SizeGuards:
         for name, size in values.items():
             allowed = self.ranges.get(name)
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
-                return f"the trace takes that size for one in [{allowed.lower}, {allowed.upper}]"
+                least, most = allowed.lower, allowed.upper
+                return f"it is traced for sizes in [{least}, {most}], and {name} is {size}"
         for expression, stack in self.facts:
             if at(expression, values) == sympy.false:
                 return f"it takes {expression} for granted{_where(stack)}"
@@ -180,7 +181,8 @@ def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
     """The arguments of Dynamo's graph with the real tensors behind them."""
     found: list[TracedArgument] = []
     nodes = gm.graph.find_nodes(op="placeholder")
-    for node, source in zip(nodes, source_names(gm), strict=True):
+    sources = source_names(gm)
+    for node, name, source in zip(nodes, names_of(sources), sources, strict=True):
         fake: Any = node.meta.get("example_value")
         example: Any = getattr(node.meta.get("grapharg"), "example", None)
         shape, gears, dims, dtype = (), None, (), None
@@ -189,7 +191,7 @@ def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
             dims = tuple(map(symbolic, fake.shape))
         elif isinstance(fake, torch.SymInt) and isinstance(fake.node.hint, int):
             shape, dims = (fake.node.hint,), (symbolic(fake),)
-        found.append(TracedArgument(readable(source), shape, gears, source, dims, dtype))
+        found.append(TracedArgument(name, shape, gears, source, dims, dtype))
     return found
 
 

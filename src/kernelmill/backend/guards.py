@@ -58,7 +58,11 @@ def reads_of(
 
 def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) -> Guard:
     """The read that stands for all that a guard compares; not yet what it finds."""
-    source, about = _looks_at(guard, KINDS[kind].about)
+    parameter = KINDS[kind].about
+    asked = asked_of(guard, parameter) if parameter else (guard.originating_source, "")
+    if asked is None:
+        raise UnsupportedError(f"it depends on {guard.name} ({what})")
+    source, about = asked
     path, whole = reader.path(source), WHOLE.get(what)
     if kind == "same":
         read = Guard(kind, path, other=reader.path(about))
@@ -80,11 +84,3 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
 def _has_data_as_keys(value: Any) -> bool:
     kinds = (dict, set, frozenset)
     return isinstance(value, kinds) and all(is_data(key, 1) for key in cast(Iterable[Any], value))
-
-
-def _looks_at(guard: Any, about: str) -> tuple[Any, Any]:
-    """The source that a guard looks at, and its parameter of this name, "" without one."""
-    asked = asked_of(guard, about) if about else (guard.originating_source, "")
-    if asked is None:
-        raise UnsupportedError(f"it depends on {guard.name} ({guard.create_fn_name()})")
-    return asked

@@ -9,6 +9,7 @@ from typing import Any
 from kernelmill.artifact.layouts import FREE_FROM, LAYOUT, SIZE, STRIDES
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path
+from kernelmill.backend.gears import symbolic
 from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import range_of
@@ -28,14 +29,12 @@ class Layouts:
     """
 
     def __init__(self, output: Any, sources: Sequence[Any], methods: Collection[str]) -> None:
-        found, env = dynamo.tensor_sizes(output), output.shape_env
-        self._sizes = {source: sizes for source, (sizes, _) in found.items()}
-        self._strides = {source: strides for source, (_, strides) in found.items()}
+        self._found, env = dynamo.tensor_sizes(output), output.shape_env
         self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*methods}
         self._inputs = {source.name for source in sources}
         self._of_inputs: dict[Any, tuple[Any, int]] = {}
         used: Counter[Any] = Counter()
-        for source, sizes in self._sizes.items():
+        for source, (sizes, _) in self._found.items():
             symbols = list(map(_symbol, sizes))
             used.update(symbols)
             if source.name in self._inputs:
@@ -78,7 +77,7 @@ class Layouts:
         path = reader.path(source)
         if is_known_by_version(path):
             return
-        if source not in self._sizes:
+        if source not in self._found:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")
         # Of a dim of one, the layout of a tensor that is no input does not say the stride either.
         if self._asks and (counting := " ".join(self._counting(source))):
@@ -86,7 +85,7 @@ class Layouts:
         if is_input:
             return
         free: list[str] = []
-        for axis, symbol in enumerate(map(_symbol, self._sizes[source])):
+        for axis, symbol in enumerate(map(_symbol, self._found[source][0])):
             if symbol in self._free:
                 free.append(str(axis))
             elif symbol is not None and symbol in self._of_inputs and path[0][0] == "argument":
@@ -101,8 +100,8 @@ class Layouts:
         """The dims whose strides the code may ask for and no input of the graph is.
         UnsupportedError for a stride that is no number and not what a dim takes, and for an offset.
         """
-        strides = list(map(_expression, self._strides[source] or ()))  # none of sparse tensors
-        sizes = list(map(_expression, self._sizes[source]))
+        found = self._found[source]
+        sizes, strides = (list(map(symbolic, each or ())) for each in found)  # none: sparse tensors
         left = list(range(len(strides))) if self._asks & _ASK_STRIDES else []
         known: dict[Any, int] = {}  # what a dim takes, of those that are seen to
         while left:
@@ -111,7 +110,7 @@ class Layouts:
                 if name not in self._inputs:
                     # A symbol of its own that is no input is computed with by nobody.
                     places = {its.name for its in self._places.get(strides[n], ())}
-                    number = isinstance(strides[n], int) or places == {name}
+                    number = strides[n].is_Integer or places == {name}
                     if not number and strides[n] not in known:
                         continue
                     yield str(n) if number else f"{n}:{known[strides[n]]}"
@@ -125,13 +124,7 @@ class Layouts:
             raise UnsupportedError(f"it takes {offset} for another size")
 
 
-def _expression(size: Any) -> Any:
-    """A size as a number, or as an expression of sympy's."""
-    found = size if isinstance(size, int) else size.node.expr
-    return int(found) if getattr(found, "is_Integer", False) else found
-
-
 def _symbol(size: Any) -> Any:
     """The sympy symbol that a size is; None for a number, and for what is computed."""
-    expr = None if isinstance(size, int) else size.node.expr
-    return expr if getattr(expr, "is_symbol", False) else None
+    expr = symbolic(size)
+    return expr if expr.is_symbol else None

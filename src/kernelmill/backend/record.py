@@ -6,10 +6,11 @@ it guards, which code it went through) and what the compiler made become an entr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -55,7 +56,7 @@ from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
 from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.padding import Padding
-from kernelmill.runtime.dims import late_symbols, symbol_sources
+from kernelmill.runtime.dims import late_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.autograd import output_kinds
@@ -71,8 +72,8 @@ class Recording:
 
     returned: Any
     artifact: Artifact | None
-    reason: str = ""
-    compiled: Callable[..., Any] | None = None
+    reason: str
+    compiled: Callable[..., Any]
 
 
 def record(
@@ -109,26 +110,27 @@ def record(
     if any(isinstance(result, (_Integer, _Scalar)) for result in trace.results):
         returned = _unmarked(returned)
         trace.unmark()
-    return Recording(returned, artifact, reason, _Served(compiled, target.function))
+    return Recording(returned, artifact, reason, _served(compiled, target.function))
 
 
-class _Served:
+def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """Calls of what is not kept: `compiled` by torch, in eager from torch's limit of traces on."""
+    told = False
 
-    def __init__(self, compiled: Callable[..., Any], function: Callable[..., Any]) -> None:
-        self._compiled, self._function, self._told = compiled, function, False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told
         try:
-            return self._compiled(*args, **kwargs)
+            return compiled(*args, **kwargs)
         except dynamo.limit_errors():
-            if not self._told:
-                self._told = True
+            if not told:
+                told = True
                 _log.warning(
                     "%s runs in eager for what it was not traced with yet: torch has traced it as "
-                    "often as torch._dynamo.config.recompile_limit says", name_of(self._function),
+                    "often as torch._dynamo.config.recompile_limit says", name_of(function),
                 )  # fmt: skip
-            return self._function(*args, **kwargs)
+            return function(*args, **kwargs)
+
+    return call
 
 
 def _unknown() -> str:
@@ -187,15 +189,22 @@ def _unmarked(value: Any) -> Any:
         for key in list(value):
             value[key] = _unmarked(value[key])
         return value
+    if isinstance(value, type):
+        return value
     if is_dataclass(value):
         for each in fields(value):
-            object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
+            if hasattr(value, each.name):  # it need not be set
+                object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
         return value
-    if type(value) is list:
-        value[:] = map(_unmarked, value)
+    if isinstance(value, (list, deque)):
+        for place, part in enumerate(cast("list[Any]", value)):
+            value[place] = _unmarked(part)
         return value
     if isinstance(value, tuple):
         return tuple_of(type(value), [_unmarked(part) for part in value])
+    for name, part in list(getattr(value, "__dict__", {}).items()):
+        if isinstance(part, (_Integer, _Float, _Scalar)):  # it may be a model: no deeper
+            vars(value)[name] = _unmarked(part)
     return value
 
 
@@ -255,8 +264,6 @@ class _Trace:
     roots: Roots
     config: CompilerConfig
     output: Any = None
-    module: str = ""
-    wrapped: Wrapped | None = None
     refused: str = ""
     depends: _Dependences | None = None
     captures: list[Capture] = field(default_factory=list[Capture])
@@ -270,11 +277,7 @@ class _Trace:
     ) -> Callable[..., Any]:
         """What `compile` gives, with all of it noted."""
         tx = dynamo.current_trace()
-        self.output, self.module = tx.output, str(tx.f_globals.get("__name__", ""))
-        self.scalars = _scalars(gm)
-        if tx.f_code is not self.target.code:
-            binder, method = self.target.binder, self.target.code.co_name
-            self.wrapped = Wrapped.by(tx.f_code, binder.by_position, method)
+        self.output, self.scalars = tx.output, _scalars(gm)
         sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         with collect_linked() as linked:
             call = compile(observe=self.traced.append)
@@ -287,10 +290,10 @@ class _Trace:
 
     def _depends(self, tx: Any, sources: Sequence[Any]) -> _Dependences:
         """UnsupportedError names what cannot be kept."""
-        reader, roots = self.reader(), self.roots
+        reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         names = names_in(codes)
-        effects = SideEffects.of(self.output, reader, roots)
+        effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
@@ -311,14 +314,17 @@ class _Trace:
         if self.depends is not None:
             self.depends.side_effects.replace(_unmarked)
 
-    def reader(self) -> SourceReader:
+    def _reader(self, tx: Any) -> SourceReader:
         """Reads the sources of this trace, as far as Dynamo has named them."""
-        parameters = frozenset(self.target.signature.parameters)
-        own = self.target.code.co_varnames[0] if self.target.owner is not None else ""
-        space = self.output.global_scope
-        installed = {name: space.get(name) for name in self.output.installed_globals}
-        imports = self.output.import_sources
-        return SourceReader(own, parameters, self.module, imports, installed, self.wrapped)
+        target, output = self.target, self.output
+        own = target.code.co_varnames[0] if target.owner is not None else ""
+        parameters = frozenset(target.signature.parameters)
+        module = str(tx.f_globals.get("__name__", ""))
+        installed = {name: output.global_scope.get(name) for name in output.installed_globals}
+        wrapped = None
+        if tx.f_code is not target.code:
+            wrapped = Wrapped.by(tx.f_code, target.binder.by_position, target.code.co_name)
+        return SourceReader(own, parameters, module, output.import_sources, installed, wrapped)
 
     def artifact(self, returned: Any, ingredients: Mapping[str, str]) -> Artifact:
         """The artifact of the call that has `returned` this. UnsupportedError says why there can be
@@ -406,15 +412,14 @@ class _Trace:
             return self._sizes_to_pad(geared.gears.guards, gears, gears.padding, inputs)
         env = self.output.shape_env
         hints = {str(symbol): value for symbol, value in env.backed_var_to_val.items()}
-        names = [source.name for source in symbol_sources(plan)]
-        sizes = {name: int(hints[name]) for name in names if name in hints}
+        known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
+        sizes = {name: int(hints[name]) for name in known if name in hints}
         exact = {name: size for name, size in sizes.items() if size in integers}
         conditions: tuple[Condition, ...] = ()
         try:
-            known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
             conditions = conditions_of(env, known)
         except UnsupportedError:
-            if len(sizes) < len(names):
+            if len(sizes) < len(known):
                 raise
             exact = sizes
         fixed = [(symbol, exact[symbol.name]) for symbol in plan.symbols if symbol.name in exact]
@@ -440,8 +445,8 @@ class _Trace:
 def _scalars(gm: torch.fx.GraphModule) -> frozenset[int]:
     """Which results of Dynamo's graph are numbers that it made into tensors."""
     returned: Any = gm.graph.output_node().args[0]
-    made = [getattr(node, "target", None) is torch.scalar_tensor for node in returned]
-    return frozenset(number for number, scalar in enumerate(made) if scalar)
+    targets = enumerate(getattr(node, "target", None) for node in returned)
+    return frozenset(number for number, target in targets if target is torch.scalar_tensor)
 
 
 def _returned(tx: Any, reader: SourceReader) -> list[Guard]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from kernelmill.backend.gears import CaptureGears, at, symbolic
-from kernelmill.gears.declaration import ATTRIBUTE, DimGears, Link, gears_of
+from kernelmill.gears.declaration import ATTRIBUTE, DimGears, Link
 from kernelmill.torch_internals import dynamo
 
 Call = Callable[..., Any]
@@ -22,19 +22,17 @@ def linked_results(gm: fx.GraphModule, gears: CaptureGears) -> Callable[[Call], 
     of the graph's arguments, which the next graph may take too.
     """
     link = Link()
-    for node in gm.graph.find_nodes(op="placeholder"):
-        example = getattr(node.meta.get("grapharg"), "example", None)
-        fake = node.meta.get("example_value")
-        if isinstance(example, torch.Tensor) and isinstance(fake, torch.Tensor):
-            declared = gears_of(example)
-            rows = _rows(fake, gears)
-            if declared is not None and rows:
-                setattr(example, ATTRIBUTE, DimGears(declared.dims, link, rows))
+    nodes = gm.graph.find_nodes(op="placeholder")
+    for node, argument in zip(nodes, gears.arguments, strict=True):
+        declared = argument.gears
+        if declared is not None and (rows := _rows(argument.dims, gears)):
+            setattr(node.meta["grapharg"].example, ATTRIBUTE, DimGears(declared.dims, link, rows))
     marks: list[DimGears | None] = []
     results: Any = gm.graph.output_node().args[0]
     for node in results:
         fake = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-        rows = _rows(fake, gears) if isinstance(fake, torch.Tensor) else ()
+        dims = map(symbolic, fake.shape) if isinstance(fake, torch.Tensor) else ()
+        rows = _rows(dims, gears)
         marks.append(DimGears(rows, link, rows) if rows else None)
 
     def wrap(call: Call) -> Call:
@@ -48,11 +46,11 @@ def linked_results(gm: fx.GraphModule, gears: CaptureGears) -> Callable[[Call], 
     return wrap
 
 
-def _rows(fake: torch.Tensor, gears: CaptureGears) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """The dims whose size depends on the gear: (dim, size for each gear)."""
+def _rows(dims: Iterable[Any], gears: CaptureGears) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Those of a tensor's dims whose size depends on the gear: (dim, size for each gear)."""
     found: list[tuple[int, tuple[int, ...]]] = []
-    for dim, size in enumerate(fake.shape):
-        sizes = [at(symbolic(size), values) for values in gears.values.values()]
+    for dim, expression in enumerate(dims):
+        sizes = [at(expression, values) for values in gears.values.values()]
         if len(set(sizes)) > 1 and all(size.is_number for size in sizes):
             found.append((dim, tuple(map(int, sizes))))
     return tuple(found)

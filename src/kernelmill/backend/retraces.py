@@ -37,7 +37,8 @@ def recall(arguments: Sequence[TracedArgument]) -> CaptureGears | None:
     """The gears of an earlier trace of this frame, for arguments that are alike but for sizes."""
     code, owner = _traced_now()
     for known, gears in reversed(_frames.get(code, []) if code is not None else []):
-        same = owner is None if known is None else known() is owner
+        of = None if known is None else known()
+        same = of is owner and (known is None) == (owner is None)  # else its owner is gone
         if same and _signature(gears.arguments) == _signature(arguments):
             return gears
     return None

@@ -8,7 +8,6 @@ a method uncacheable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
 from typing import Any
 
 import torch
@@ -62,26 +61,20 @@ def _found(owner: Any, kind: str, key: Any) -> Any:
         return _NOTHING
 
 
-@dataclass
 class SideEffects:
-    """Those of one trace. `refused` says in words what can be no effect; `owners` are the objects
-    that change, by their paths."""
+    """What a trace that has come to its end will do when its program has run. `refused` says in
+    words what can be no effect; `owners` are the objects that change, by their paths."""
 
-    changes: list[_Change] = field(default_factory=list[_Change])
-    refused: list[str] = field(default_factory=list[str])
-    owners: dict[Path, Any] = field(default_factory=dict[Path, Any])
-
-    @classmethod
-    def of(cls, output: Any, reader: SourceReader, roots: Roots) -> SideEffects:
-        """What a trace that has come to its end will do when its program has run."""
-        found = cls()
+    def __init__(self, output: Any, reader: SourceReader, roots: Roots) -> None:
+        self.changes: list[_Change] = []
+        self.refused: list[str] = []
+        self.owners: dict[Path, Any] = {}
         for mutation in dynamo.mutations(output):
             name = "something" if mutation.owner is None else str(mutation.owner.name)
             try:
-                found.changes += found._of_one(mutation, reader, roots)
+                self.changes += self._of_one(mutation, reader, roots)
             except (MissingPath, UnsupportedError):
-                found.refused.append(name)
-        return found
+                self.refused.append(name)
 
     def _of_one(self, mutation: Mutation, reader: SourceReader, roots: Roots) -> Iterator[_Change]:
         if mutation.owner is None:

@@ -95,7 +95,9 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
         finish_packing()
         _measure(calls, standings, seconds)
     breaks = graph_breaks(since=before)
-    said = dict.fromkeys(f"{in_short(each)} at {place_of(each)}" for each in breaks)
+    said = dict.fromkeys(
+        f"{in_short(each)} at {place_of(each)}".removesuffix(" at ") for each in breaks
+    )
     refused = [capture.refused for capture in backend.captures if capture.refused]
     return Race(
         standings, operations, len(backend.captures), refused, list(said), advice(breaks),

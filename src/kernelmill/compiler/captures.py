@@ -58,7 +58,7 @@ class Captures:
     def around(self, program: Program) -> Program | CapturedProgram:
         """What serves the graph's calls, with the program for all sizes given."""
         program.check_weights(self.check_weights)
-        return CapturedProgram(program, self) if program.sources else program
+        return CapturedProgram(program, self) if program.engine.sources else program
 
     def capture(self, values: dict[str, int]) -> Program:
         """The program for these values of the graph's symbols."""
@@ -128,7 +128,7 @@ class CapturedProgram:
 
     def _call(self) -> Callable[..., list[ProgramResult]]:
         count = len(self.plan.inputs)
-        sources = [(source.argument, source.axis) for source in self._program.sources]
+        sources = [(source.argument, source.axis) for source in self._program.engine.sources]
         known = self._known
 
         def call(*args: Any) -> list[ProgramResult]:
@@ -144,8 +144,8 @@ class CapturedProgram:
         return call
 
     def _capture(self, args: tuple[Any, ...]) -> Replay:
-        values = self._program.symbol_values(args)
-        key = tuple(values[source.name] for source in self._program.sources)
+        values = dict(self._program.engine.sizes_of(args).symbols)
+        key = tuple(values.values())
         with self._capturing.lock:
             if key not in self._known:
                 self._make_room()

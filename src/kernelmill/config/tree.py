@@ -391,6 +391,14 @@ class ExperimentalConfig(Group):
         advice="Leave it on for servers, so that nothing is compiled while they serve; False for "
         "the quickest first call.",
     )
+    compile_in_background = Switch(
+        False,
+        "Compiles graphs of inference in the background; torch runs their calls until that is "
+        "done. What a trace takes is waited for all the same, and training compiles at its first "
+        "call.",
+        advice="For servers that must soon give their first answers, or that meet new sizes while "
+        "they serve. Results before and after differ by rounding.",
+    )
     aot_config_enable_joint_graph = Switch(
         False, "Compile forward and backward as one.", pending="the joint graph", in_key=True
     )

@@ -54,6 +54,11 @@ class Key:
         return tuple(sorted(n for n in mine | theirs if mine.get(n) != theirs.get(n)))
 
 
+def digest_of(data: bytes) -> str:
+    """BLAKE2b in hex, as long as those of keys."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
 def sha256(data: bytes) -> str:
     """SHA-256 in hex: the checksum of files at rest."""
     return hashlib.sha256(data).hexdigest()

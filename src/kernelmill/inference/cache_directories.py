@@ -7,41 +7,27 @@ from collections.abc import Mapping
 
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 
 DEFAULT_FOLDER = "methods"
 """Below `cache_home()`."""
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """This process' place in a distributed job. `world` is 1 without one."""
+def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:
+    """ "world2global_rank1_tp_rank1": this process' place in a distributed job, empty for a process
+    of its own. How many there are, and which this is unless it is given, is what torch.distributed
+    says, if it has been initialised."""
+    import torch.distributed as distributed
 
-    world: int = 1
-    rank: int = 0
-    tensor: int | None = None
-    pipeline: int | None = None
-
-    @classmethod
-    def of(cls, global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> Ranks:
-        """What was given; else what torch.distributed says, if it has been initialised."""
-        import torch.distributed as distributed
-
-        running = distributed.is_available() and distributed.is_initialized()
-        world = distributed.get_world_size() if running else 1
-        rank = distributed.get_rank() if running and global_rank is None else global_rank or 0
-        return cls(max(world, rank + 1), rank, tp_rank, pp_rank)
-
-    @property
-    def folder(self) -> str:
-        """ "world2global_rank1_tp_rank1", empty for a process of its own."""
-        if self.world == 1 and self.tensor is None and self.pipeline is None:
-            return ""
-        name = f"world{self.world}global_rank{self.rank}"
-        if self.tensor is not None:
-            name += f"_tp_rank{self.tensor}"
-        return name if self.pipeline is None else f"{name}_pp_rank{self.pipeline}"
+    running = distributed.is_available() and distributed.is_initialized()
+    rank = distributed.get_rank() if running and global_rank is None else global_rank or 0
+    world = max(distributed.get_world_size() if running else 1, rank + 1)
+    if world == 1 and tp_rank is None and pp_rank is None:
+        return ""
+    name = f"world{world}global_rank{rank}"
+    if tp_rank is not None:
+        name += f"_tp_rank{tp_rank}"
+    return name if pp_rank is None else f"{name}_pp_rank{pp_rank}"
 
 
 def class_folder(

@@ -35,7 +35,7 @@ from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
-from kernelmill.inference.cache_directories import Ranks, class_folder
+from kernelmill.inference.cache_directories import class_folder, ranks_folder
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
@@ -126,18 +126,6 @@ class Options:
     ge_cache: bool
     max_entries: int
 
-    def ingredients(self) -> dict[str, str]:
-        """Of the name of the folder."""
-        return {
-            **versions(target_isa(self.config.target)),
-            # How ATen packs weights of four bits depends on it.
-            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
-            **dict(self.config.ingredients()),
-            "class": name_of(type(getattr(self.function, "__self__", None))),
-            "dynamic": str(self.dynamic),
-            "decompositions": of_decompositions(self.decompositions),
-        }
-
 
 class CachedMethod:
     """What `cache_compile` gives. `statistics` counts entries loaded, traces, and calls that no
@@ -146,15 +134,23 @@ class CachedMethod:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target = Target.of(options.function)
-        self._count = len(self._target.binder.names)
+        self._count = self._target.binder.count
         self._bound: tuple[Bound, ...] = ()  # never changed, but replaced: others go through it
         self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
         self._uncached: Callable[..., Any] | None = None
         self._making = RenewedLock(threading.RLock)  # held for as long as a trace takes
         self._changing = RenewedLock()
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
-        # Now, while the model is being built, not at the first call.
-        self._ingredients = options.ingredients()
+        # Of the folder's name: now, while the model is being built, not at the first call.
+        self._ingredients = {
+            **versions(target_isa(options.config.target)),
+            # How ATen packs weights of four bits depends on it.
+            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
+            **dict(options.config.ingredients()),
+            "class": name_of(type(self._target.owner)),
+            "dynamic": str(options.dynamic),
+            "decompositions": of_decompositions(options.decompositions),
+        }
 
     def __getstate__(self) -> Options:
         return self._options
@@ -180,26 +176,47 @@ class CachedMethod:
             result = self._quick(values)
             if result is not REFUSED:
                 return result
-        for bound in self._bound:
+        tried = self._bound
+        result = self._by_one_of(tried, values)
+        if result is not REFUSED:
+            return result
+        if (uncached := self._uncached) is None:
+            with self._making.lock, collection_paused():
+                # What another thread has loaded or traced while this one waited.
+                result = self._by_one_of([b for b in self._bound if b not in tried], values)
+                if result is not REFUSED:
+                    return result
+                if (uncached := self._uncached) is None:
+                    return self._first_call(values, args, kwargs)
+        return self._by(uncached, args, kwargs)
+
+    def _by_one_of(self, bound: Sequence[Bound], values: tuple[Any, ...]) -> Any:
+        """The result of the first that takes these values; REFUSED when none does."""
+        for each in bound:
             try:
-                result = bound(values)
+                result = each(values)
             except InputError:
                 continue
-            self._take(bound)
+            self._take(each)
             return result
-        with self._making.lock, collection_paused():
-            return self._first_call(values, args, kwargs)
+        return REFUSED
 
     def _under_modes(
         self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """The method as it is: modes of torch see, and may replace, each of its operators."""
+        _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
+        return self._by(self._options.function, args, kwargs)
+
+    def _by(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """A call that no entry serves."""
         self._refuse_gradients(args, kwargs)
         with self._changing.lock:
             self.statistics["uncached"] += 1
-        _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
         with torch.no_grad():
-            return self._options.function(*args, **kwargs)
+            return function(*args, **kwargs)
 
     def _refuse_gradients(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if torch.is_grad_enabled():
@@ -212,23 +229,20 @@ class CachedMethod:
         """A call that no bound program takes: from the folder, else by a trace."""
         target = Target.of(self._options.function)
         self._refuse_gradients(args, kwargs)
-        if self._uncached is not None:
-            with torch.no_grad():
-                return self._uncached(*args, **kwargs)
-        folder = self._folder()
-        found, result = self._from_folder(folder, target, values)
-        if found:
+        folder = Folder(self.folder, self._on_untrusted())
+        result = self._from_folder(folder, target, values)
+        if result is not REFUSED:
             return result
         with ExitStack() as turn:
+            waited = False
             with suppress(OSError):
                 waited = turn.enter_context(folder.lock("trace", PATIENCE_SECONDS))
-                if waited:
-                    found, result = self._from_folder(folder, target, values)
-            return result if found else self._trace(folder, target, args, kwargs)
+            if waited:
+                result = self._from_folder(folder, target, values)
+            return self._trace(folder, target, args, kwargs) if result is REFUSED else result
 
-    def _from_folder(
-        self, folder: Folder, target: Target, values: tuple[Any, ...]
-    ) -> tuple[bool, Any]:
+    def _from_folder(self, folder: Folder, target: Target, values: tuple[Any, ...]) -> Any:
+        """What an entry gives for the call; REFUSED when there is none for it."""
         for name, artifact in container.entries(folder):
             manifest, tensors = artifact.manifest, tensors_of(artifact)
             seen = evaluate_guards(manifest, target, values, tensors)
@@ -245,8 +259,8 @@ class CachedMethod:
             self.statistics["loaded"] += 1
             with suppress(OSError):
                 folder.touch(f"{name}{container.SUFFIX}")
-            return True, result
-        return False, None
+            return result
+        return REFUSED
 
     def _trace(
         self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -286,7 +300,6 @@ class CachedMethod:
             if self._options.ge_cache:
                 artifact = with_objects(artifact, self._store())
             container.save(folder, artifact)
-            folder = self._folder()
             for old in container.names(folder)[most:]:
                 folder.remove(old, (container.SUFFIX,))
                 _log.warning(
@@ -314,22 +327,17 @@ class CachedMethod:
     @property
     def folder(self) -> str:
         """The folder of this method's entries."""
-        ranks = Ranks.of(*self._options.ranks)
         name = getattr(self._options.function, "__name__", "")
-        return os.path.join(self._class_folder(), ranks.folder, name)
+        return os.path.join(self._class_folder(), ranks_folder(*self._options.ranks), name)
 
     def _class_folder(self) -> str:
-        kind = type(getattr(self._options.function, "__self__", None)).__name__
-        cache_dir, dynamic = self._options.cache_dir, self._options.dynamic
-        return class_folder(cache_dir, kind, dynamic, self._ingredients)
+        kind, options = type(self._target.owner).__name__, self._options
+        return class_folder(options.cache_dir, kind, options.dynamic, self._ingredients)
 
     def _store(self) -> Store:
         """Where the objects are that entries do not bring."""
         config = self._options.config
         return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-
-    def _folder(self) -> Folder:
-        return Folder(self.folder, self._on_untrusted())
 
     def _on_untrusted(self) -> OnUntrusted:
         return when_untrusted(self._options.config.on_untrusted)
@@ -341,10 +349,9 @@ class CachedMethod:
         target: Target,
         seen: GuardResult | None = None,
     ) -> Bound:
-        programs = program_set(artifact, self._store(), self._place(), self._options.config)
+        place = None
+        if self._options.map_packed:
+            # All methods and ranks of a class share the files.
+            place = PackedFiles(os.path.join(self._class_folder(), "packed"), self._on_untrusted())
+        programs = program_set(artifact, self._store(), place, self._options.config)
         return Bound(artifact.manifest, programs, tensors, target, seen)
-
-    def _place(self) -> PackedFiles | None:
-        """Where packed weights are kept: all methods and ranks of a class share the files."""
-        path = os.path.join(self._class_folder(), "packed")
-        return PackedFiles(path, self._on_untrusted()) if self._options.map_packed else None

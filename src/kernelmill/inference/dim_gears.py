@@ -23,7 +23,7 @@ def set_dim_gears(
     dims are static.
 
     GearError (a ValueError): other gears than it has already, a dim that the tensor does not have,
-    fewer than 2 sizes or more than 100, a tensor in a private format. GearTypeError (a TypeError):
+    fewer than 2 sizes or more than 100, a sparse or nested tensor. GearTypeError (a TypeError):
     no tensor, no dict of integers to lists of integers. What depends on the options of the
     compiler (0 and 1, the number of combinations) is checked at the first call.
     """

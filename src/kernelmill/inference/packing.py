@@ -6,7 +6,8 @@ from kernelmill.runtime import background
 
 
 def finish_packing() -> None:
-    """Return when the weights of all programs that were called so far are packed for good.
+    """Return when the weights of all programs that were called so far are packed for good, and what
+    the background compiles is compiled.
 
     A first call of a large model does not wait for that: it packs weights as it comes to them, and
     a thread packs them for the calls that follow. A server that warms up, or a measurement, can

@@ -38,7 +38,7 @@ class Padding:
     size_results    integer results (number, dim) that become the true one
     ranges          (symbol, low, high or None): hold for every true size for which the program was
                     traced
-    fixed           (symbol, size): sizes that are the same in all gears
+    fixed           (symbol, size): sizes of one gear, of which those count that are the same in all
     tensors         the shapes of all tensor arguments (number, shape)
     """
 

@@ -36,3 +36,11 @@ def elements_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def lie_alike(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether elements of this shape lie in the same places with these strides and with others."""
+    return 0 in shape or all(
+        size == 1 or stride == other
+        for size, stride, other in zip(shape, strides, others, strict=True)
+    )

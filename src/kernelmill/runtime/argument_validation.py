@@ -15,7 +15,7 @@ import torch
 from kernelmill.core.dtype import from_torch, to_torch
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import TensorInput
-from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime.allocation import empty_strided, lie_alike
 from kernelmill.torch_internals.dispatch import plain_memory
 
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -62,10 +62,7 @@ def fits(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
     """Whether kernels that expect these strides may read `tensor` where it is."""
     if tensor.data_ptr() % alignment(tensor.dtype):
         return False
-    return tensor.numel() == 0 or all(
-        size == 1 or stride == wanted
-        for size, stride, wanted in zip(tensor.shape, tensor.stride(), strides, strict=True)
-    )
+    return lie_alike(tensor.shape, tensor.stride(), strides)
 
 
 def alignment(dtype: torch.dtype) -> int:
@@ -96,7 +93,7 @@ def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tenso
     if argument.dtype != to_torch(entry.dtype):
         came = from_torch(argument.dtype)
         _refuse(entry, number, f"dtype {entry.dtype}", f"dtype {came or argument.dtype}")
-    if not _has_memory(argument):
+    if not has_memory(argument):
         _refuse(entry, number, "a tensor with memory", "a wrapper, or one whose memory is freed")
     return argument
 
@@ -105,15 +102,15 @@ def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Ten
     """The memory of a subclass that is no more than that, as a tensor."""
     kind: Any = type(argument)
     base: Any = torch.Tensor
-    if kind.__torch_dispatch__ is not base.__torch_dispatch__:
-        _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
-    plain = plain_memory(argument)
+    dispatches = kind.__torch_dispatch__ is not base.__torch_dispatch__
+    plain = None if dispatches else plain_memory(argument)
     if plain is None:
         _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
     return plain
 
 
-def _has_memory(tensor: torch.Tensor) -> bool:
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether it is no wrapper, and its memory is not freed."""
     try:
         return tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:

@@ -14,7 +14,7 @@ from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal
 from kernelmill.plan.literals import dim_of
-from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime.allocation import empty_strided, lie_alike
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Output, Sizes
@@ -115,7 +115,7 @@ class AtenStep:
             return result
         if result.is_neg():
             result = result.resolve_neg()
-        if result.stride() == strides or _same_strides(shape, result.stride(), strides):
+        if result.stride() == strides or lie_alike(shape, result.stride(), strides):
             return result
         copy = empty_strided(shape, strides, dtype)
         copy.copy_(result)
@@ -248,10 +248,3 @@ def flattened(outcome: object) -> Iterator[object]:
             yield from flattened(part)
     else:
         yield outcome
-
-
-def _same_strides(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> bool:
-    return 0 in shape or all(
-        size == 1 or stride == other
-        for size, stride, other in zip(shape, strides, wanted, strict=True)
-    )

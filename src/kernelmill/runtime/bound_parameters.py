@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.runtime.argument_validation import has_memory
 from kernelmill.runtime.contents import (
     WATCHED_BYTES,
     CheckWeights,
@@ -154,19 +155,12 @@ def _same(parameter: BoundParameter, argument: object) -> bool:
     if id(argument) != parameter.object or type(argument) is not parameter.type:
         return False
     assert isinstance(argument, torch.Tensor)
-    if not _has_memory(argument) or parameter.storage() is not argument.untyped_storage():
+    if not has_memory(argument) or parameter.storage() is not argument.untyped_storage():
         return False
     if parameter.watch is not None:
         parameter.looks = parameter.watch.looks
     state = read_state(argument, parameter.way, parameter.watch)
     return state.contents is not None and state == parameter.state
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.data_ptr() != 0 or tensor.numel() == 0
-    except RuntimeError:
-        return False
 
 
 def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> ParameterState:

@@ -8,9 +8,9 @@ from itertools import starmap
 from typing import Any, Union
 
 from torch import Tensor
-from torch.nn import Parameter
 
-from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorInput, TensorResult
+from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorResult
+from kernelmill.runtime.argument_validation import PLAIN_TENSORS
 from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame
@@ -45,7 +45,7 @@ def _result_reader(engine: Engine, result: Result, places: Sequence[int]) -> Rea
     return lambda tensors, args, sizes: tensors[place]
 
 
-Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+Pick = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def argument_picker(positions: Sequence[int]) -> Pick:
@@ -81,11 +81,8 @@ def sizes_finder(engine: Engine) -> Find:
 
 def kernel_arguments(engine: Engine) -> list[int]:
     """Tensor arguments that kernels may read: opaque ones go to ATen as they are."""
-    return [
-        i
-        for i in engine.tables.tensor_arguments
-        if isinstance(entry := engine.plan.inputs[i], TensorInput) and not entry.dtype.is_opaque
-    ]
+    arguments = engine.tables.tensor_arguments
+    return [i for i in arguments if not engine.tensor_input(i).dtype.is_opaque]
 
 
 Finish = Callable[[int, list[Any], tuple[Any, ...], Sizes], list[ProgramResult]]
@@ -143,8 +140,7 @@ def _tensor_entry(engine: Engine, pick: Pick) -> Enter:
 
     def enter(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
         for tensor in pick_checked(args):
-            kind = type(tensor)
-            if (kind is not Tensor and kind is not Parameter) or tensor.is_neg():
+            if type(tensor) not in PLAIN_TENSORS or tensor.is_neg():
                 return -1
         if updated:
             engine.update_versions(args)

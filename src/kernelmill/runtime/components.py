@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Mapping
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.digest import digest_of
 from kernelmill.plan.ir import BufferKind, Plan
 
 
@@ -71,4 +70,4 @@ def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) ->
 def lasting_recipe(plan: Plan, component: Component, identities: Mapping[str, str]) -> str:
     """`recipe` as a digest that is the same in every process."""
     text = str(recipe(plan, component, identities))
-    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return digest_of(text.encode())

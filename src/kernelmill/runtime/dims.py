@@ -66,6 +66,12 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
     yield plan.arena_bytes
 
 
+def fixed_layout(of: TensorInput | BufferSpec) -> Layout:
+    """Shape and strides of an argument or a buffer whose sizes are numbers."""
+    shape, strides = ([evaluate(dim, {}) for dim in dims] for dims in (of.shape, of.strides))
+    return tuple(shape), tuple(strides)
+
+
 def late_symbols(plan: Plan) -> frozenset[str]:
     """Symbols that an ATen step binds: they have no value when the call begins."""
     return frozenset(

@@ -16,7 +16,7 @@ import torch
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import argument_validation
-from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
+from kernelmill.runtime.dims import DimsFunction, DimTable, fixed_layout, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
 from kernelmill.runtime.pack_job import Prepare
@@ -114,7 +114,7 @@ class Engine:
                     )
                 values[source.name] = argument
             else:
-                entry = self._tensor_input(source.argument)
+                entry = self.tensor_input(source.argument)
                 argument_validation.check_kind(entry, source.argument, argument)
                 argument_validation.check_rank(entry, source.argument, argument)
                 values[source.name] = argument.shape[source.axis]
@@ -148,7 +148,7 @@ class Engine:
 
     def _lies_well(self, number: int, tensor: torch.Tensor) -> bool:
         """Whether an argument has the strides that are wanted, as far as these are numbers."""
-        wanted = self._tensor_input(number).strides
+        wanted = self.tensor_input(number).strides
         return len(wanted) == tensor.dim() and all(
             size < 2 or not isinstance(stride, int) or stride == its
             for size, stride, its in zip(tensor.shape, wanted, tensor.stride(), strict=True)
@@ -209,18 +209,19 @@ class Engine:
                     f"elsewhere, got {arguments[i]}"
                 )
         for i in self.updated:
-            argument_validation.check_kind(self._tensor_input(i), i, arguments[i])
+            argument_validation.check_kind(self.tensor_input(i), i, arguments[i])
         self.update_versions(arguments)
         binding = self.parameters.bind(arguments) if self.parameters is not None else None
         return tuple(validated), sizes, binding
 
-    def _tensor_input(self, number: int) -> TensorInput:
+    def tensor_input(self, number: int) -> TensorInput:
+        """What the plan says of a tensor argument."""
         entry = self.plan.inputs[number]
         assert isinstance(entry, TensorInput)
         return entry
 
     def _validated(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
-        entry = self._tensor_input(number)
+        entry = self.tensor_input(number)
         shape, strides = self.dims.layout(entry, sizes.values)
         taken = argument_validation.validated(entry, number, argument, shape, strides)
         if self._by_memory and isinstance(argument, torch.Tensor):
@@ -228,10 +229,8 @@ class Engine:
         return taken
 
     def _validated_parameter(self, number: int, argument: object) -> torch.Tensor:
-        entry = self._tensor_input(number)
-        shape = tuple(dim for dim in entry.shape if isinstance(dim, int))
-        strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
-        return argument_validation.validated(entry, number, argument, shape, strides)
+        entry = self.tensor_input(number)
+        return argument_validation.validated(entry, number, argument, *fixed_layout(entry))
 
     # ---- launches ---------------------------------------------------------------------------
 

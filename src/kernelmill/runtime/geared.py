@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -78,19 +78,14 @@ class GearedProgram:
     def read(self) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
         """Gives the sizes of a call. Raises TypeError, AttributeError or IndexError for odd
         arguments."""
-        return size_reader(self.sources)
+        if len(self.sources) > 1 and all(source.axis < 0 for source in self.sources):
+            return operator.itemgetter(*(source.argument for source in self.sources))
+        places = [(source.argument, source.axis) for source in self.sources]
 
+        def read(args: tuple[Any, ...]) -> tuple[int, ...]:
+            return tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in places])
 
-def size_reader(sources: Sequence[SizeSource]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    """Reads the sizes of a call from its arguments."""
-    if len(sources) > 1 and all(source.axis < 0 for source in sources):
-        return operator.itemgetter(*(source.argument for source in sources))
-    places = [(source.argument, source.axis) for source in sources]
-
-    def read(args: tuple[Any, ...]) -> tuple[int, ...]:
-        return tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in places])
-
-    return read
+        return read
 
 
 def _by_one_integer(

@@ -1,5 +1,5 @@
 """Links objects into this process, the same bytes only once: by itself (elf_loader.py), or with one
-LLJIT for all that ask for more.
+LLJIT for all that ask for more. Makes those of the runtime's own code.
 
 An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
 already loaded by torch, and found through its handle.
@@ -64,13 +64,15 @@ def link(
 
 def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> LinkedObject:
     try:
-        imports = {name: _import(name, provided) for name in undefined_symbols(image)}
+        needed = undefined_symbols(image)
     except ValueError as error:
         raise CodegenError(f"object of {symbols[0]}: {error}") from error
-    for name, address in imports.items():
+    found: dict[str, int] = {}
+    for name in needed:
+        address = provided[name] if name in provided else address_of(name)
         if address is None:
             raise CodegenError(f"object of {symbols[0]} needs {name!r}, which torch does not have")
-    found = {name: address for name, address in imports.items() if address is not None}
+        found[name] = address
     try:
         placed = place(image, symbols, found)
     except (OSError, ValueError) as error:
@@ -78,10 +80,6 @@ def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> 
     if placed is not None:
         return LinkedObject(placed.addresses, placed)
     return _link_with_llvm(symbols, image, found)
-
-
-def _import(name: str, provided: Mapping[str, int]) -> int | None:
-    return provided[name] if name in provided else address_of(name)
 
 
 def _link_with_llvm(
@@ -101,6 +99,30 @@ def _link_with_llvm(
         except RuntimeError as error:
             raise CodegenError(f"object of {symbols[0]} does not link: {error}") from error
         return LinkedObject({symbol: tracker[symbol] for symbol in symbols}, tracker)
+
+
+def assembled(text: str, source: str, optimize: int, triple: str = "") -> bytes:
+    """The object of LLVM's text from `source`, at this level, for processors of this machine's
+    family or of another triple's. CodegenError when LLVM refuses the text."""
+    # Imported here: who brings the object needs no LLVM.
+    import llvmlite.binding as llvm
+
+    if triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    with inside_llvm():
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"{source}: {error}") from error
+        target: Any = llvm.Target
+        kind = target.from_triple(triple) if triple else target.from_default_triple()
+        machine = kind.create_target_machine(opt=optimize, reloc="pic", codemodel="small")
+        return machine.emit_object(module)
 
 
 @cache

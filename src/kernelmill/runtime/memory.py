@@ -98,13 +98,13 @@ class Frame:
     __slots__ = (
         "__weakref__",
         "_arena",
-        "_arena_bytes",
         "_gone_calls",
         "_header",
         "_lines",
         "_scratch",
         "_words",
         "address",
+        "arena_bytes",
         "sizes",
     )
 
@@ -114,7 +114,7 @@ class Frame:
         self.address = ctypes.addressof(self._words)
         self.sizes: Sizes | None = None
         self._arena = self._scratch = empty_bytes(0)
-        self._arena_bytes = 0
+        self.arena_bytes = 0
         self._header = FrameHeader.from_buffer(self._words)
         self._header.threads = _most_threads() if threaded else 1
         self._lines = empty_bytes(ALIGNMENT * self._header.threads)
@@ -136,17 +136,13 @@ class Frame:
         """How often its calls went on with one thread less, because one did not run."""
         return self._header.held_up
 
-    @property
-    def arena_bytes(self) -> int:
-        return self._arena_bytes
-
     def adopt(self, sizes: Sizes) -> None:
         """Get ready for calls of these sizes: memory only ever grows. All stays as it was where
         there is not enough."""
         header = self._header
-        if sizes.arena_bytes > self._arena_bytes:
+        if sizes.arena_bytes > self.arena_bytes:
             self._arena, start = room(sizes.arena_bytes, torch.uint8)
-            self._arena_bytes = sizes.arena_bytes
+            self.arena_bytes = sizes.arena_bytes
             header.arena = self._arena.data_ptr() + start
         if sizes.scratch_bytes > header.scratch_bytes:
             self._scratch, start = room(sizes.scratch_bytes * header.threads, torch.uint8)

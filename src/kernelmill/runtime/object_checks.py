@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from kernelmill.core.dtype import to_torch
-from kernelmill.plan.ir import TensorInput
 from kernelmill.runtime.allocation import is_direct
 from kernelmill.runtime.bound_parameters import scalar_type
 from kernelmill.runtime.engine import Engine
@@ -43,9 +42,9 @@ class ObjectChecks:
     the arguments from a tuple of all that the program has; `address` is where it is."""
 
     def __init__(self, engine: Engine, own: Sequence[bool]) -> None:
-        tensors = tensor_inputs(engine)
-        numbers = [scalar_type(torch.empty(0, dtype=to_torch(entry.dtype))) for entry in tensors]
         arguments = engine.tables.tensor_arguments
+        dtypes = [to_torch(engine.tensor_input(i).dtype) for i in arguments]
+        numbers = [scalar_type(torch.empty(0, dtype=dtype)) for dtype in dtypes]
         written = [(i in engine.updated) * ArgumentBits.WRITTEN for i in arguments]
         bits = [its * ArgumentBits.OWN | other for its, other in zip(own, written, strict=True)]
         self._scalars, self._own, self._storages = (
@@ -56,7 +55,7 @@ class ObjectChecks:
         self._sources = words(arguments)
         self.table = QuickTable(
             settings=REFUSES,
-            tensor_count=len(tensors),
+            tensor_count=len(arguments),
             sources=ctypes.addressof(self._sources),
             scalars=ctypes.addressof(self._scalars),
             tensor_type=id(torch.Tensor),
@@ -71,15 +70,10 @@ class ObjectChecks:
         self.address = ctypes.addressof(self.table)
 
 
-def tensor_inputs(engine: Engine) -> list[TensorInput]:
-    """What a plan says of its tensor arguments."""
-    entries = [engine.plan.inputs[i] for i in engine.tables.tensor_arguments]
-    return [entry for entry in entries if isinstance(entry, TensorInput)]
-
-
 def can_check(engine: Engine) -> bool:
     """Whether the tensor arguments of a program can be checked so."""
-    return supported() and not any(entry.dtype.is_opaque for entry in tensor_inputs(engine))
+    arguments = engine.tables.tensor_arguments
+    return supported() and not any(engine.tensor_input(i).dtype.is_opaque for i in arguments)
 
 
 def output_maker(engine: Engine) -> Callable[[Sizes], list[Any]]:

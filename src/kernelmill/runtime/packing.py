@@ -27,7 +27,6 @@ import torch
 
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
@@ -35,6 +34,7 @@ from kernelmill.runtime.binding_table import write_table
 from kernelmill.runtime.bound_parameters import BoundParameter, BoundParameters
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
+from kernelmill.runtime.dims import fixed_layout
 from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.streaming import stream_of
@@ -155,7 +155,7 @@ class Parameters:
         self._key_at: dict[int, int] = {}
         self._busy = RenewedLock()
         self._repacks = self._background_repacks = 0
-        self.streamed = 0
+        self._streamed = 0
 
     def check_weights(self, check: CheckWeights) -> None:
         """How to look for writes to what is packed, from the next binding on."""
@@ -175,7 +175,7 @@ class Parameters:
             parts, job = self._pack(bound, tensors, known)
             pending = frozenset(number for number, part in enumerate(parts) if part is None)
             binding = self._binding(bound, parts, pending, job if pending else None)
-            self.streamed += bool(pending)
+            self._streamed += bool(pending)
             write_table(binding, self._places)
             self._forget(key)
             self._settle(key, bound[self.key_argument])
@@ -205,38 +205,21 @@ class Parameters:
             self._forget(other)
         self._key_at[parameter.state.data] = key
 
-    @property
-    def copies(self) -> int:
-        """Parameters copied so far."""
-        return self._bound.copies
-
-    def checked(self) -> dict[str, int]:
-        """How many parameters are watched, compared whole, and compared in pieces."""
-        ways = [
-            parameter.way
-            for binding in (*self.bindings.values(), *self._transient.values())
-            for parameter in binding.bound.values()
-        ]
-        return {name: sum(way in among for way in ways) for name, among in COUNTS.items()}
-
-    @property
-    def repacks(self) -> int:
-        """Components packed so far where they stay."""
-        return self._repacks + self._background_repacks
-
-    @property
-    def packing(self) -> int:
-        """Components that calls stream for the time being."""
-        return sum(
-            len(binding.pending - binding.job.parts.keys())
-            for binding in list(self._transient.values())
-            if binding.job is not None
-        )
-
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the packed buffers that coming calls may use."""
-        return sum(b.packed_bytes for b in (*self.bindings.values(), *self._transient.values()))
+    def report(self) -> dict[str, int]:
+        """What `Program.report` has of them: bytes of the packed buffers that coming calls may use,
+        components packed so far where they stay, calls that streamed, components that calls stream
+        for the time being; how contents are looked at, and parameters copied so far."""
+        bindings = [*self.bindings.values(), *self._transient.values()]
+        ways = [parameter.way for binding in bindings for parameter in binding.bound.values()]
+        jobs = [(binding, binding.job) for binding in bindings if binding.job is not None]
+        return {
+            "packed_bytes": sum(binding.packed_bytes for binding in bindings),
+            "repacks": self._repacks + self._background_repacks,
+            "streamed": self._streamed,
+            "packing": sum(len(binding.pending - job.parts.keys()) for binding, job in jobs),
+            **{name: sum(way in among for way in ways) for name, among in COUNTS.items()},
+            "copies": self._bound.copies,
+        }
 
     def _forget(self, key: int) -> None:
         self.bindings.pop(key, None)
@@ -269,10 +252,12 @@ class Parameters:
         if not missing:
             return parts, None
         job = self._new_job(missing, bound, tensors) if known is None else known.job
-        pending = {n for n in missing if _will_come(n, job)}
-        if known is not None and job is not None:
-            pending = {n for n in pending if self._kept(n, bound, known)}
-            pending -= set(job.stream.share(pending))
+        pending = set[int]()
+        if job is not None and not job.over:
+            pending = {n for n in missing if n in job.numbers}
+            if known is not None:
+                pending = {n for n in pending if self._kept(n, bound, known)}
+                pending -= set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
         arena = HugePageArena(self._layout(b) for n in at_once for b in self.components[n].buffers)
         for number in at_once:
@@ -362,13 +347,7 @@ class Parameters:
 
     def _layout(self, buffer: int) -> Layout:
         spec = self._plan.buffers[buffer]
-        shape = tuple(evaluate(dim, {}) for dim in spec.shape)
-        strides = tuple(evaluate(dim, {}) for dim in spec.strides)
-        return shape, strides, to_torch(spec.dtype)
-
-
-def _will_come(number: int, job: PackJob | None) -> bool:
-    return job is not None and not job.over and number in job.numbers
+        return (*fixed_layout(spec), to_torch(spec.dtype))
 
 
 def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:

@@ -73,7 +73,7 @@ class PaddedCalls:
         if chosen.resizing is None:
             return chosen.call(*args)
         padded = chosen.resizing.pad(args)
-        return chosen.resizing.cut(chosen.call(*self._program.pick(tuple(padded))))
+        return chosen.resizing.cut(chosen.call(*self._program.pick(padded)))
 
     def offer(self, dynamic: Program) -> None:
         """Have this program for all sizes weighed against padding from now on."""

@@ -16,17 +16,14 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import CodegenError
 from kernelmill.plan.ir import Launch
 from kernelmill.plan.supers import sub_launches
 from kernelmill.runtime import linker
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.layout import pointer, word
 from kernelmill.torch_internals.libraries import address_of
-from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 _SLOTS = 128
 """Probes of one piece of machine code."""
@@ -162,23 +159,9 @@ def sites_of(engine: Engine) -> list[Site]:
 
 @cache
 def _image(kind: Kind) -> bytes:
-    # Imported here: nothing else of the runtime needs it, as a rule.
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     body = _RECORD if kind is Kind.RECORD else _PROFILE
     text = "\n".join([_HEAD, body, *map(_stub, range(_SLOTS))])
-    with inside_llvm():
-        try:
-            module = llvm.parse_assembly(text)
-            module.verify()
-        except RuntimeError as error:
-            raise CodegenError(f"runtime/probes.py: {error}") from error
-        machine: Any = llvm.Target.from_default_triple().create_target_machine(
-            opt=1, reloc="pic", codemodel="small"
-        )
-        return machine.emit_object(module)
+    return linker.assembled(text, "runtime/probes.py", 1)
 
 
 def _stub(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import linker, perf_map, profiling
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
-from kernelmill.runtime.dims import DimsFunction, SymbolSource
+from kernelmill.runtime.dims import DimsFunction
 from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.memory import FramePool
@@ -30,13 +31,14 @@ DIMS_OBJECT = "dims"
 class Program:
     """A plan ready to run. Calls from several Python threads at once are right.
 
-    `call(*args)` is the same as calling the program, without one Python frame.
+    `call(*args)` is the same as calling the program, without one Python frame. `engine` is what its
+    calls share; it lives as long as somebody can call the program.
     """
 
     def __init__(self, engine: Engine, call: Call) -> None:
         self.plan = engine.plan
         self.call = call
-        self._engine = engine
+        self.engine = engine
 
     def __call__(self, *args: Any) -> list[ProgramResult]:
         """Run with the plan's arguments: tensors, and an int for each SymbolInput.
@@ -50,30 +52,13 @@ class Program:
         """All launches, so many times, on the arguments and results of the last call, which must
         still be there: to measure them without the call around. For a program that only launches
         and that one thread calls."""
-        (frame,) = self._engine.pool.frames
+        (frame,) = self.engine.pool.frames
         executor().repeat[True](frame.address, times)
 
     def check_weights(self, check: CheckWeights) -> None:
         """How to find writes to packed weights, as `CompilerConfig.check_weights` says it."""
-        if self._engine.parameters is not None:
-            self._engine.parameters.check_weights(check)
-
-    @property
-    def engine(self) -> Engine:
-        """What its calls share; it lives as long as somebody can call the program."""
-        return self._engine
-
-    @property
-    def sources(self) -> tuple[SymbolSource, ...]:
-        """Where each symbol that has a value when a call begins is read."""
-        return self._engine.sources
-
-    def symbol_values(self, arguments: tuple[Any, ...]) -> dict[str, int]:
-        """The values of those symbols for these arguments, checked against their ranges.
-
-        InputError names an argument that gives none.
-        """
-        return dict(self._engine.sizes_of(arguments).symbols)
+        if self.engine.parameters is not None:
+            self.engine.parameters.check_weights(check)
 
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
@@ -82,9 +67,8 @@ class Program:
         `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
         for so many weights: by their pages, by all contents, by pieces (runtime/contents.py).
         `held_up` is how often calls went on with one thread less, because one did not run."""
-        engine, parameters = self._engine, self._engine.parameters
-        counts = None if parameters is None else parameters.checked()
-        steps = self.plan.steps
+        engine, steps = self.engine, self.plan.steps
+        bound = Counter[str]() if engine.parameters is None else engine.parameters.report()
         # A super kernel is one launch.
         fused = sum(s.last - s.first - 1 for s in self.plan.supers)
         return {
@@ -92,14 +76,14 @@ class Program:
             "super_kernels": len(self.plan.supers),
             "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
             "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
-            "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
+            "packed_bytes": bound["packed_bytes"],
             "calls": engine.pool.calls,
             "held_up": sum(frame.held_up for frame in engine.pool.frames),
-            "repacks": 0 if parameters is None else parameters.repacks,
-            "streamed": 0 if parameters is None else parameters.streamed,
-            "packing": 0 if parameters is None else parameters.packing,
-            **{way: 0 if counts is None else counts[way] for way in COUNTS},
-            "copies": engine.copies + (0 if parameters is None else parameters.copies),
+            "repacks": bound["repacks"],
+            "streamed": bound["streamed"],
+            "packing": bound["packing"],
+            **{way: bound[way] for way in COUNTS},
+            "copies": engine.copies + bound["copies"],
         }
 
 

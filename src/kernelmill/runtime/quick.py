@@ -12,12 +12,12 @@ import ctypes
 import itertools
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from operator import itemgetter
 from typing import Any, Protocol
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import DimResult, Launch, TensorResult
+from kernelmill.runtime.calls import argument_picker
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
@@ -107,59 +107,44 @@ def settings() -> int:
     return executor().settings()
 
 
-def unmoved(address: int) -> bool:
-    """Whether all is as the watch of the table at `address` has it."""
-    return bool(executor().unmoved(address))
-
-
 class NativeWatch:
     """Has anything moved since `watch`? The watch is that of a table, or one of its own."""
 
     def __init__(self, table: QuickTable | None = None) -> None:
         self._table = QuickTable(settings=REFUSES) if table is None else table
         self.address = ctypes.addressof(self._table)
-        self._records = Records(())
         self._watching = False
+        self._watched: tuple[Sequence[Row], Any] = (), watch_records(())
 
     def watch(self, rows: Sequence[Row] | None) -> None:
         """Watch these; without any, all is taken for moved."""
-        self._watching = rows is not None
-        self._records = Records(rows or ())
-        self._records.give(self._table)
+        found = rows or ()
+        made = watch_records(found)
+        self._table.watch, self._table.watch_count = ctypes.addressof(made), len(made)
+        # What the table had until now is kept until it has others.
+        self._watching, self._watched = rows is not None, (found, made)
 
     @property
     def rows(self) -> Sequence[Row]:
         """What is watched."""
-        return self._records.rows
+        return self._watched[0]
 
     def unmoved(self) -> bool:
         """Whether nothing of what is watched has moved; False in doubt."""
-        return self._watching and self._records.unmoved(self.address)
-
-
-class Records:
-    """Rows as the native watch reads them; to be kept as long as a table has them."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows, self._made = rows, watch_records(rows)
-
-    def give(self, table: QuickTable) -> None:
-        """Let a table have them."""
-        table.watch, table.watch_count = ctypes.addressof(self._made), len(self.rows)
-
-    def unmoved(self, address: int) -> bool:
-        """Whether all is as the watch of the table at `address` has it, which has these."""
-        return unmoved(address) or (self.catch_up() and unmoved(address))
-
-    def catch_up(self) -> bool:
-        """Whether there were changes of which none is of what these rows watch: the count of them
-        is then brought up to date. Objects of other programs change and die, too."""
-        log = change_log()
-        if log is None or not self.rows or self.rows[0][1] is not log.place[0]:
+        if not self._watching:
             return False
-        record, now = self._made[0], log.count
+        look = executor().unmoved
+        return bool(look(self.address) or (self._catch_up() and look(self.address)))
+
+    def _catch_up(self) -> bool:
+        """Whether there were changes of which none is of what the rows watch: the count of them is
+        then brought up to date. Objects of other programs change and die, too."""
+        log, (rows, made) = change_log(), self._watched
+        if log is None or not rows or rows[0][1] is not log.place[0]:
+            return False
+        record, now = made[0], log.count
         others = log.since(record.expected)
-        if others is None or not others or not others.isdisjoint(self.rows[0][2]):
+        if others is None or not others or not others.isdisjoint(rows[0][2]):
             return False
         record.expected = now
         return True
@@ -318,7 +303,8 @@ class QuickCall(NativeWatch):
         address = self.address
         count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
         held_count = tensors + (0 if effects is None else len(effects.changed))
-        pick, increment = _updated(self._program), version_counter()
+        pick = argument_picker([engine.tables.tensor_arguments.index(n) for n in engine.updated])
+        updates, increment = bool(engine.updated), version_counter()
 
         def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
             try:
@@ -338,7 +324,7 @@ class QuickCall(NativeWatch):
                 if effects is not None and not code and not effects.are_apart(held[tensors:]):
                     code = Refusal.TENSOR
                 if not code:
-                    if pick is not None:
+                    if updates:
                         increment(pick(held))
                     code = launch(frame.address, 0, count)
             finally:
@@ -380,7 +366,7 @@ class QuickCall(NativeWatch):
         engine = self._program.engine
         if code > 0:
             raise engine.error(code)
-        if code == Refusal.WATCH and self._records.catch_up():
+        if code == Refusal.WATCH and self._catch_up():
             return call(values, given)
         if code == Refusal.TENSOR and not self._sizes_change:
             found = self._find_sizes(values)
@@ -399,24 +385,11 @@ class QuickCall(NativeWatch):
         return call(straight.arguments, values)
 
 
-def _updated(program: Program) -> Callable[[Sequence[Any]], Any] | None:
-    """Picks the arguments that are written to among the tensor arguments."""
-    places = program.engine.tables.tensor_arguments
-    updated = [places.index(n) for n in program.engine.updated]
-    if len(updated) == 1:
-        return lambda held: (held[updated[0]],)
-    return itemgetter(*updated) if updated else None
-
-
-def _integers(program: Program) -> list[int]:
-    """The numbers of the dims that are results."""
-    results = (r.value for r in program.plan.results if isinstance(r, DimResult))
-    return program.engine.dims.numbers(results)
-
-
 def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
     """Makes the tensors of a call's results; those that are integers stand behind them."""
-    make, numbers = output_maker(program.engine), _integers(program)
+    make = output_maker(program.engine)
+    integers = (r.value for r in program.plan.results if isinstance(r, DimResult))
+    numbers = program.engine.dims.numbers(integers)
     if not numbers:
         return make
 

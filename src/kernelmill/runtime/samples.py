@@ -39,9 +39,12 @@ NOTHING = Sample(0, 0, 0, b"")
 
 def memory_of(tensor: Tensor) -> memoryview:
     """The bytes of a CPU tensor from its first element to its last, gaps included."""
-    first, last = span_of(tensor)
-    flat = torch.empty(0, dtype=torch.uint8)
-    flat.set_(tensor.untyped_storage(), first, (last - first,), (1,))
+    return memory_in(tensor.untyped_storage(), *span_of(tensor))
+
+
+def memory_in(storage: torch.UntypedStorage, first: int, last: int) -> memoryview:
+    """The bytes of a storage on the CPU from `first` to before `last`."""
+    flat = torch.empty(0, dtype=torch.uint8).set_(storage, first, (last - first,), (1,))
     contents: Any = flat.numpy()
     return memoryview(contents).cast("B")
 

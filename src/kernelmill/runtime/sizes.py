@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -51,7 +51,8 @@ class SizesOf:
             every = (*buffer.shape, *buffer.strides)
             if buffer.kind != BufferKind.TENSOR or dims.is_late(every):
                 continue
-            names = {name: f"s{n}" for n, name in enumerate(_names(every))}
+            found = dict.fromkeys(name for dim in every for name in symbols(dim))
+            names = {name: f"s{n}" for n, name in enumerate(found)}
             self._outputs[number] = None if names else output_of(buffer, dims, known)
             if names:
                 written = buffer.dtype, len(buffer.shape), *[render(dim, names) for dim in every]
@@ -129,11 +130,6 @@ def _picker(numbers: Sequence[int]) -> Pick:
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple([values[number] for number in numbers])
-
-
-def _names(dims: Iterable[Dim]) -> list[str]:
-    """The symbols in them, each once."""
-    return list(dict.fromkeys(name for dim in dims for name in symbols(dim)))
 
 
 def for_prepare(plan: Plan, dims: DimTable, table: int) -> Sizes:

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import evaluate
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.literals import buffers_in
 from kernelmill.runtime.allocation import elements_of
 from kernelmill.runtime.components import Component
+from kernelmill.runtime.dims import fixed_layout
 
 LEAST_BYTES = 16 << 20
 """Less than that is packed at once: it takes no longer than a few calls."""
@@ -37,9 +37,7 @@ LEAST_TURNS = 4
 def bytes_of(plan: Plan, buffer: int) -> int:
     """The memory of a buffer whose sizes are numbers, in whole cache lines."""
     spec = plan.buffers[buffer]
-    shape = tuple(evaluate(dim, {}) for dim in spec.shape)
-    strides = tuple(evaluate(dim, {}) for dim in spec.strides)
-    return -(-elements_of(shape, strides) * spec.dtype.bytes // ALIGNMENT) * ALIGNMENT
+    return -(-elements_of(*fixed_layout(spec)) * spec.dtype.bytes // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True)

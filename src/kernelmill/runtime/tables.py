@@ -71,7 +71,7 @@ class NativeTables:
         table = Table(
             input_count=len(self.tensor_arguments),
             inputs=self._records(
-                InputRecord, [self._input(i, plan.inputs[i]) for i in self.tensor_arguments]
+                InputRecord, [self._input(i, entry) for i, entry in tensors if not is_bound(entry)]
             ),
             output_count=len(self.outputs),
             outputs=self._words(self.outputs),
@@ -95,8 +95,7 @@ class NativeTables:
         """The number under which the address of an argument is kept in frames."""
         return self._argument_places.get(argument, self.slots - 1)
 
-    def _input(self, argument: int, entry: object) -> InputRecord:
-        assert isinstance(entry, TensorInput)
+    def _input(self, argument: int, entry: TensorInput) -> InputRecord:
         return InputRecord(
             buffer=self.place(argument),
             rank=len(entry.shape),

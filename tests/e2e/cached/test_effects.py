@@ -499,4 +499,4 @@ def test_what_is_not_understood_is_refused_and_right(
         )
     assert reason in caplog.text
     assert "cannot be cached: it changes" in caplog.text
-    assert model.cached.statistics["uncached"] == 1 and not list(tmp_path.rglob("*.kmill"))
+    assert model.cached.statistics["uncached"] == 2 and not list(tmp_path.rglob("*.kmill"))

@@ -20,6 +20,9 @@ def sequential() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 6), nn.GELU(), nn.Sequential(nn.Linear(6, 8), nn.ReLU()))
 
 
+TRACES_ENCODERS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+
+
 def encoder() -> nn.Module:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -54,6 +57,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Call]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_forwards_are_kept(tmp_path: Path, case: str) -> None:
     make, call = CASES[case]
+    if make is encoder and not TRACES_ENCODERS:
+        pytest.skip("torch 2.12 does not trace what its encoder layers run in evaluation")
     for traced in (1, 0):
         torch.manual_seed(5)
         model, plain = make().eval(), make().eval()

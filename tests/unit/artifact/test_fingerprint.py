@@ -16,6 +16,28 @@ class Colour(enum.Enum):
     BLUE = 2
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+LOWER = enum.IntEnum("Level", {"LOW": 0}, module=__name__)
+"""Another version of the class."""
+
+
+class Access(enum.IntFlag):
+    READ = 1
+
+
+class Number(int):
+    def __repr__(self):
+        return "Number"
+
+
+class Name(str):
+    def __repr__(self):
+        return "Name"
+
+
 def double(x, by=2):
     return x * by
 
@@ -29,7 +51,8 @@ VALUES = [
     torch.float64, torch.device("cpu"), torch.device("meta"), torch.strided, Colour.RED,
     Colour.BLUE, int, nn.Linear, double, math.sin, math, [1, 2], (1, 2), [2, 1], {1: 2}, {1: 3},
     {1, 2}, frozenset({1, 2}), functools.partial(double, by=3), functools.partial(double, by=4),
-    scaled(1), scaled(2), [[1], [2]], [[1], [3]],
+    scaled(1), scaled(2), [[1], [2]], [[1], [3]], Level.LOW, LOWER.LOW, Access(8), Access(16),
+    Access(0), Number(1), Number(2), Name("a"), Name("b"),
 ]  # fmt: skip
 
 

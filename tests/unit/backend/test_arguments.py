@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmill.backend.arguments import readable
+from kernelmill.backend.arguments import names_of, readable
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,14 @@ from kernelmill.backend.arguments import readable
         ("G['WEIGHT']", "WEIGHT"),
         ("L['self']._modules['proj']._parameters['weight']", "proj.weight"),
         ("L['m']._modules['0'].scale", "m.0.scale"),
+        ("L['batch']['input-ids']", "batch.input-ids"),
+        ("L['batch']['']", "batch"),
     ],
 )
 def test_sources_become_names(source: str, name: str) -> None:
     assert readable(source) == name
+
+
+def test_no_two_arguments_have_one_name() -> None:
+    sources = ["L['x']", "L['self']._buffers['x']", "L['y']"]
+    assert names_of(sources) == [*sources[:2], "y"]

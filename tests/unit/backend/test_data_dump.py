@@ -52,3 +52,26 @@ def test_the_filter_chooses_operators_and_bfloat16_is_written_as_float32(tmp_pat
     )
     assert len(files) == 2
     assert np.array_equal(np.load(files[1]), result.float().numpy())
+
+
+def test_a_forked_child_writes_to_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
+    config = CompilerConfig()
+    config.debug.data_dump.type = "npy"
+    config.debug.data_dump.path = tmp_path
+    torch._dynamo.reset()
+    model = torch.compile(lambda x: x + 1, backend=get_backend(compiler_config=config))
+    model(torch.ones(2))
+    monkeypatch.setattr("kernelmill.backend.data_dump.os.getpid", lambda: 12345)
+    model(torch.ones(2))
+    folders = sorted(path.name for path in tmp_path.rglob("call_*"))
+    assert folders == ["call_0", "call_1"]
+    assert {path.parent.name.endswith("_pid_12345") for path in tmp_path.rglob("call_1")} == {True}
+
+
+def test_dtypes_that_numpy_lacks(tmp_path) -> None:
+    x = torch.tensor([0.5, 1.0, -2.0])
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        folder = tmp_path / str(dtype)
+        folder.mkdir()
+        _, files = dumped(folder, lambda x, dtype=dtype: x.to(dtype), x)
+        assert np.array_equal(np.load(files[-1]), x.numpy())

@@ -66,8 +66,12 @@ def test_without_options_the_config_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"no_such": 1}, {"debug.no_such": 1}, {"no_group.x": 1}, {"mode": "fastest"}]
-)
+    "options",
+    [
+        {"no_such": 1}, {"debug.no_such": 1}, {"no_group.x": 1}, {"mode": "fastest"}, {"mode.x": 1},
+        {"check_weights.x": 1}, {"as_dict.x": 1}, {3: 1},
+    ],
+)  # fmt: skip
 def test_unknown_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         configured(CompilerConfig(), None, options)

@@ -158,7 +158,7 @@ def test_threads_may_call_with_different_sizes(program: Program) -> None:
 def test_many_sizes_are_forgotten_again(program: Program) -> None:
     for rows in range(600):
         check(program, rows, 2)
-    assert len(program._engine.sizes) <= 256
+    assert len(program.engine.sizes) <= 256
 
 
 DIMS = """

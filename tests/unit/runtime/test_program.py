@@ -214,7 +214,7 @@ def test_a_program_is_freed_with_its_memory() -> None:
 
     program = load(add_plan(), {"add": add()})
     program(torch.ones(8), torch.ones(8))
-    gone = weakref.ref(program._engine)
+    gone = weakref.ref(program.engine)
     gc.disable()
     try:
         del program

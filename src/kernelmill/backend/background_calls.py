@@ -1,0 +1,52 @@
+"""The calls of a graph that is compiled behind them: torch runs it meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kernelmill.runtime import background
+
+Call = Callable[..., Any]
+
+
+class BackgroundCalls:
+    """Runs a graph: by torch until the background has compiled it, then by what `compile` gave.
+
+    Calls raise what `compile` has raised, from then on.
+    """
+
+    def __init__(self, compile: Callable[[], Call], in_torch: Call) -> None:
+        self._compile, self._in_torch = compile, in_torch
+        self._run: Call = self._meanwhile
+        self._process = 0
+        self._begin()
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the graph."""
+        return self._run(*args)
+
+    def _meanwhile(self, *args: Any) -> Any:
+        if self._process != os.getpid():  # a forked child begins without work
+            self._begin()
+        return self._in_torch(*args)
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        background.submit(self._pieces)
+
+    def _pieces(self) -> Iterator[None]:
+        try:
+            self._run = self._compile()
+        except Exception as error:
+            self._run = _raiser(error)
+        del self._compile, self._in_torch  # graphs that nothing else needs
+        yield
+
+
+def _raiser(error: Exception) -> Call:
+    def run(*args: Any) -> Any:
+        raise error.with_traceback(None)  # it would grow with each call
+
+    return run
