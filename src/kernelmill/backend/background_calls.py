@@ -12,7 +12,8 @@ Call = Callable[..., Any]
 
 
 class BackgroundCalls:
-    """Runs a graph: by torch until the background has compiled it, then by what `compile` gave.
+    """Runs a graph: by torch until the background has compiled it, then by what `compile` gave. That
+    begins with the first call.
 
     Calls raise what `compile` has raised, from then on.
     """
@@ -21,20 +22,19 @@ class BackgroundCalls:
         self._compile, self._in_torch = compile, in_torch
         self._run: Call = self._meanwhile
         self._process = 0
-        self._begin()
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph."""
         return self._run(*args)
 
     def _meanwhile(self, *args: Any) -> Any:
-        if self._process != os.getpid():  # a forked child begins without work
-            self._begin()
-        return self._in_torch(*args)
-
-    def _begin(self) -> None:
-        self._process = os.getpid()
-        background.submit(self._pieces)
+        results = self._in_torch(*args)
+        # After the first answer, which would share its core with the compile; and anew in a forked
+        # child, which begins without work.
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            background.submit(self._pieces)
+        return results
 
     def _pieces(self) -> Iterator[None]:
         try:

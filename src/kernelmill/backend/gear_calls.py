@@ -99,7 +99,8 @@ class GearedCalls:
             compiler.compile(compiler.left)
         elif first is not None and not self._behind:
             compiler.compile([compiler.sizes_of(first)])
-        self._begin_background()
+        if not self._behind:  # else the first answer would share its core with the compile
+            self._begin_background()
 
     @property
     def call(self) -> Callable[..., Results]:
@@ -122,6 +123,7 @@ class GearedCalls:
         made = self._at_no_gear(args) if made is None else made
         if made is None:
             raise self.gears.refusal(shapes) from None
+        self._begin_background()
         return made
 
     def _at_its_gear(self, args: Args) -> Results | None:
@@ -129,7 +131,6 @@ class GearedCalls:
         sizes = self.program.read(args)
         if sizes not in self._compiler.gears:
             return None
-        self._begin_background()
         if sizes not in self.program.table:
             made = self._meanwhile(args)
             if made is not None:
