@@ -12,10 +12,9 @@ Call = Callable[..., Any]
 
 
 class BackgroundCalls:
-    """Runs a graph: by torch until the background has compiled it, then by what `compile` gave. That
-    begins with the first call.
+    """Runs a graph: by torch until the background has compiled it, then by what `compile` gave.
 
-    Calls raise what `compile` has raised, from then on.
+    It is compiled from the end of the first call on. Later calls raise what `compile` has raised.
     """
 
     def __init__(self, compile: Callable[[], Call], in_torch: Call) -> None:
