@@ -37,10 +37,13 @@ class BackgroundCalls:
 
     def _pieces(self) -> Iterator[None]:
         try:
-            self._run = self._compile()
+            run = self._compile()
         except Exception as error:
-            self._run = _raiser(error)
-        del self._compile, self._in_torch  # graphs that nothing else needs
+            run = _raiser(error)
+        # Callers may be on their way to any of these. The graphs go that nothing else needs, and
+        # work that two callers have submitted is done once.
+        self._run = self._in_torch = run
+        self._compile = lambda: run
         yield
 
 
