@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -280,6 +281,27 @@ def test_a_forked_process_sees_its_writes_and_the_parent_its_own(start: Start) -
     by_address(weight)
     running.check()
     torch.set_num_threads(threads)
+
+
+def test_what_is_written_through_another_mapping_is_seen(start: Start, tmp_path: Path) -> None:
+    # As by another process: nothing is written to the pages that are watched.
+    path = tmp_path / "weight"
+    path.write_bytes(bytes(4 * WIDTH * ROWS))
+    model = Model()
+    with path.open("r+b") as file:
+        ours, other = (mmap.mmap(file.fileno(), 0) for _ in range(2))
+    mapped = torch.frombuffer(ours, dtype=torch.float32).view(ROWS, WIDTH)
+    model.large.weight.data = mapped.copy_(model.large.weight.detach())
+    running = start("default", model=model)
+    running.check()
+    before = running.count("repacks")
+    running.check()
+    assert running.count("repacks") == before
+    torch.frombuffer(other, dtype=torch.float32).normal_()
+    running.check()
+    with path.open("r+b") as file:
+        file.write(torch.randn(ROWS, WIDTH).numpy().tobytes())
+    running.check()
 
 
 @pytest.mark.parametrize("mode", MODES[:-1])

@@ -24,6 +24,7 @@ from kernelmill.runtime.contents import (
     read_contents,
     way_for,
 )  # fmt: skip
+from kernelmill.runtime.page_scan import SharedMappings
 from kernelmill.runtime.write_watch import Span, Watch, write_watch
 from kernelmill.torch_internals.libraries import torch_library
 from kernelmill.torch_internals.tensors import handle_of, version_of
@@ -101,14 +102,14 @@ class BoundParameters:
         found = {i: old[i] for i in self._arguments if i in old and _same(old[i], arguments[i])}
         fitting = {i: self._validate(i, arguments[i]) for i in self._arguments if i not in found}
         tensors = {i: t for i in fitting if isinstance(t := arguments[i], torch.Tensor)}
-        watches = self._watches(tensors, fitting)
+        watches, mappings = self._watches(tensors, fitting), SharedMappings()
         for i, tensor in tensors.items():
             copy = None if fitting[i] is tensor else fitting[i]
             self.copies += copy is not None
             watch = watches.get(memory_span(tensor)) if self._counts(i, copy) else None
             if copy is not None and watch is not None:
                 copy.copy_(tensor.detach())  # once more, now that writes are seen
-            found[i] = self._bind(i, tensor, copy, watch, gone)
+            found[i] = self._bind(i, tensor, copy, watch, mappings, gone)
         return {i: found[i] for i in self._arguments}
 
     def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
@@ -135,11 +136,12 @@ class BoundParameters:
         tensor: torch.Tensor,
         copy: torch.Tensor | None,
         watch: Watch | None,
+        mappings: SharedMappings,
         gone: Gone,
     ) -> BoundParameter:
         way = Way.UNREAD
         if self._counts(number, copy):
-            way = way_for(tensor, self.check, watch)
+            way = way_for(tensor, self.check, watch, mappings)
         looks = 0 if watch is None else watch.looks
         state = read_state(tensor, way, watch)
         storage = tensor.untyped_storage()

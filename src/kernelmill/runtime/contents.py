@@ -16,7 +16,7 @@ import torch
 from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.executor import executor
-from kernelmill.runtime.page_scan import PAGE
+from kernelmill.runtime.page_scan import PAGE, SharedMappings
 from kernelmill.runtime.samples import NOTHING, Sample, pieces_at, span_of, take_sample
 from kernelmill.runtime.write_watch import Span, Watch, write_watch
 from kernelmill.torch_internals.tensors import version_of
@@ -30,7 +30,7 @@ WHOLE_BYTES = 16 << 10
 
 class Way(Enum):
     """What is done with a weight at each call. SHARED is for memory that other processes can write
-    to: of what they write only pieces can tell."""
+    to, or other mappings of a file: of what they write only pieces can tell."""
 
     UNREAD = "nothing: kernels read it where it is"
     WHOLE = "compared whole"
@@ -57,18 +57,31 @@ def memory_span(tensor: torch.Tensor) -> Span:
     return tensor.data_ptr(), tensor.data_ptr() + last - first
 
 
-def way_for(tensor: torch.Tensor, check: CheckWeights, watch: Watch | None) -> Way:
-    """How to look at a tensor whose contents count; with "auto" by this watch, if there is one."""
+def way_for(
+    tensor: torch.Tensor, check: CheckWeights, watch: Watch | None, mappings: SharedMappings
+) -> Way:
+    """How to look at a tensor whose contents count; with "auto" by this watch, if there is one.
+    `mappings` are those of now."""
     start, end = memory_span(tensor)
     if end - start <= (WHOLE_BYTES if watch is None else WATCHED_BYTES):
         return Way.WHOLE
     if check == "full":
         return Way.DIGEST
     if watch is not None:
-        return Way.SHARED if tensor.untyped_storage().is_shared() else Way.PAGES
+        return Way.SHARED if _others_write(tensor, mappings) else Way.PAGES
     odd = check == "auto" and write_watch().allowed  # where it is not, no memory can be watched
     unseen = tensor.is_inference() or not version_of.works  # what torch counts no writes to
     return Way.DIGEST if odd or unseen else Way.PIECES
+
+
+def _others_write(tensor: torch.Tensor, mappings: SharedMappings) -> bool:
+    """Whether other processes can write to a tensor's memory, or this one through another mapping.
+    Torch knows of what it has shared itself, and of no array over a file or a SharedMemory."""
+    if tensor.untyped_storage().is_shared():
+        return True
+    # The mappings take milliseconds to read, and hardly any weight is of a file.
+    address = tensor.data_ptr()
+    return write_watch().is_of_file(address) and mappings.have(address)
 
 
 def read_contents(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Contents | None:

@@ -14,7 +14,8 @@ import mmap
 import os
 import resource
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 PAGE = mmap.PAGESIZE
@@ -27,7 +28,7 @@ _UFFD_API = 0xAA
 _WP_UNPOPULATED, _WP_ASYNC = 1 << 13, 1 << 15
 _MODE_WP, _PROTECT = 1 << 1, 1 << 0
 _PROTECT_MATCHING, _CHECK_REGISTERED = 1 << 0, 1 << 1
-_IS_WRITTEN = 1 << 1
+_IS_WRITTEN, _IS_FILE = 1 << 1, 1 << 2
 _MOST_REGIONS = 512
 
 _word = ctypes.c_uint64
@@ -112,6 +113,18 @@ class PageScan:
             place = scan.walk_end
         return found
 
+    def is_of_file(self, address: int) -> bool:
+        """Whether the page there belongs to a file, or to what processes share; nothing but a read
+        has to be allowed. OSError where nothing is mapped."""
+        first = address // PAGE * PAGE
+        ctypes.string_at(address, 1)  # a page that is not there yet is of nothing
+        region = _Region()
+        scan = _Scan(
+            ctypes.sizeof(_Scan), 0, first, first + PAGE, 0, ctypes.addressof(region),
+            1, 0, 0, _IS_FILE, 0, _IS_FILE,
+        )  # fmt: skip
+        return _ioctl(self.pagemap, _REQUEST_SCAN, scan) > 0
+
     def _try(self) -> None:
         """OSError unless writes to memory of ours are found."""
         with mmap.mmap(-1, 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
@@ -129,6 +142,23 @@ class PageScan:
             after = self.take_written(pages)
         if (before, after) != ([], [(first + PAGE, first + 2 * PAGE)]):
             raise OSError("written pages are not found")
+
+
+class SharedMappings:
+    """The memory of this process that is mapped so that others can write to it as well: files, and
+    memory without a name that forked processes share. As it is when it is first asked for."""
+
+    def have(self, address: int) -> bool:
+        """Whether this is in one of them."""
+        return any(first <= address < last for first, last in self._ranges)
+
+    @cached_property
+    def _ranges(self) -> list[Range]:
+        # proc_pid_maps(5): 7f3401ab9000-7f3401ac0000 rw-s 00000000 fe:00 338846 /path
+        lines = Path("/proc/self/maps").read_bytes().splitlines()
+        fields = [line.split(None, 2) for line in lines]
+        ends = [pages.split(b"-") for pages, access, _ in fields if access.endswith(b"s")]
+        return [(int(first, 16), int(last, 16)) for first, last in ends]
 
 
 def page_faults() -> int:

@@ -129,6 +129,13 @@ class WriteWatch:
             found.update(self._new(missing))
         return {s: w for s, w in found.items() if w is not None and w.writes is not None}
 
+    def is_of_file(self, address: int) -> bool:
+        """Whether memory that is watched belongs to a file, or to what processes share."""
+        try:
+            return self._scan is not None and self._scan.is_of_file(address)
+        except OSError:
+            return False
+
     def look(self) -> None:
         """Give another number to all that was written since the last look."""
         with self._lock:
