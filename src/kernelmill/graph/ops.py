@@ -234,9 +234,9 @@ _define("matmul", OpKind.CONTRACT, 2, "dtype? products?", rule.matmul, title="Ma
 _define("grouped_matmul", OpKind.CONTRACT, 3, "", rule.grouped_matmul, title="GroupedMatMul")
 _define("conv", OpKind.CONTRACT, 2, "stride padding dilation groups dtype?", rule.conv)
 # attention: query (B, H, M, D), key (B, G, N, D), value (B, G, N, E), with H a multiple of G;
-# optional 4th operand: a mask that expands to (B, H, M, N), bool (True: keep) or of query's dtype
-# (added). softmax(query @ key^T * scale + mask) @ value; causal keeps n <= m. A row in which every
-# score is -inf gives zeros.
+# optional 4th operand: a mask that expands to (B, H, M, N), bool (True: keep), or of query's dtype
+# or, for half types, f32 (added). softmax(query @ key^T * scale + mask) @ value; causal keeps
+# n <= m. A row in which every score is -inf gives zeros.
 _define("attention", OpKind.ATTENTION, None, "scale causal", rule.attention)
 
 

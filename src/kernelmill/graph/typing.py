@@ -373,7 +373,9 @@ def attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     )  # fmt: skip
     _require(not any(_differ(a, b) for a, b in pairs), f"attention sizes do not fit: {shapes}")
     if len(operands) == 4:
-        _require(operands[3].dtype in (BOOL, query.dtype), "attention mask: bool or query's dtype")
+        kinds = BOOL, query.dtype, query.dtype.compute
+        fits = operands[3].dtype in kinds
+        _require(fits, "attention mask: bool, query's dtype or the one that it computes in")
         expand(operands[3:], {"shape": (*query.shape[:3], key.shape[2])})
     return (TensorType(query.dtype, (*query.shape[:-1], value.shape[-1])),)
 

@@ -37,6 +37,16 @@ def test_inference_is_one_operator(name: str) -> None:
     assert not traced.fallbacks()
 
 
+def test_a_float32_mask_of_a_half_query_is_not_rounded() -> None:
+    q, k, v = (x.to(torch.bfloat16) for x in inputs())
+    traced = Traced(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m))
+    with torch.no_grad():
+        found = traced(q, k, v, FLOAT_MASK - 200)
+        expected = F.scaled_dot_product_attention(q, k, v, FLOAT_MASK - 200)
+    torch.testing.assert_close(found, expected, rtol=1.6e-2, atol=1.6e-2)
+    assert "attention" in traced.operators()
+
+
 def test_grouped_queries_stay_grouped() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)

@@ -39,7 +39,9 @@ def attention(
     factor = _scale(query, scale)
     mask = () if attn_mask is None else (_rank4(e, attn_mask),)
     if not e.used[1]:
-        mask = tuple(m if m.dtype == BOOL else e.cast(m, query.dtype) for m in mask)
+        # A mask of f32 is added to half types as it is: rounded, -3e38 would be -inf.
+        known = BOOL, query.dtype, query.dtype.compute
+        mask = tuple(m if m.dtype in known else e.cast(m, known[-1]) for m in mask)
         whole = e.emit("attention", query, key, value, *mask, scale=factor, causal=causal)
         return whole, None
     key, value = (_repeat_heads(e, x, query.shape[1]) for x in (key, value))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dim import Expr, bounds
-from kernelmill.core.dtype import BF16, BOOL, DType
+from kernelmill.core.dtype import BF16, BOOL, U8, DType
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number, Operand, WeakFloat, promote
 from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import Attr, Value
 
 
 def _arithmetic(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
@@ -139,17 +139,26 @@ def _integer_division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
     """Only by a divisor that cannot be zero: eager raises ZeroDivisionError."""
     if not _never_zero(e, b):
         raise NotTranslated("integer division by a tensor may have to raise")
-    return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
+    left, right = e.broadcast(*_as_values(e, (a, b), e.dtype))
+    if op in ("div", "floordiv") and e.dtype != U8 and _number(b) == -1:
+        # Eager's least number wraps; our division makes 0 of it.
+        return e.emit("neg", left)
+    return e.emit(op, left, right)
 
 
 def _never_zero(e: Emitter, divisor: Operand) -> bool:
     if isinstance(divisor, Expr):
         high = bounds(divisor)[1]
         return (high is not None and high < 0) or e.symbols.positive(divisor)
-    if isinstance(divisor, Value):
-        node = divisor.node
-        return node is not None and node.op == "full" and node.attrs["value"] not in (0, False)
-    return not isinstance(divisor, WeakFloat) and divisor != 0
+    return _number(divisor) not in (None, 0)
+
+
+def _number(operand: Operand) -> Attr:
+    """The number that an operand is everywhere, or None where it may be another."""
+    if isinstance(operand, Value):
+        node = operand.node
+        return node.attrs["value"] if node is not None and node.op == "full" else None
+    return None if isinstance(operand, (Expr, WeakFloat)) else operand
 
 
 # ---- powers -----------------------------------------------------------------------------------

@@ -121,7 +121,15 @@ def _drop_leading_ones(e: Emitter, values: Value, rank: int) -> Value:
     return e.reshape(values, values.shape[extra:]) if extra > 0 else values
 
 
-def _put_along(e: Emitter, x: Value, dim: int, index: Value, values: Value, mode: Combine) -> Value:
+def _put_along(
+    e: Emitter,
+    x: Value,
+    dim: int,
+    index: Value,
+    values: Value,
+    mode: Combine,
+    unsigned: bool = True,
+) -> Value:
     """x with its slices number index[i] along `dim` set to, or increased by, slice i of values."""
     if x.dtype == BOOL and mode is Combine.ADD:
         raise NotTranslated("sums of bools")
@@ -131,7 +139,7 @@ def _put_along(e: Emitter, x: Value, dim: int, index: Value, values: Value, mode
     shape = (*x.shape[:dim], positions.shape[0], *x.shape[dim + 1 :])
     values = e.expand(e.cast(values, x.dtype), shape)
     result = e.emit(
-        "index_put", x, values, positions, dims=(dim,), at=dim, mode=mode, unsigned=True
+        "index_put", x, values, positions, dims=(dim,), at=dim, mode=mode, unsigned=unsigned
     )
     return e.reshape(result, e.shape)
 
@@ -152,7 +160,9 @@ def index_copy(e: Emitter, x: Value, dim: int, index: Value, source: Value) -> V
 
 @translates("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(e: Emitter, x: Value, dim: int, index: Value, value: Operand) -> Value:
-    return _put_along(e, x, dim, index, e.operand(value, x.dtype), Combine.SET)
+    # The one of these in which eager counts negative indices from the end.
+    filled = e.operand(value, x.dtype)
+    return _put_along(e, x, dim, index, filled, Combine.SET, unsigned=False)
 
 
 @translates("embedding_dense_backward.default")

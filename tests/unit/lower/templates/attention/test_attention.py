@@ -108,6 +108,16 @@ def test_dtypes(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     check(q, k, v, Attention(q, k, v, mask)(), mask)
 
 
+@pytest.mark.parametrize("rows", [1, 9, 70])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_mask_of_float32_is_not_rounded(rows: int, dtype: torch.dtype) -> None:
+    """Its lowest number would be -inf in a half type, and large ones lose their differences."""
+    q, k, v = tensors((1, 2, 2, rows, 40, 16, 16), dtype)
+    lowest = torch.full((rows, 40), torch.finfo(torch.float32).min)
+    for mask in (random_mask("add", (rows, 40)) - 200, lowest):
+        check(q, k, v, Attention(q, k, v, mask)(), mask)
+
+
 @pytest.mark.parametrize("level", [2, 3])
 @pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[7], SHAPES[11]], ids=str)
 def test_narrow_vectors(shape: tuple[int, ...], level: int) -> None:
