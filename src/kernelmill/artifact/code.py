@@ -122,6 +122,48 @@ def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     return frozenset(found)
 
 
+_ABOUT_FLAGS = frozenset("requires_grad is_leaf Parameter Buffer __class__".split())
+
+
+def asks_flags(codes: Iterable[types.CodeType]) -> bool:
+    """Whether these may ask for a tensor's class, or whether it requires grad. What torch's own
+    code does with that changes no result while gradients are off."""
+    for code in codes:
+        words = {*code.co_names, *(const for const in code.co_consts if isinstance(const, str))}
+        loads = dis.get_instructions(code)
+        if not known_by_version(code.co_filename) and (
+            words & _ABOUT_FLAGS
+            or any(each.opname == "LOAD_GLOBAL" and each.argval == "type" for each in loads)
+        ):
+            return True
+        if asks_flags(c for c in code.co_consts if isinstance(c, types.CodeType)):
+            return True
+    return False
+
+
+ByIdentity = frozenset[str]
+"""What code compares by identity: "globals", where the second is a global or its attribute, as
+functions and marks are, "others", which may be tensors."""
+
+
+def compared_by_identity(codes: Iterable[types.CodeType]) -> ByIdentity:
+    """What these compare by identity besides constants. In torch's own code none of that changes a
+    result."""
+    found: set[str] = set()
+    for code in codes:
+        second, root = "", ""  # how what is on top of the stack, and what that is of, was loaded
+        for each in () if known_by_version(code.co_filename) else dis.get_instructions(code):
+            by_id = each.opname == "LOAD_GLOBAL" and each.argval == "id"
+            if by_id or each.argval == "is_":
+                found.add("others")
+            elif each.opname == "IS_OP" and second != "LOAD_CONST":
+                found.add("globals" if root == "LOAD_GLOBAL" else "others")
+            second = each.opname
+            root = root if second in _ATTRIBUTE else second
+        found |= compared_by_identity(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return frozenset(found)
+
+
 def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     """What these may call by name: methods, attributes that may be bound methods, and what strings
     say, which getattr may look for. Not attributes of `self`: layers name settings of theirs as
