@@ -81,7 +81,7 @@ def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
 def _watch_class(guard: Guard, value: Any, records: GuardRecords) -> None:
     if hasattr(value, "__dict__"):
         records.add_property(value, CLASS)
-    else:
+    elif isinstance(value, (dict, list, set)):
         _watch_container(guard, value, records)
 
 

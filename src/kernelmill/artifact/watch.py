@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -50,10 +51,11 @@ _INTO = ("attribute", "field", "item", "slice")
 
 _UNCHANGING = (
     type, tuple, str, range, slice, property, staticmethod, classmethod, torch.Tensor,
-    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType,
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType, partial,
+    torch.nn.Module,
 )  # fmt: skip
 """What these are asked for never changes, or is not looked at again (docs/cache.md); what is found
-in a class is watched there."""
+in a class, or in the tables of a module, is watched there."""
 
 
 _METHODS = (

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.code import ByIdentity
+from kernelmill.artifact.code import WITH_GLOBAL, Compared
 from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import noted
@@ -92,7 +92,7 @@ _MOST_PAIRS = 256
 
 
 def identities(
-    compared: ByIdentity, inputs: Iterable[Path], reads: Iterable[Guard], roots: Roots
+    compared: Compared, inputs: Iterable[Path], reads: Iterable[Guard], roots: Roots
 ) -> list[Guard]:
     """That values are one object, or two, as they were in the trace, where its code compares some
     by identity: Dynamo says nothing of what is two.
@@ -104,9 +104,11 @@ def identities(
         return []
     seen = {read.path: follow(read.path, roots) for read in reads}
     found = {path: value for path, value in seen.items() if _is_mark(value)}
-    if "others" in compared:
-        found |= {path: value for path in inputs if _is_tensor(value := follow(path, roots))}
-        found |= {path: value for path, value in seen.items() if _is_tensor(value)}
+    tensors = {path: value for path in inputs if _is_tensor(value := follow(path, roots))}
+    tensors |= {path: value for path, value in seen.items() if _is_tensor(value)}
+    names = {path[-1][-1] for path in tensors}
+    if any(names.issuperset(sides) for sides in compared - {WITH_GLOBAL}):
+        found |= tensors
         given = {(("argument", name),): value for name, value in roots.arguments.items()}
         found |= {path: value for path, value in given.items() if not is_data(value)}
     outside = {path for path in found if path[0][0] != "argument"}

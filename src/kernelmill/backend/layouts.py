@@ -20,8 +20,8 @@ _ASK_STRIDES, _ASKS_OFFSET = {"is_contiguous", "stride"}, "storage_offset"
 
 class Layouts:
     """Dynamo's sizes and strides of the tensors of one trace, whose graph has these `sources` as
-    inputs, and the integers beside them. `methods` are what its code may call; `flags` says whether
-    it may ask for the class of a tensor, or whether that requires grad.
+    inputs, and the integers beside them. `methods` are what its code may call; `flags` are what
+    it may ask of tensors besides: their "class", and "requires_grad".
 
     A dim may have any size from FREE_FROM on if nothing depends on it: its symbol is in no
     condition, has no bounds, and is no other tensor's size. If it is that of an input's dim, the
@@ -30,8 +30,9 @@ class Layouts:
     """
 
     def __init__(
-        self, output: Any, sources: Sequence[Any], methods: Collection[str], flags: bool = False
-    ) -> None:
+        self, output: Any, sources: Sequence[Any], methods: Collection[str],
+        flags: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self._flags = flags
         self._found, env = dynamo.tensor_sizes(output), output.shape_env
         self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*methods}
@@ -81,7 +82,12 @@ class Layouts:
         path = reader.path(source)
         if is_known_by_version(path):
             return
-        if is_input and self._flags:
+        # Of what is no argument Dynamo has guards of the class.
+        if (
+            is_input
+            and self._flags
+            and (path[0][0] == "argument" or "requires_grad" in self._flags)
+        ):
             yield Guard(FLAGS, path)
         if source not in self._found:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")

@@ -16,8 +16,8 @@ import torch
 
 from kernelmill.artifact.bind import calls_functions
 from kernelmill.artifact.code import (
-    asks_flags,
     compared_by_identity,
+    flags_asked,
     known_by_version,
     methods_in,
     modules_of,
@@ -305,7 +305,7 @@ class _Trace:
         names = names_in(codes)
         effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
-        layouts = Layouts(self.output, sources, methods_in(codes), asks_flags(codes))
+        layouts = Layouts(self.output, sources, methods_in(codes), flags_asked(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
         inputs = [_input(source, reader) for source in sources]
         tensors = [each.path for each in inputs if each.axis < 0]
