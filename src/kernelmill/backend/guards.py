@@ -44,9 +44,6 @@ def reads_of(
             continue
         if what not in kinds:
             raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
-        if "environ" in guard.name:
-            # Dynamo does not say which variable of the environment was looked for.
-            raise UnsupportedError(f"it reads {guard.name}")
         try:
             if kinds[what] == LAYOUT:
                 found |= {each: noted(each, roots) for each in layouts.guards(guard, reader)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import os
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -225,18 +224,6 @@ def test_hooks_of_all_modules(tmp_path: Path) -> None:
             finally:
                 hook.remove()
             assert_close(model.run(X), X)
-
-
-@torch.no_grad()
-def test_what_reads_the_environment_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(x: Tensor, o: Any) -> Tensor:
-        return x * float(os.environ.get("KERNELMILL_TEST_RATE", "1"))
-
-    assert_close(Reader(None, read, tmp_path).run(X), X)
-    monkeypatch.setenv("KERNELMILL_TEST_RATE", "3")
-    assert_close(Reader(None, read, tmp_path).run(X), X * 3)
 
 
 class Halved(nn.Module):
