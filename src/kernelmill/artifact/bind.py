@@ -240,7 +240,7 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
     in_order = order == sorted(order)
     positions = sorted(order, key=order.__getitem__)
-    watched = [n for n in range(len(inputs)) if n in written or inputs[n].own] if written else []
+    apart: list[Any] = [()]  # where the tensors were of the last call in which none shared memory
 
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
         own = find(values)
@@ -248,13 +248,35 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
             found = [*own, *[owner[key] for owner, key in places]]
         except (KeyError, IndexError) as error:
             raise Mismatch(f"{error} is not there") from error
+        for value in own:
+            if type(value) not in _PLAIN and calls_functions(value):
+                raise InputError(f"a {type(value).__name__} has a __torch_function__ of its own")
         if not in_order:
             found = [found[n] for n in positions]
-        if watched:
-            _refuse_shared(manifest, {n: found[n] for n in watched}, written)
+        if written:
+            tensors = {n: value for n, value in enumerate(found) if _lies_in_memory(value)}
+            now = [(n, t.data_ptr(), t.numel()) for n, t in tensors.items()]
+            if now != apart[0]:
+                _refuse_shared(manifest, tensors, written)
+                apart[0] = now
         return found, own
 
     return gather
+
+
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, int))
+_PLAIN_FUNCTIONS = frozenset(
+    getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
+    for kind in (torch.Tensor, torch.nn.Parameter)
+)
+
+
+def calls_functions(value: Any) -> bool:
+    """Whether it is a tensor of a class that sees, and may replace, each operator in Python."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    function: Any = type(value).__torch_function__
+    return getattr(function, "__func__", function) not in _PLAIN_FUNCTIONS
 
 
 def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
@@ -298,9 +320,13 @@ def _integer_in(source: Source) -> Callable[[Any], int] | None:
     return lambda value: (value.shape[axis] - plus) // times
 
 
+def _lies_in_memory(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:
     """InputError when a tensor that is written to shares memory with another one of these."""
-    real = {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and t.numel()}
+    real = {n: t for n, t in tensors.items() if t.numel()}
     if len({t.untyped_storage() for t in real.values()}) == len(real):
         return
     # What lies in one storage, as the weights of a file do, may still be apart.

@@ -26,6 +26,8 @@ from kernelmill.core.errors import UnsupportedError
 
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parent.parent)
+_LIBRARY = str(Path(os.__file__).parent)
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
 _FROZEN = "<frozen "
 """How the names of files begin that are compiled into Python."""
 
@@ -83,6 +85,13 @@ def known_by_version(file: str) -> bool:
     return file.startswith((*inside, _FROZEN))
 
 
+def _is_library(file: str) -> bool:
+    """Whether a file is torch's, ours or of Python's library, whose functions for other code ask
+    for classes and compare by identity."""
+    python = file.startswith(_LIBRARY + os.sep) and _PACKAGES not in file
+    return python or known_by_version(file)
+
+
 def _use_of(
     code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
 ) -> CodeUse:
@@ -120,6 +129,57 @@ def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
         inside = names_in(c for c in code.co_consts if isinstance(c, types.CodeType))
         found.update(code.co_names, inside)
     return frozenset(found)
+
+
+_ABOUT_GRADIENTS = frozenset(("requires_grad", "is_leaf"))
+
+
+def flags_asked(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """What these may ask of tensors: "class", "requires_grad". What torch's own code does with that
+    changes no result while gradients are off."""
+    found: set[str] = set()
+    for code in codes:
+        if not _is_library(code.co_filename):
+            words = {*code.co_names, *(const for const in code.co_consts if isinstance(const, str))}
+            if not words.isdisjoint(("Parameter", "Buffer")):
+                found.add("class")
+            if words & _ABOUT_GRADIENTS:
+                found.add("requires_grad")
+        found |= flags_asked(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return frozenset(found)
+
+
+Compared = frozenset[tuple[str, ...]]
+"""What code compares by identity: for each comparison the names of the attributes that it compares,
+none where it compares variables."""
+
+WITH_GLOBAL = ("", "")
+"""Stands for a comparison with a global or its attribute, as functions and marks are."""
+
+
+def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
+    """What these compare besides constants. In torch's own code none of that changes a result."""
+    found: set[tuple[str, ...]] = set()
+    for code in codes:
+        own = not _is_library(code.co_filename)
+        steps = list(dis.get_instructions(code)) if own else []
+        for n, each in enumerate(steps):
+            if each.argval == "is_" or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
+                found.add(())
+            elif each.opname == "IS_OP" and steps[n - 1].opname != "LOAD_CONST":
+                found.add(_sides(steps[:n]))
+        found |= compared_by_identity(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return frozenset(found)
+
+
+def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
+    root = len(before) - 1
+    while root > 0 and before[root].opname in _ATTRIBUTE:
+        root -= 1
+    if before[root].opname == "LOAD_GLOBAL":
+        return WITH_GLOBAL
+    ends = before[-1], before[root - 1]
+    return tuple(str(each.argval) for each in ends if each.opname in _ATTRIBUTE)
 
 
 def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:

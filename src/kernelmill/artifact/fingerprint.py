@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import sys
 import types
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -35,6 +36,10 @@ _FUNCTIONS = (
 )
 
 
+_OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
+"""With overloads, and one overload: their text is their name."""
+
+
 def is_atom(value: object) -> bool:
     """Whether a value is plain data of one piece."""
     return isinstance(value, (*_ATOMS, float, enum.Enum))
@@ -48,6 +53,18 @@ def is_data(value: Any, deep: int = 4) -> bool:
         return deep > 0 and all(is_data(k, 1) and is_data(v, deep - 1) for k, v in value.items())
     parts = isinstance(value, (list, tuple, set, frozenset)) and deep > 0
     return parts and all(is_data(part, deep - 1) for part in value)
+
+
+def is_told_apart(value: Any) -> bool:
+    """Whether the fingerprint of a value is no other one's: not where it is the class alone."""
+    if isinstance(value, (types.MethodType, types.ModuleType, partial, *_OPERATORS)):
+        return True
+    return is_data(value) or is_numpy_function(value) or is_process_group(value)
+
+
+def is_numpy_function(value: Any) -> bool:
+    """Whether it is one of numpy's own for arrays, which has them by their names."""
+    return isinstance(value, np.ufunc) and getattr(np, value.__name__, None) is value
 
 
 def is_process_group(value: Any) -> bool:
@@ -77,13 +94,17 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, types.CodeType):
         return f"code {code_digest([value])}"
     if isinstance(value, type):
-        return f"class {name_of(value)}"
+        return f"class {name_of(value)}{_body_text(value)}"
     if isinstance(value, types.MethodType) and deep:
         return f"method {fingerprint(value.__func__, deep - 1)} of {name_of(type(value.__self__))}"
     if isinstance(value, types.FunctionType) and deep:
         return f"function {name_of(value)} {function_digest(value, deep - 1)}"
     if isinstance(value, _FUNCTIONS):
         return f"function {name_of(value)}"
+    if isinstance(value, _OPERATORS):
+        return f"operator {value}"
+    if is_numpy_function(value):
+        return f"numpy {value.__name__}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, partial) and deep:
@@ -112,14 +133,17 @@ def _container(value: Any, deep: int) -> str:
     if isinstance(value, (list, tuple)):
         return f"{name} [{', '.join(fingerprint(part, deep - 1) for part in value)}]"
     if isinstance(value, (set, frozenset)):
-        return f"{name} {sorted(fingerprint(part, deep - 1) for part in value)}"
+        parts = [fingerprint(part, deep - 1) for part in value]
+        # Numbers as loops find them; text has another order in each process.
+        numbers = all(isinstance(part, (int, float)) for part in value)
+        return f"{name} {parts if numbers else sorted(parts)}"
     return name
 
 
 def shape_of(value: Any) -> str:
     """The class of a container, and its length or its keys."""
     name = name_of(type(value))
-    if isinstance(value, dict):
+    if isinstance(value, (dict, types.MappingProxyType)):
         return f"{name} of {list(map(_key_text, value))}"
     return f"{name} of {len(value)}" if hasattr(value, "__len__") else name
 
@@ -148,7 +172,7 @@ def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     for part in kind.__mro__:
         if not _known_by_version(part.__module__):
             defined = sorted(n for n in vars(part) if n in names or n in _RESOLVING)
-            found += f"{name_of(part)} {defined};"
+            found += f"{name_of(part)} {defined}{_body_text(part)};"
         else:
             found += f"{name_of(part)};"
     return found
@@ -157,6 +181,34 @@ def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
 _RESOLVING = frozenset(
     "forward __call__ __getattr__ __getattribute__ __iter__ __len__ __setattr__".split()
 )
+
+
+def _body_text(kind: type) -> str:
+    """What is in a class that its name does not find: others may have that name. "" of a class that
+    it does find, whose code is looked up by it."""
+    if _known_by_version(kind.__module__) or _named(kind) is kind:
+        return ""
+    space = ((n, v) for n, v in sorted(vars(kind).items()) if n not in _OF_EACH_CLASS)
+    return f" with {digest_of(repr([(n, _member_text(v)) for n, v in space]).encode())}"
+
+
+_OF_EACH_CLASS = frozenset("__dict__ __doc__ __module__ __qualname__ __weakref__".split())
+
+
+def _named(kind: type) -> Any:
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found
+
+
+def _member_text(value: Any) -> str:
+    if isinstance(value, property):
+        return str([_member_text(part) for part in (value.fget, value.fset, value.fdel)])
+    if isinstance(value, (staticmethod, classmethod)):
+        return f"{type(value).__name__} {_member_text(value.__func__)}"
+    # A class in a class, or in a closure, may lead back here.
+    return f"class {name_of(value)}" if isinstance(value, type) else fingerprint(value, 2)
 
 
 def _known_by_version(module: str) -> bool:

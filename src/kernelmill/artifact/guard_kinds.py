@@ -22,11 +22,20 @@ from kernelmill.artifact.fingerprint import (
     signs_of_keys,
 )
 from kernelmill.artifact.guard_records import CLASS, KEYS, SIZE, SPACE, GuardRecords, Property
-from kernelmill.artifact.layouts import LAYOUT, STRIDES, layout_text, sizes_text, strides_text
+from kernelmill.artifact.layouts import (
+    FLAGS,
+    LAYOUT,
+    STRIDES,
+    flags_text,
+    layout_text,
+    sizes_text,
+    strides_text,
+)
 from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.objects import dict_of
 
 if TYPE_CHECKING:
     from kernelmill.artifact.unpacker import ArgumentUnpacker
@@ -38,12 +47,18 @@ Texts = Callable[[type], str]
 # ---- outside of arguments -------------------------------------------------------------------
 
 
+_UNCHANGING = (tuple, frozenset, str, bytes, range, slice, types.FunctionType, type)
+"""Whose elements and class stay what they are."""
+
+
 def _watch_container(guard: Guard, value: Any, records: GuardRecords) -> None:
-    if isinstance(value, (dict, list, set)):
-        records.add_property(value, SIZE)
-    if isinstance(value, dict):
-        records.add_property(value, KEYS)
-    elif isinstance(value, set):
+    proxy = isinstance(value, types.MappingProxyType)
+    space = dict_of(cast("types.MappingProxyType[Any, Any]", value)) if proxy else value
+    if isinstance(space, (dict, list, set)):
+        records.add_property(space, SIZE)
+    if isinstance(space, dict):
+        records.add_property(space, KEYS)
+    elif not isinstance(space, (list, *_UNCHANGING)):
         _watch_text(guard, value, records)
 
 
@@ -66,7 +81,7 @@ def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
 def _watch_class(guard: Guard, value: Any, records: GuardRecords) -> None:
     if hasattr(value, "__dict__"):
         records.add_property(value, CLASS)
-    else:
+    elif isinstance(value, (dict, list, set)):
         _watch_container(guard, value, records)
 
 
@@ -141,6 +156,8 @@ def _is_lasting(value: Any) -> bool:
 def _layout(value: Any) -> Any:
     if isinstance(value, dict):
         return "layout", type(value), signs_of_keys(cast("dict[Any, Any]", value))
+    if isinstance(value, types.MappingProxyType):
+        return object()
     return "layout", type(value), len(value) if hasattr(value, "__len__") else 0
 
 
@@ -236,6 +253,11 @@ KINDS: Mapping[str, GuardKind] = {
     # Its strides, where the trace has asked for any.
     STRIDES: GuardKind(
         lambda guard, value, other, texts: strides_text(value, guard.name),
+        watch=_watch_nothing, expect=_expect_layout,
+    ),
+    # The class of an input, and whether it requires grad, where the trace has asked for these.
+    FLAGS: GuardKind(
+        lambda guard, value, other, texts: flags_text(value),
         watch=_watch_nothing, expect=_expect_layout,
     ),
 }  # fmt: skip

@@ -8,15 +8,16 @@ see in Python, natively a few.
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from operator import attrgetter, eq, is_
 from typing import Any
 
-from kernelmill.artifact.fingerprint import signs_of_keys
+from kernelmill.artifact.fingerprint import fingerprint, is_atom, signs_of_keys
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.quick import Row, class_row, order_row, size_row, space_row
+from kernelmill.runtime.quick import Row, cell_row, class_row, order_row, size_row, space_row
 from kernelmill.torch_internals.objects import dict_of
 
 Place = tuple[Any, Any]
@@ -42,6 +43,45 @@ ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
 """In which classes a class looks for attributes."""
 SIZE = Property(len, eq, size_row, with_contents=True)
 KEYS = Property(signs_of_keys, eq, None, with_contents=True)
+
+
+def _held(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+CELL = Property(_held, is_, cell_row)
+"""What a variable of a closure holds."""
+
+
+def is_noticed(kind: Property, owner: Any) -> bool:
+    """Whether whoever watches all changes of a dict or class notices this one. An OrderedDict may
+    have its keys moved without a change of the dict that it is."""
+    moves = kind is KEYS and isinstance(owner, OrderedDict) and len(owner) > 1
+    return kind.with_contents and not moves
+
+
+def found_by(step: Callable[[Any], Any]) -> Property:
+    """What a step from an object leads to that is not kept under a key: every call takes it."""
+
+    def read(owner: Any) -> Any:
+        try:
+            return step(owner)
+        except (AttributeError, LookupError, TypeError):
+            return MISSING
+
+    return Property(read, _alike, None)
+
+
+def _alike(found: Any, value: Any) -> bool:
+    if type(value) is list and type(found) is list:  # a slice
+        return len(found) == len(value) and all(map(_alike, found, value))
+    if found is value:
+        return True
+    both = is_atom(found) and is_atom(value)
+    return both and fingerprint(found) == fingerprint(value)
 
 
 def held_in_context(*default: Any) -> Property:
@@ -115,7 +155,7 @@ class GuardRecords:
         items = self.items.values()
         found: list[Row | None] = [item_row(*i) for i in items if id(i[0]) not in watched]
         for owner, kind, _ in self.properties.values():
-            if kind.row is not None and not (kind.with_contents and id(owner) in watched):
+            if kind.row is not None and not (is_noticed(kind, owner) and id(owner) in watched):
                 found.append(kind.row(owner))
         return found
 

@@ -14,9 +14,10 @@ from kernelmill.artifact.manifest import Guard
 FREE_FROM = 2
 """Sizes from this on are alike where a dim is free: torch traces 0 and 1 for themselves."""
 
-LAYOUT, SIZE, STRIDES = "tensor", "size", "strides"
+LAYOUT, SIZE, STRIDES, FLAGS = "tensor", "size", "strides", "flags"
 """Kinds of guards. The name of the first has the free dims, that of the second a dim of each of its
-two tensors, which are of one size, that of the third the dims whose strides count."""
+two tensors, which are of one size, that of the third the dims whose strides count. The last is of
+inputs, where the trace has asked for their class, or whether they require grad."""
 
 
 def layout_of(value: Any) -> tuple[Any, ...]:
@@ -69,6 +70,13 @@ def strides_text(value: Any, dims: str) -> str:
     return f"strides {', '.join(words)}"
 
 
+def flags_text(value: Any) -> str:
+    """The class of a tensor, and whether it requires grad. TypeError for other values."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(name_of(type(value)))
+    return f"{name_of(type(value))}{' grad' if value.requires_grad else ''}"
+
+
 def is_about_layout(guard: Guard) -> bool:
-    """Whether it is one of the three kinds."""
-    return guard.kind in (LAYOUT, SIZE, STRIDES)
+    """Whether it is one of the four kinds."""
+    return guard.kind in (LAYOUT, SIZE, STRIDES, FLAGS)

@@ -56,8 +56,11 @@ def switched(name: str, *switches: Switch) -> Setting:
 
 
 def _autocast() -> str:
-    on = torch.is_autocast_enabled("cpu")
-    return str(torch.get_autocast_dtype("cpu")) if on else "off"
+    dtype = torch.get_autocast_dtype("cpu")
+    if torch.is_autocast_enabled("cpu"):
+        return str(dtype)
+    # Where the traced code switches it on, it has this dtype.
+    return "off" if dtype == torch.bfloat16 else f"off, {dtype}"
 
 
 def _default_device() -> str:

@@ -4,15 +4,39 @@ pass them."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CellType, CodeType
 from typing import Any
 
-from kernelmill.artifact.fingerprint import cells_of
 from kernelmill.core.dataclass import dataclass
 
 Values = tuple[Any, ...]
 """A value for each parameter of a call."""
+
+
+class Variables(Mapping[str, Any]):
+    """The variables of the functions around one, as they are now, and their `cells`."""
+
+    def __init__(self, cells: Mapping[str, CellType]) -> None:
+        self.cells = cells
+
+    @classmethod
+    def of(cls, function: Any) -> Variables:
+        """Those of a function."""
+        names = function.__code__.co_freevars
+        return cls(dict(zip(names, function.__closure__ or (), strict=True)))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.cells[name].cell_contents
+        except ValueError as error:  # it has no value yet
+            raise KeyError(name) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.cells)
+
+    def __len__(self) -> int:
+        return len(self.cells)
 
 
 @dataclass(frozen=True)
@@ -24,14 +48,14 @@ class Target:
     owner: object
     signature: inspect.Signature
     binder: Binder
-    free: Mapping[str, Any]
+    free: Variables
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Target:
         """The target of a function or bound method."""
         plain: Any = getattr(function, "__func__", function)
         owner, signature = getattr(function, "__self__", None), inspect.signature(function)
-        return cls(function, owner, signature, Binder.of(signature), cells_of(plain))
+        return cls(function, owner, signature, Binder.of(signature), Variables.of(plain))
 
     @property
     def code(self) -> CodeType:

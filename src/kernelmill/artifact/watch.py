@@ -8,29 +8,60 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 
+from kernelmill.artifact.fingerprint import is_atom
 from kernelmill.artifact.guard_kinds import KINDS
 from kernelmill.artifact.guard_records import (
+    CELL,
     KEYS,
     ORDER,
     SPACE,
     GuardRecords,
     Place,
+    found_by,
     held_in_context,
+    is_noticed,
     item_row,
 )
 from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import CodeUse, Guard
-from kernelmill.artifact.paths import CONTEXT, MISSING, MissingPath, Roots, Tree, follow
+from kernelmill.artifact.paths import (
+    CONTEXT,
+    MISSING,
+    MissingPath,
+    Roots,
+    Tree,
+    follow,
+    step_into,
+)
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import Row, count_row, version_row
 from kernelmill.torch_internals.modules import tables_of
 from kernelmill.torch_internals.objects import dict_of, dict_version
+
+_INTO = ("attribute", "field", "item", "slice")
+"""Steps that may lead to something else although the object is the same."""
+
+_UNCHANGING = (
+    type, tuple, str, range, slice, property, staticmethod, classmethod, torch.Tensor,
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType, partial,
+    torch.nn.Module,
+)  # fmt: skip
+"""What these are asked for never changes, or is not looked at again (docs/cache.md); what is found
+in a class, or in the tables of a module, is watched there."""
+
+
+_METHODS = (
+    types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod,
+    staticmethod,
+)  # fmt: skip
 
 
 class Watch:
@@ -49,10 +80,43 @@ class Watch:
             before, (kind, *rest) = tree.rows[number]
             if kind == CONTEXT and value is not MISSING:
                 self._records.add_property(values[before], held_in_context(*rest))
-            if value is not MISSING and not isinstance(value, torch.Tensor):
-                place = self.place(number)
-                if place is not None:
-                    self._records.add_item(*place, value)
+            if value is MISSING or self._is_of_argument(number):
+                continue
+            place = self.place(number)
+            if place is None:
+                self._watch_step(number)
+            elif not isinstance(value, torch.Tensor):
+                self._records.add_item(*place, value)
+
+    def _is_of_argument(self, number: int) -> bool:
+        before, (kind, *_) = self._tree.rows[number]
+        return kind == "argument" if before < 0 else self._is_of_argument(before)
+
+    def _watch_step(self, number: int) -> None:
+        """Watch what is under no key: the variables of closures, and what objects give in ways of
+        their own (slots, descriptors, other containers)."""
+        before, (kind, *names) = self._tree.rows[number]
+        if before < 0:
+            cells = getattr(self._roots.free, "cells", {})
+            if kind == "free" and names[0] in cells:
+                self._records.add_property(cells[names[0]], CELL)
+            return
+        owner = self._values[before]
+        if isinstance(owner, types.CellType):
+            self._records.add_property(owner, CELL)
+        elif isinstance(owner, dict):
+            self._records.add_property(owner, KEYS)
+        elif kind in _INTO and not isinstance(owner, _UNCHANGING) and not is_atom(owner):
+            if kind == "attribute" and self._is_method(owner, names[0]):
+                return
+            step = self._tree.rows[number][1]
+            self._records.add_property(owner, found_by(lambda owner: step_into(owner, step)))
+
+    def _is_method(self, owner: Any, name: str) -> bool:
+        """Whether an attribute is made anew from a function of the class, which is watched there,
+        each time that it is asked for."""
+        place = self._records.find(type(owner), name)
+        return place is not None and isinstance(place[0][place[1]], _METHODS)
 
     def add_guard(self, guard: Guard) -> None:
         """Watch what a read found."""
@@ -105,7 +169,7 @@ class Watch:
                 space = vars(sys.modules[module])
                 self._busy.add(id(space))  # a script's own loops write to it all the time
                 return space, name
-            return (self._roots.free, names[0]) if kind == "free" else None
+            return None
         owner = self._values[before]
         if kind not in ("attribute", "field"):
             return place_of(owner, step)
@@ -150,7 +214,7 @@ class Watch:
         alone = [
             (owner, kind, value)
             for owner, kind, value in self._records.properties.values()
-            if kind.row is None and not (kind.with_contents and self._is_whole(owner))
+            if kind.row is None and not (is_noticed(kind, owner) and self._is_whole(owner))
         ]
         ends = [(tie, self.place(n)) for tie in self._ties for n in (tie.place, tie.other_place)]
         ties = [tie for tie, place in ends if place is None]
@@ -213,6 +277,9 @@ def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
     kind, *names = step
     if kind == "item" and isinstance(owner, (dict, list, tuple)):
         return owner, names[0]
+    if kind == "nth" and isinstance(owner, dict):
+        keys: list[Any] = list(islice(owner, names[0], names[0] + 1))
+        return (owner, keys[0]) if keys else None
     if kind == "item" and isinstance(owner, types.MappingProxyType):
         proxy: types.MappingProxyType[Any, Any] = owner
         space = dict_of(proxy)

@@ -6,14 +6,18 @@ Which kinds of guards are understood, and as what, is in the table of artifact/g
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 from typing import Any, cast
 
-from kernelmill.artifact.fingerprint import is_data, name_of
+import torch
+
+from kernelmill.artifact.code import WITH_GLOBAL, Compared
+from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import noted
 from kernelmill.artifact.layouts import LAYOUT
 from kernelmill.artifact.manifest import Guard
-from kernelmill.artifact.paths import MissingPath, Roots, follow
+from kernelmill.artifact.paths import MissingPath, Path, Roots, follow
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.errors import UnsupportedError
@@ -63,7 +67,7 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
     if asked is None:
         raise UnsupportedError(f"it depends on {guard.name} ({what})")
     source, about = asked
-    path, whole = reader.path(source), WHOLE.get(what)
+    path, whole = reader.path(source), WHOLE.get(what, is_told_apart if kind == "value" else None)
     if kind == "same":
         read = Guard(kind, path, other=reader.path(about))
         if read.of_argument != (read.other[0][0] == "argument"):
@@ -79,6 +83,49 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
             f"it depends on {guard.name} ({what}), which is a {name_of(type(value))}"
         )
     return Guard(kind, path, name=about)
+
+
+_MOST_PAIRS = 256
+
+
+def identities(
+    compared: Compared, inputs: Iterable[Path], reads: Iterable[Guard], roots: Roots
+) -> list[Guard]:
+    """That values are one object, or two, as they were in the trace, where its code compares some
+    by identity: Dynamo says nothing of what is two.
+
+    UnsupportedError where an argument may be compared with what is no argument, or there are too
+    many.
+    """
+    if not compared:
+        return []
+    seen = {read.path: follow(read.path, roots) for read in reads}
+    found = {path: value for path, value in seen.items() if _is_mark(value)}
+    tensors = {path: value for path in inputs if _is_tensor(value := follow(path, roots))}
+    tensors |= {path: value for path, value in seen.items() if _is_tensor(value)}
+    names = {path[-1][-1] for path in tensors}
+    if any(names.issuperset(sides) for sides in compared - {WITH_GLOBAL}):
+        found |= tensors
+        given = {(("argument", name),): value for name, value in roots.arguments.items()}
+        found |= {path: value for path, value in given.items() if not is_data(value)}
+    outside = {path for path in found if path[0][0] != "argument"}
+    own = found.keys() - outside
+    for kind in (_is_tensor, _is_mark):
+        if all(any(kind(found[path]) for path in paths) for paths in (own, outside)):
+            raise UnsupportedError("it compares by identity, and not arguments alone")
+    marks = [path for path in outside if _is_mark(found[path])]
+    pairs = [pair for paths in (own, marks) for pair in combinations(sorted(paths, key=repr), 2)]
+    if len(pairs) > _MOST_PAIRS:
+        raise UnsupportedError("it compares by identity, and there is much that it may compare")
+    return [Guard("same", path, other=other) for path, other in pairs]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_mark(value: Any) -> bool:
+    return type(value) is object
 
 
 def _has_data_as_keys(value: Any) -> bool:

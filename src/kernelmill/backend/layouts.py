@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from kernelmill.artifact.layouts import FREE_FROM, LAYOUT, SIZE, STRIDES
+from kernelmill.artifact.layouts import FLAGS, FREE_FROM, LAYOUT, SIZE, STRIDES
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path
 from kernelmill.backend.gears import symbolic
@@ -20,7 +20,8 @@ _ASK_STRIDES, _ASKS_OFFSET = {"is_contiguous", "stride"}, "storage_offset"
 
 class Layouts:
     """Dynamo's sizes and strides of the tensors of one trace, whose graph has these `sources` as
-    inputs, and the integers beside them. `methods` are what its code may call.
+    inputs, and the integers beside them. `methods` are what its code may call; `flags` are what
+    it may ask of tensors besides: their "class", and "requires_grad".
 
     A dim may have any size from FREE_FROM on if nothing depends on it: its symbol is in no
     condition, has no bounds, and is no other tensor's size. If it is that of an input's dim, the
@@ -28,7 +29,11 @@ class Layouts:
     those have to be what they were, or what a dense tensor has.
     """
 
-    def __init__(self, output: Any, sources: Sequence[Any], methods: Collection[str]) -> None:
+    def __init__(
+        self, output: Any, sources: Sequence[Any], methods: Collection[str],
+        flags: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self._flags = flags
         self._found, env = dynamo.tensor_sizes(output), output.shape_env
         self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*methods}
         self._inputs = {source.name for source in sources}
@@ -68,15 +73,22 @@ class Layouts:
                 yield Guard("value", path)
 
     def guards(self, guard: Any, reader: SourceReader) -> Iterator[Guard]:
-        """What one of Dynamo's guards of a tensor asks for; of an input strides and offset alone.
+        """What one of Dynamo's guards of a tensor asks for; of an input strides, offset and flags.
         UnsupportedError where its sizes are not known."""
         source = guard.originating_source
         is_input = source.name in self._inputs
-        if is_input and not self._asks:
+        if is_input and not (self._asks or self._flags):
             return
         path = reader.path(source)
         if is_known_by_version(path):
             return
+        # Of what is no argument Dynamo has guards of the class.
+        if (
+            is_input
+            and self._flags
+            and (path[0][0] == "argument" or "requires_grad" in self._flags)
+        ):
+            yield Guard(FLAGS, path)
         if source not in self._found:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")
         # Of a dim of one, the layout of a tensor that is no input does not say the stride either.

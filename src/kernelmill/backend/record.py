@@ -7,14 +7,23 @@ it guards, which code it went through) and what the compiler made become an entr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import partial
 from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.code import known_by_version, methods_in, modules_of, names_in, uses_of
+from kernelmill.artifact.bind import calls_functions
+from kernelmill.artifact.code import (
+    compared_by_identity,
+    flags_asked,
+    known_by_version,
+    methods_in,
+    modules_of,
+    names_in,
+    uses_of,
+)
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.guards import noted
@@ -42,7 +51,7 @@ from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME, Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import reads_of
+from kernelmill.backend.guards import identities, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
 from kernelmill.backend.side_effects import SideEffects
@@ -60,6 +69,7 @@ from kernelmill.runtime.dims import late_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.autograd import output_kinds
+from kernelmill.torch_internals.modules import global_hooks
 
 _log = get_logger("backend")
 _DATA = (bool, int, float, str, type(None))
@@ -295,10 +305,15 @@ class _Trace:
         names = names_in(codes)
         effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
-        layouts = Layouts(self.output, sources, methods_in(codes))
+        layouts = Layouts(self.output, sources, methods_in(codes), flags_asked(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
-        more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
         inputs = [_input(source, reader) for source in sources]
+        tensors = [each.path for each in inputs if each.axis < 0]
+        _refuse_functions(follow(path, roots) for path in tensors)
+        more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
+        compared = compared_by_identity(codes)
+        more += [noted(read, roots) for read in _hooks_of_all()]
+        more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
         return _Dependences(codes, names, reads, inputs, values, effects)
@@ -440,6 +455,25 @@ class _Trace:
                 where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
                 limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
         return tuple(limits), conditions_from(facts, self.output.shape_env, known)
+
+
+def _refuse_functions(values: Iterable[Any]) -> None:
+    for value in values:
+        if calls_functions(value):
+            raise UnsupportedError(
+                f"it is called with a {name_of(type(value))}, which has a __torch_function__"
+            )
+
+
+def _hooks_of_all() -> list[Guard]:
+    """That there are no hooks for all modules, which Dynamo does not look at."""
+    found = global_hooks.get()
+    if found is None:
+        return []
+    module, names = found
+    if any(map(vars(module).get, names)):
+        raise UnsupportedError("all modules have hooks")
+    return [Guard("shape", (("module", module.__name__), ("attribute", name))) for name in names]
 
 
 def _scalars(gm: torch.fx.GraphModule) -> frozenset[int]:

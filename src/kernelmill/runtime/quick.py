@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import types
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
+
+import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
@@ -46,6 +49,7 @@ from kernelmill.torch_internals.objects import (
     dict_version,
     resolution_at,
     space_at,
+    word_at,
 )  # fmt: skip
 
 REFUSED: Any = object()
@@ -93,6 +97,16 @@ def order_row(owner: type) -> Row:
 def class_row(owner: object) -> Row:
     """Watches which class an object is of."""
     return WatchKind.WORD, owner, None, TYPE_AT, id(type(owner))
+
+
+def cell_row(owner: types.CellType) -> Row | None:
+    """Watches what a variable of a closure holds; None where it is not found, or holds nothing."""
+    try:
+        expected = id(owner.cell_contents)
+    except ValueError:
+        return None
+    right = word_at(id(owner) + SIZE_AT) == expected
+    return (WatchKind.WORD, owner, None, SIZE_AT, expected) if right else None
 
 
 def space_row(owner: object) -> Row | None:
@@ -161,6 +175,11 @@ def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
     return (WatchRecord * len(rows)).from_buffer(array("q", fields))
 
 
+def _storage(tensor: torch.Tensor) -> int:
+    """Where the memory of a tensor begins."""
+    return tensor.untyped_storage().data_ptr()
+
+
 class CallEffects(Protocol):
     """What calls change of the objects that they are passed."""
 
@@ -211,6 +230,12 @@ class QuickCall(NativeWatch):
         self._bound: tuple[int, Binding | None] = 0, None
         self._unpacking: object = None
         self._arguments: tuple[Any, ...] = ()
+        tensors, updated = program.engine.tables.tensor_arguments, program.engine.updated
+        numbers = enumerate(zip(tensors, own, strict=True))
+        self._written = [place for place, (n, its) in numbers if its and n in updated]
+        self._not_written = frozenset(range(len(program.plan.inputs))) - {*updated}
+        self._outside: frozenset[int] = frozenset()
+        self._apart: tuple[int, ...] = ()
 
     def set_steps(self, unpacking: Unpacking) -> None:
         """How values are taken apart from now on."""
@@ -239,6 +264,10 @@ class QuickCall(NativeWatch):
         self._table.binding = address
         # A call keeps what it found: the memory it reads lives as long.
         self._arguments, self.binding, self._bound = arguments, binding, (address, binding)
+        self._outside, self._apart = frozenset(), ()
+        if self._written:
+            held = [arguments[n] for n in self._not_written]
+            self._outside = frozenset(_storage(t) for t in held if isinstance(t, torch.Tensor))
         now = settings()
         if not now & (SettingBits.FUNCTION_MODES | SettingBits.DISPATCH_MODES):
             self._table.settings = now & ~SettingBits.GRADIENTS
@@ -323,6 +352,8 @@ class QuickCall(NativeWatch):
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
                 if effects is not None and not code and not effects.are_apart(held[tensors:]):
                     code = Refusal.TENSOR
+                if not code and self._outside and not self._are_outside_apart(held):
+                    code = Refusal.TENSOR
                 if not code:
                     if updates:
                         increment(pick(held))
@@ -335,6 +366,17 @@ class QuickCall(NativeWatch):
             return made if effects is None else effects.apply(held[tensors:], made)
 
         return call
+
+    def _are_outside_apart(self, held: Sequence[Any]) -> bool:
+        """Whether none of the call's own tensors that the program writes to lies in the memory of a
+        tensor that no call brings, which km_quick looks at where the program writes to that."""
+        places = tuple([held[n].data_ptr() for n in self._written])
+        if places == self._apart:
+            return True
+        if not self._outside.isdisjoint([_storage(held[n]) for n in self._written]):
+            return False
+        self._apart = places
+        return True
 
     def _resize(self, frame: Frame, sizes: Sizes) -> None:
         """Get the frame ready for sizes that were looked at. There has to be memory for results of

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from kernelmill.torch_internals.members import names_in
 from kernelmill.torch_internals.registry import internal
 
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -27,6 +29,23 @@ def tables_of() -> tuple[str, ...] | None:
     pairs = zip(found, names, strict=True)
     right = all(table[name] is getattr(module, name) for table, name in pairs)
     return _TABLES if right and not any(name in vars(module) for name in names) else None
+
+
+@internal(
+    "modules.global_hooks",
+    reason="seeing hooks of all modules",
+    fallback="methods behind cache_compile do not notice such hooks",
+)
+def global_hooks() -> tuple[ModuleType, tuple[str, ...]] | None:
+    """The module that has the dicts of hooks that every module calls around its forward, and their
+    names."""
+    from torch.nn.modules import module
+
+    registers = module.register_module_forward_hook, module.register_module_forward_pre_hook
+    names = "_global_forward_hooks", "_global_forward_pre_hooks"
+    pairs = zip(names, registers, strict=True)
+    right = all(isinstance(vars(module)[n], dict) and n in names_in(its) for n, its in pairs)
+    return (module, names) if right else None
 
 
 @internal(

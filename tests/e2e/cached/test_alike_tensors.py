@@ -1,0 +1,164 @@
+"""Cached methods called with tensors that differ in more than dtype, sizes and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from kernelmill.core.errors import InputError
+from kernelmill.inference import cache_compile
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
+X = torch.arange(6.0).reshape(2, 3) + 1
+
+
+class Held:
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def by_gradient(x: Tensor) -> Tensor:
+    return x * 2 if x.requires_grad else x * 3
+
+
+def by_class(x: Tensor) -> Tensor:
+    return x * 2 if isinstance(x, nn.Parameter) else x * 3
+
+
+def by_identity(a: Tensor, b: Tensor) -> Tensor:
+    return a * 2 if a is b else a * 3 + b
+
+
+def of_lists(a: list[Tensor], b: list[Tensor]) -> Tensor:
+    return a[0] * 2 if a is b else a[0] * 3 + b[0]
+
+
+def of_objects(a: Held, b: Held) -> Tensor:
+    return a.tensor * 2 if a is b else a.tensor * 3 + b.tensor
+
+
+def twice(value: Any) -> tuple[Any, Any]:
+    return value, value
+
+
+CALLS: dict[str, tuple[Callable[..., Tensor], list[tuple[Any, ...]]]] = {
+    "requires grad": (by_gradient, [(X,), (X.clone().requires_grad_(),)]),
+    "parameters": (by_class, [(X,), (nn.Parameter(X),), (nn.Parameter(X, False),)]),
+    "one tensor": (by_identity, [(X, X.clone()), twice(X)]),
+    "one list": (of_lists, [([X], [X.clone()]), twice([X])]),
+    "one object": (of_objects, [(Held(X), Held(X.clone())), twice(Held(X))]),
+}
+
+
+class Model(nn.Module):
+    def __init__(self, function: Callable[..., Tensor], folder: Path) -> None:
+        super().__init__()
+        self.run, self._function = cache_compile(self.step, cache_dir=folder), function
+
+    def step(self, *args: Any) -> Tensor:
+        return self._function(*args)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("what", CALLS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_each_call_has_its_own_program(tmp_path: Path, what: str, reverse: bool) -> None:
+    function, calls = CALLS[what]
+    calls = calls[:: -1 if reverse else 1]
+    for _ in range(2):  # the second loads what the first has kept
+        model = Model(function, tmp_path)
+        for args in (*calls, *reversed(calls), *calls):
+            assert_close(model.run(*args), function(*args))
+
+
+class Weights(nn.Module):
+    total: Tensor
+    other: Tensor
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("total", torch.ones(2, 3))
+        self.register_buffer("other", torch.zeros(2, 3))
+        self.asks = cache_compile(self.asking, cache_dir=folder / "a")
+        self.compares = cache_compile(self.comparing, cache_dir=folder / "b")
+        self.writes = cache_compile(self.writing, cache_dir=folder / "c")
+        self.adds = cache_compile(self.adding, cache_dir=folder / "d")
+
+    def asking(self, x: Tensor) -> Tensor:
+        return x * self.weight * (2 if self.weight.requires_grad else 3)
+
+    def comparing(self, x: Tensor) -> Tensor:
+        return x * 2 if x is self.total else x * 3
+
+    def writing(self, x: Tensor) -> Tensor:
+        x.add_(1)
+        return x * 2 + self.total
+
+    def adding(self, x: Tensor) -> Tensor:
+        self.total.add_(x)
+        return x * 2 + self.other
+
+
+@torch.no_grad()
+def test_a_weight_that_requires_grad_no_more(tmp_path: Path) -> None:
+    model = Weights(tmp_path)
+    for require in (True, False, True):
+        model.weight.requires_grad_(require)
+        for _ in range(2):
+            assert_close(model.asks(X), model.asking(X))
+
+
+@torch.no_grad()
+def test_an_argument_that_is_a_weight(tmp_path: Path) -> None:
+    model = Weights(tmp_path)
+    for x in (X, model.total, X):
+        assert_close(model.compares(x), model.comparing(x))
+
+
+@torch.no_grad()
+def test_an_argument_that_is_written_to_and_lies_in_a_weight(tmp_path: Path) -> None:
+    for _ in range(2):
+        model, eager = Weights(tmp_path), Weights(tmp_path)
+        for mine, its in ((X, X), (X, X), (model.total, eager.total), (model.total, eager.total)):
+            a, b = (mine.clone(), its.clone()) if mine is X else (mine, its)
+            assert_close(model.writes(a), eager.writing(b))
+            assert_close(a, b)
+        a, b = model.total.view(2, 3), eager.total.view(2, 3)
+        assert_close(model.writes(a), eager.writing(b))
+
+
+@torch.no_grad()
+def test_a_buffer_that_is_written_to_gets_a_second_name(tmp_path: Path) -> None:
+    for _ in range(2):
+        model, eager = Weights(tmp_path), Weights(tmp_path)
+        for tied in (False, True):
+            if tied:
+                model.other, eager.other = model.total, eager.total
+            for _ in range(2):
+                assert_close(model.adds(X), eager.adding(X))
+
+
+class Loud(Tensor):
+    """Ten times what a product would be."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result * 10 if func is torch.mul else result
+
+
+@torch.no_grad()
+def test_a_class_that_replaces_operators_gets_no_program_of_plain_tensors(tmp_path: Path) -> None:
+    model = Model(lambda x: torch.mul(x, 3), tmp_path)
+    for _ in range(2):
+        assert_close(model.run(X), X * 3)
+    with pytest.raises((InputError, RuntimeError, TypeError)):
+        model.run(X.as_subclass(Loud))
