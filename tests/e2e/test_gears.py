@@ -286,6 +286,27 @@ def test_no_padding_where_it_could_change_a_result() -> None:
         model(x)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_no_padding_where_a_size_that_is_returned_depends_on_an_integer(lazy: bool) -> None:
+    def function(x: Tensor, n: int) -> tuple[Tensor, int]:
+        return x * n, n + x.shape[0]
+
+    options = config(gear_miss="error" if lazy else "pad")
+    options.experimental_config.gears_eager = not lazy
+    model = torch.compile(
+        function, backend=kernelmill.get_backend(compiler_config=options), dynamic=True
+    )
+    x = torch.randn(4, 8)
+    set_dim_gears(x, {0: [2, 4, 6]})
+    if not lazy:
+        with pytest.raises(kernelmill.PaddingError, match="no argument has the size"):
+            model(x, 3)
+        return
+    for size, n in ((4, 3), (2, 3), (6, 5), (2, 4)):
+        x = x if size == 4 else torch.randn(size, 8)
+        torch.testing.assert_close(model(x, n), function(x, n))
+
+
 class Scaled(nn.Module):
     """Rows times a number each: the size of the second argument is that of the first again."""
 

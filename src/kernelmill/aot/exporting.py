@@ -17,6 +17,7 @@ import torch
 from torch.export import ExportedProgram, export
 
 from kernelmill.aot.allowed_sizes import allowed_sizes, line_of, sizes_in
+from kernelmill.aot.asked_layouts import asked_layouts
 from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Exported, decomposed, read
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
@@ -30,6 +31,7 @@ from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import Decompositions, configured, given_decompositions
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
@@ -41,6 +43,7 @@ from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import (
     SizeQuestion,
     keep_lines,
+    layout_questions,
     oblivious_sizes,
     size_questions,
     trees,
@@ -87,8 +90,12 @@ def compile(
     _check_place(file)
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
     with collection_paused():
-        traced, asked = _decomposed(trace, decompositions)
-        artifact = _artifact(name, read(traced), config, asked)
+        found = _decomposed(trace, decompositions)
+        exported = read(found.program)
+        if not isinstance(program, ExportedProgram):  # what its code asked nobody knows
+            layouts = asked_layouts(exported, found.layouts)
+            exported = replace(exported, checks=(*exported.checks, *layouts))
+        artifact = _artifact(name, exported, config, found.sizes)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
     write_sealed(file, KMILL, artifact.sections())
@@ -97,7 +104,7 @@ def compile(
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:
     """The graph that `compile` would compile of a program. Raises as `compile` does."""
-    return _inputs(read(_decomposed(lambda: program, {})[0]), name)[0]
+    return _inputs(read(_decomposed(lambda: program, {}).program), name)[0]
 
 
 def _inputs(
@@ -161,24 +168,32 @@ def _check_place(file: str) -> None:
         raise OSError(error.errno, text, folder) from None
 
 
-def _decomposed(
-    trace: Callable[[], ExportedProgram], decompositions: Decompositions
-) -> tuple[ExportedProgram, Sequence[SizeQuestion] | None]:
+@dataclass(frozen=True)
+class _Traced:
+    """A trace, with what the code asked about sizes (`size_questions`) and about how tensors lie in
+    memory (`layout_questions`)."""
+
+    program: ExportedProgram
+    sizes: Sequence[SizeQuestion] | None
+    layouts: Sequence[str]
+
+
+def _decomposed(trace: Callable[[], ExportedProgram], decompositions: Decompositions) -> _Traced:
     """The trace, for sizes 0 and 1 too where the code does not ask about them; else for sizes from
-    2 on, as torch.export has it. With what the code asked about sizes (`size_questions`)."""
+    2 on, as torch.export has it."""
     try:
         with oblivious_sizes():
-            with size_questions() as asked:
+            with size_questions() as sizes, layout_questions() as layouts:
                 traced = trace()
             if not any(isinstance(size, torch.SymInt) for _, size in squeezed(traced.graph_module)):
-                return decomposed(traced, decompositions), asked
+                return _Traced(decomposed(traced, decompositions), sizes, layouts)
     except InputError:
         raise
     except Exception:  # the code asks about sizes
         pass
-    with size_questions() as asked:
+    with size_questions() as sizes, layout_questions() as layouts:
         traced = trace()
-    return decomposed(traced, decompositions), asked
+    return _Traced(decomposed(traced, decompositions), sizes, layouts)
 
 
 def _name_of(program: Any) -> str:

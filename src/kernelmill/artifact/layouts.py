@@ -4,6 +4,7 @@ trace has asked for these. An entry takes copies of arguments with other strides
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -59,14 +60,20 @@ def strides_text(value: Any, dims: str) -> str:
     TypeError for other values."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise TypeError(name_of(type(value)))
-    words: list[str] = []
+    words: list[str | int] = []
     shape, strides = value.shape, value.stride()
     for dim in dims.split():
         n, *inner = map(int, dim.split(":"))
         if max((n, *inner)) >= value.dim():
             raise TypeError(f"a tensor of {value.dim()} dims")
         dense = inner and strides[n] == shape[inner[0]] * strides[inner[0]]
-        words.append(f"behind {inner[0]}" if dense else str(strides[n]))
+        words.append(inner[0] if dense else str(strides[n]))
+    return strides_found(words)
+
+
+def strides_found(strides: Iterable[str | int]) -> str:
+    """The text for strides that are these numbers as texts, or are what these dims take."""
+    words = [each if isinstance(each, str) else f"behind {each}" for each in strides]
     return f"strides {', '.join(words)}"
 
 

@@ -232,10 +232,11 @@ def _padded_calls(
     known = fixed.keys() | set(program.symbols)
     padding = replace(padding, fixed=tuple(fixed.items()), tensors=tensors)
     read = [dim for _, shape in tensors for dim in shape]
+    read += [dim for _, dim in padding.size_results]
     for result in padding.results:
         read += [*result.strides, *(factor for axis in result.axes for factor in axis)]
     for symbol in sorted({s for dim in read for s in symbols(dim)}):
-        if symbol not in known:  # the size of what arguments are views of, which torch may trace
+        if symbol not in known:  # the size of what arguments are views of, or an integer argument
             raise PaddingError(f'gear_miss="pad": no argument has the size {symbol}')
     return PaddedCalls(padding, program, gears.guards.broken)
 

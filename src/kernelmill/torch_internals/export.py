@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FrameType, FunctionType, MethodType
@@ -77,8 +77,9 @@ _BETWEEN = {
     os.path.join(_TORCH, "overrides.py"),
     os.path.join(_TORCH, "_export", "non_strict_utils.py"),
     os.path.join(_TORCH, "fx", "experimental", "proxy_tensor.py"),
+    leaves_of.__code__.co_filename,
 }
-"""What of torch lies between a model and the comparison that it asks for."""
+"""What of torch, and of this file, lies between a model and what it asks."""
 
 
 SizeQuestion = tuple[str, Any, Any]
@@ -102,17 +103,19 @@ class _ListsOfThread(threading.local):
     """Those that a thread is listened to for, the last one innermost."""
 
     def __init__(self) -> None:
-        self.all: list[list[SizeQuestion]] = []
+        self.all: list[list[Any]] = []
 
 
-class _SizeQuestions:
-    """Notes comparisons of sizes that the code which a thread traces makes, while there is a list
-    for them."""
+class _Questions:
+    """Notes what the code that a thread traces asks by methods of a class, while there is a list
+    for it: these methods are others then."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: type, names: Iterable[str]) -> None:
         self._changing = threading.Lock()
         self._listening = 0
-        self._originals = {n: getattr(torch.SymInt, n) for n in (*_ANSWERS, *_CHOICES)}
+        self._owner = owner
+        self._originals: dict[str, Any] = {name: getattr(owner, name) for name in names}
+        self._inherited = self._originals.keys() - vars(owner).keys()
         self._lists = _ListsOfThread()
         track(self)
 
@@ -121,15 +124,16 @@ class _SizeQuestions:
         self._changing = threading.Lock()
         self._listening = len(self._lists.all)
         if not self._listening:
-            self._set(self._originals)
+            self._restore()
 
     @contextmanager
-    def noted(self) -> Generator[list[SizeQuestion]]:
-        """Inside, comparisons to which torch has an answer whatever the size go to the list."""
-        found: list[SizeQuestion] = []
+    def noted(self) -> Generator[list[Any]]:
+        """Inside, what is asked goes to the list."""
+        found: list[Any] = []
         with self._changing:
             self._listening += 1
-            self._set({name: self._noting(name, f) for name, f in self._originals.items()})
+            for name, function in self._originals.items():
+                setattr(self._owner, name, self._noting(name, function))
         self._lists.all.append(found)
         try:
             yield found
@@ -138,24 +142,57 @@ class _SizeQuestions:
             with self._changing:
                 self._listening -= 1
                 if not self._listening:
-                    self._set(self._originals)
+                    self._restore()
 
-    def _set(self, functions: Mapping[str, Any]) -> None:
-        for name, function in functions.items():
-            setattr(torch.SymInt, name, function)
+    @property
+    def restored(self) -> bool:
+        """Whether the class has the methods that it had."""
+        own = vars(self._owner)
+        return all(own.get(n, f) is f for n, f in self._originals.items()) and (
+            self._inherited.isdisjoint(own)
+        )
+
+    def _restore(self) -> None:
+        for name, function in self._originals.items():
+            if name not in self._inherited:
+                setattr(self._owner, name, function)
+            elif name in vars(self._owner):
+                delattr(self._owner, name)
 
     def _noting(self, name: str, original: Any) -> Any:
         lists = self._lists
 
-        def compare(size: Any, other: Any) -> Any:
-            result = original(size, other)
+        def ask(asked: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(asked, *args, **kwargs)
             if lists.all and _asked_by_model(sys._getframe(1)):
-                sides, result_is = (_expression(size), _expression(other)), _expression(result)
-                if None not in (*sides, result_is):
-                    lists.all[-1] += _told(name, *sides, result_is)
+                lists.all[-1] += self._notes(name, asked, args, result)
             return result
 
-        return compare
+        return ask
+
+    def _notes(self, name: str, asked: Any, args: tuple[Any, ...], result: Any) -> Iterable[Any]:
+        raise NotImplementedError
+
+
+class _SizeQuestions(_Questions):
+    """Notes comparisons of sizes to which torch has an answer whatever the size."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.SymInt, (*_ANSWERS, *_CHOICES))
+
+    def _notes(self, name: str, asked: Any, args: tuple[Any, ...], result: Any) -> Iterable[Any]:
+        left, right, result_is = map(_expression, (asked, *args, result))
+        return () if None in (left, right, result_is) else _told(name, left, right, result_is)
+
+
+class _LayoutQuestions(_Questions):
+    """Notes the methods that say how a tensor lies in memory, by name."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.Tensor, ("stride", "is_contiguous", "dim_order", "storage_offset"))
+
+    def _notes(self, name: str, asked: Any, args: tuple[Any, ...], result: Any) -> Iterable[Any]:
+        return (name,)
 
 
 def _told(name: str, left: Any, right: Any, result: Any) -> Iterator[SizeQuestion]:
@@ -205,9 +242,8 @@ def _questions() -> _SizeQuestions | None:
     with questions.noted() as found:
         answers = [size > 0, 2 * size == 0, bool(size), torch.sym_max(1, size)]
     told = [("<", 0, symbol), ("!=", 2 * symbol, 0), ("!=", symbol, 0), ("<=", 1, symbol)]
-    restored = all(vars(torch.SymInt)[name] is f for name, f in questions._originals.items())
     right = found == told and answers[0] and not answers[1]
-    return questions if right and restored else None
+    return questions if right and questions.restored else None
 
 
 @contextmanager
@@ -223,6 +259,17 @@ def size_questions() -> Generator[list[SizeQuestion] | None]:
         yield None
         return
     with questions.noted() as found:
+        yield found
+
+
+_LAYOUT_QUESTIONS = _LayoutQuestions()
+
+
+@contextmanager
+def layout_questions() -> Generator[list[str]]:
+    """Inside, the methods by which the code that is traced in this thread asks how a tensor lies in
+    memory, by name: what it is told is so for the arguments of the trace."""
+    with _LAYOUT_QUESTIONS.noted() as found:
         yield found
 
 

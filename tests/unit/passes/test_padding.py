@@ -152,6 +152,11 @@ ACCEPTED = {
     "scatter within rows": ("%x: f32[s0, 4], %i: i64[s0, 2], %y: f32[s0, 2]", """
         %0 = scatter(%x, %i, %y) {dim=1, mode="add"} : f32[s0, 4]
         return %0"""),
+    "scatter into the first of many": ("%x: f32[s0, 10, 4], %i: i64[s0, 5, 2]", """
+        %0 = full() {dtype=f32, shape=(<s0>, 5, 2), value=1.0} : f32[s0, 5, 2]
+        %1 = scatter(%x, %i, %0) {dim=2, mode="add"} : f32[s0, 10, 4]
+        %2 = reshape(%1) {shape=(<s0>, 40)} : f32[s0, 40]
+        return %2"""),
     "a size that is returned": (X, """
         %0 = neg(%x) : f32[s0, s1, 4]
         return %0, <s0*s1>"""),
@@ -179,6 +184,15 @@ def test_accepted_and_equal(name: str) -> None:
     assert padding.inputs and (padding.results or name == "a sum over zeros")
     assert differs(graph, padding) is None
 
+
+# Zeros where exactly one of two dims is padded, and ones where both are: on the diagonal.
+CORNER = """
+        %0 = iota() {dim=0, shape=(<s1>, <s1>)} : i64[s1, s1]
+        %1 = iota() {dim=1, shape=(<s1>, <s1>)} : i64[s1, s1]
+        %2 = ne(%0, %1) : bool[s1, s1]
+        %3 = full() {dtype=f32, shape=(<s1>, <s1>), value=0.0} : f32[s1, s1]
+        %4 = exp(%x) : f32[s1, s1]
+        %5 = where(%2, %3, %4) : f32[s1, s1]"""
 
 REFUSED = {
     "a sum over ones": (X, """
@@ -252,6 +266,19 @@ REFUSED = {
         %0 = neg(%i) : i64[s0, 2]
         %1 = scatter(%x, %0, %y) {dim=1, mode="set"} : f32[s0, s1]
         return %1""", "writes into or from a padded dim"),
+    "zeros behind a padded corner": ("%x: f32[s1, s1]", CORNER + """
+        %6 = pad(%5) {high=(1, 1), low=(0, 0), value=0.0} : f32[s1+1, s1+1]
+        return %6""", "pads the end of a dim that is padded itself"),
+    "windows over a padded corner": ("%x: f32[s1, s1]", CORNER + """
+        %6 = window(%5) {dilation=(1, 1), dims=(0, 1), high=(1, 1), low=(1, 1), size=(3, 3),
+            stride=(1, 1), value=0.0} : f32[s1, s1, 3, 3]
+        %7 = reduce_sum(%6) {dims=(2, 3)} : f32[s1, s1]
+        return %7""", "windows that reach over the end"),
+    "a convolution over a padded corner": ("%x: f32[s1, s1], %w: f32[1, 1, 3, 3]", CORNER + """
+        %6 = reshape(%5) {shape=(1, 1, <s1>, <s1>)} : f32[1, 1, s1, s1]
+        %7 = conv(%6, %w) {dilation=(1, 1), groups=1, padding=(1, 1), stride=(1, 1)}
+            : f32[1, 1, s1, s1]
+        return %7""", "windows that reach over the end"),
 }  # fmt: skip
 """Name: (inputs, body, part of the reason). Truly wrong with both sizes padded."""
 

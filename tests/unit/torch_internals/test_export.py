@@ -117,3 +117,19 @@ def test_a_child_listens_to_the_thread_that_forked_alone() -> None:
     forked.set()
     thread.join()
     as_it_was()
+
+
+class AskingForStrides(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.t().is_contiguous() else x * x.stride(-2)
+
+
+def test_questions_about_layouts_are_the_models_alone() -> None:
+    own = dict(vars(torch.Tensor))
+    with export.layout_questions() as asked:
+        trace(AskingForStrides())
+    assert {*asked} == {"is_contiguous", "stride"}
+    with export.layout_questions() as asked:
+        trace(Asking())
+    assert asked == []
+    assert dict(vars(torch.Tensor)) == own

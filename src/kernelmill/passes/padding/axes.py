@@ -180,6 +180,14 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
     return quotient if quotient * b == a else None
 
 
+def holds(padded: Padded, axes: Sequence[Axis], first: Factor, value: Number) -> bool:
+    """Whether the elements behind the end of a dim of a tensor with these axes, of which `first` is
+    the prefix, are this value. Where the tensor is padded elsewhere too, some of them lie in both
+    paddings, of which a fill that is not strong says nothing."""
+    others = sum(padded.depends(factor.size) for axis in axes for factor in axis) - 1
+    return first.fill == value and (first.strong or not others)
+
+
 def mapped(axes: Sequence[Axis], change: Callable[[Factor], Factor]) -> tuple[Axis, ...]:
     """The axes with every factor changed."""
     return tuple(tuple(change(factor) for factor in axis) for axis in axes)

@@ -14,7 +14,7 @@ from kernelmill.core.dim import Dim, bounds, provably_nonnegative
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.graph.ir import Node
 from kernelmill.passes.padding import views
-from kernelmill.passes.padding.axes import Axis, Factor, Number, Padded, Refusal
+from kernelmill.passes.padding.axes import Axis, Factor, Number, Padded, Refusal, holds
 from kernelmill.passes.padding.facts import (
     ANY,
     FINITE,
@@ -181,7 +181,7 @@ def conv(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     axes = [_bare(x.axes[0]), scene.axis(node.result.shape[1])]
     for axis, size, reach in zip(x.axes[2:], node.result.shape[2:], padding, strict=True):
         first = scene.prefix(axis)
-        if first is not None and reach and first.fill != 0:
+        if first is not None and reach and not holds(scene, x.axes, first, 0):
             raise Refusal("has windows that reach over the end of a padded dim")
         axes.append(scene.axis(size))
     return together(operands, axes, sign=_finite(x, weight))
@@ -347,9 +347,12 @@ def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
         raise Refusal(f"writes into or from a padded dim of size {shapes[0][dim]}")
     _looks_up(scene, node, x.axes[dim], shapes[0][dim], places)
     axes = [
-        scene.axis(shapes[0][d]) if d == dim else _beside(scene, operands, shapes, d)
+        _beside(scene, operands, shapes, d) if d != dim else scene.axis(shapes[0][d])
         for d in range(len(x.axes))
     ]
+    # What is written may be for the first elements of a dim; the result has all of them.
+    whole = zip(axes, shapes[0], shapes[1], strict=True)
+    axes = [axis if size == part else scene.axis(size) for axis, size, part in whole]
     return together(operands, axes, sign=_finite(x, source))
 
 

@@ -18,6 +18,7 @@ from kernelmill.passes.padding.axes import (
     Number,
     Padded,
     Refusal,
+    holds,
     mapped,
     regroup,
 )
@@ -150,7 +151,7 @@ def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
         first = padded.prefix(axis)
         if first is None:
             axes.append(padded.axis(size, value))
-        elif high == 0 or first.fill == value:
+        elif high == 0 or holds(padded, x.axes, first, value):
             fill = first.fill if first.fill == value else None
             axes.append(padded.axis(size, fill, first.strong))
         else:
@@ -199,7 +200,7 @@ def window(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
         if padded.depends(low, high, size):
             raise Refusal("has windows whose size depends on a padded one")
         first = padded.prefix(x.axes[d])
-        if first is not None and high and first.fill != value:
+        if first is not None and high and not holds(padded, x.axes, first, value):
             raise Refusal("has windows that reach over the end of a padded dim")
         axes[d] = padded.axis(node.result.shape[d])
     axes += [padded.axis(size) for size in sizes]
