@@ -250,7 +250,8 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
             raise Mismatch(f"{error} is not there") from error
         for value in own:
             if type(value) not in _PLAIN and calls_functions(value):
-                raise InputError(f"a {type(value).__name__} has a __torch_function__ of its own")
+                name = type(value).__name__
+                raise InputError(f"the class {name} has a __torch_function__ of its own")
         if not in_order:
             found = [found[n] for n in positions]
         if written:

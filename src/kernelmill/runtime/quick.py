@@ -47,9 +47,9 @@ from kernelmill.torch_internals.objects import (
     SIZE_AT,
     TYPE_AT,
     dict_version,
+    field_of,
     resolution_at,
     space_at,
-    word_at,
 )  # fmt: skip
 
 REFUSED: Any = object()
@@ -105,7 +105,7 @@ def cell_row(owner: types.CellType) -> Row | None:
         expected = id(owner.cell_contents)
     except ValueError:
         return None
-    right = word_at(id(owner) + SIZE_AT) == expected
+    right = field_of(owner) == expected
     return (WatchKind.WORD, owner, None, SIZE_AT, expected) if right else None
 
 

@@ -35,7 +35,8 @@ def word_at(address: int) -> int:
 
 
 def field_of(value: object) -> int:
-    """The first field of a float or device, where `plain_fields` works."""
+    """The first field of an object, as far as its class has one there: of a float or device where
+    `plain_fields` works; of another object its user sees whether it is what it is to be."""
     return word_at(id(value) + SIZE_AT)
 
 

@@ -527,16 +527,7 @@ def apart() -> str:
     return done.stdout.strip()
 
 
-@case("modules.global_hooks")
-def hooks_of_all_modules_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = Cached(tmp_path)
-    with torch.no_grad():
-        for _ in range(3):
-            torch.testing.assert_close(module.kept(X), module.run(X))
-    assert list(tmp_path.rglob("*.kmill"))
-
-
-@case("modules.tables")
+@case("modules.global_hooks", "modules.tables")  # without the first hooks are not looked at
 def modules_are_followed_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
     with torch.no_grad():
