@@ -160,5 +160,8 @@ def test_a_class_that_replaces_operators_gets_no_program_of_plain_tensors(tmp_pa
     model = Model(lambda x: torch.mul(x, 3), tmp_path)
     for _ in range(2):
         assert_close(model.run(X), X * 3)
-    with pytest.raises((InputError, RuntimeError, TypeError)):
-        model.run(X.as_subclass(Loud))
+    try:  # torch 2.15 traces such a class, earlier versions do not
+        found = model.run(X.as_subclass(Loud))
+    except (InputError, RuntimeError, TypeError):
+        return
+    assert_close(found.as_subclass(Tensor), X * 30)
