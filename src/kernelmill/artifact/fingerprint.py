@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -186,10 +187,19 @@ _RESOLVING = frozenset(
 def _body_text(kind: type) -> str:
     """What is in a class that its name does not find: others may have that name. "" of a class that
     it does find, whose code is looked up by it."""
-    if _known_by_version(kind.__module__) or _named(kind) is kind:
+    around = _described.get()
+    if _known_by_version(kind.__module__) or kind in around or _named(kind) is kind:
         return ""
     space = ((n, v) for n, v in sorted(vars(kind).items()) if n not in _OF_EACH_CLASS)
-    return f" with {digest_of(repr([(n, _member_text(v)) for n, v in space]).encode())}"
+    token = _described.set((*around, kind))
+    try:
+        return f" with {digest_of(repr([(n, _member_text(v)) for n, v in space]).encode())}"
+    finally:
+        _described.reset(token)
+
+
+_described: ContextVar[tuple[type, ...]] = ContextVar("described", default=())
+"""The classes whose bodies are being told: what is in them leads back, as `super()` does."""
 
 
 _OF_EACH_CLASS = frozenset("__dict__ __doc__ __module__ __qualname__ __weakref__".split())

@@ -56,6 +56,26 @@ VALUES = [
 ]  # fmt: skip
 
 
+def local_class(factor):
+    class Local(nn.Module):
+        registry = []
+
+        def __init__(self):
+            super().__init__()  # which has the class in a variable of its closure
+
+        def forward(self, x):
+            return x * factor
+
+    Local.registry.append(Local)
+    return Local
+
+
+def test_classes_that_lead_back_to_themselves():
+    texts = [fingerprint(local_class(factor)) for factor in (2, 2, 3)]
+    assert texts[0] == texts[1] != texts[2]
+    assert class_text(local_class(2)) != class_text(local_class(3))
+
+
 def test_no_two_values_have_one_fingerprint():
     texts = [fingerprint(value) for value in VALUES]
     assert len(set(texts)) == len(VALUES)
