@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from kernelmill.aot.exported import Exported
-from kernelmill.artifact.layouts import STRIDES, strides_found
+from kernelmill.artifact.layouts import STRIDES, strides_found, strides_name
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.backend.gears import symbolic
+from kernelmill.backend.layouts import following
 from kernelmill.core.errors import UnsupportedError
 
 _OFFSET = "storage_offset"
@@ -39,21 +40,12 @@ def asked_layouts(exported: Exported, asked: Sequence[str]) -> Iterator[Guard]:
 
 def _strides(path: Path, value: torch.Tensor) -> Guard:
     sizes, strides = list(map(symbolic, value.shape)), list(map(symbolic, value.stride()))
-    left, dims = list(range(len(strides))), list[tuple[int, int]]()
-    known: dict[object, int] = {}  # what a dim takes, of those that are seen to
-    while left:
-        for n in left:
-            if strides[n].is_Integer or strides[n] in known:
-                dims.append((n, -1 if strides[n].is_Integer else known[strides[n]]))
-                known[sizes[n] * strides[n]] = n
-                left.remove(n)
-                break
-        else:
-            raise UnsupportedError(
-                f"it asks for strides, and those of argument {name_of_argument(path)!r} do not "
-                "follow from its sizes: pass a contiguous tensor"
-            )
+    dims = following(sizes, strides, lambda n: strides[n].is_Integer)
+    if dims is None:
+        raise UnsupportedError(
+            f"it asks for strides, and those of argument {name_of_argument(path)!r} do not follow "
+            "from its sizes: pass a contiguous tensor"
+        )
     dims.sort()
-    name = " ".join(str(n) if inner < 0 else f"{n}:{inner}" for n, inner in dims)
-    found = strides_found(str(strides[n]) if m < 0 else m for n, m in dims)
-    return Guard(STRIDES, path, found, name)
+    found = strides_found(str(strides[n]) if inner < 0 else inner for n, inner in dims)
+    return Guard(STRIDES, path, found, strides_name(dims))

@@ -71,6 +71,12 @@ def strides_text(value: Any, dims: str) -> str:
     return strides_found(words)
 
 
+def strides_name(dims: Iterable[tuple[int, int]]) -> str:
+    """The name of a guard of strides: of each dim, and of (dim, other) that it is what the other
+    takes; -1 for no other."""
+    return " ".join(str(n) if inner < 0 else f"{n}:{inner}" for n, inner in dims)
+
+
 def strides_found(strides: Iterable[str | int]) -> str:
     """The text for strides that are these numbers as texts, or are what these dims take."""
     words = [each if isinstance(each, str) else f"behind {each}" for each in strides]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from kernelmill.artifact.layouts import FLAGS, FREE_FROM, LAYOUT, SIZE, STRIDES
+from kernelmill.artifact.layouts import FLAGS, FREE_FROM, LAYOUT, SIZE, STRIDES, strides_name
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path
 from kernelmill.backend.gears import symbolic
@@ -30,9 +30,12 @@ class Layouts:
     """
 
     def __init__(
-        self, output: Any, sources: Sequence[Any], methods: Collection[str],
-        flags: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        output: Any,
+        sources: Sequence[Any],
+        methods: Collection[str],
+        flags: Collection[str],
+    ) -> None:
         self._flags = flags
         self._found, env = dynamo.tensor_sizes(output), output.shape_env
         self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*methods}
@@ -114,26 +117,39 @@ class Layouts:
         """
         found = self._found[source]
         sizes, strides = (list(map(symbolic, each or ())) for each in found)  # none: sparse tensors
-        left = list(range(len(strides))) if self._asks & _ASK_STRIDES else []
-        known: dict[Any, int] = {}  # what a dim takes, of those that are seen to
-        while left:
-            for n in left:
-                name = f"{source.name}.stride()[{n}]"
-                if name not in self._inputs:
-                    # A symbol of its own that is no input is computed with by nobody.
-                    places = {its.name for its in self._places.get(strides[n], ())}
-                    number = strides[n].is_Integer or places == {name}
-                    if not number and strides[n] not in known:
-                        continue
-                    yield str(n) if number else f"{n}:{known[strides[n]]}"
-                known[sizes[n] * strides[n]] = n
-                left.remove(n)
-                break
-            else:
-                raise UnsupportedError(f"it takes strides of {source.name} for other sizes")
+        names = [f"{source.name}.stride()[{n}]" for n in range(len(strides))]
+
+        def is_known(n: int) -> bool:
+            # A symbol of its own that is no input is computed with by nobody.
+            own = {its.name for its in self._places.get(strides[n], ())} == {names[n]}
+            return names[n] in self._inputs or strides[n].is_Integer or own
+
+        dims = following(sizes, strides, is_known) if self._asks & _ASK_STRIDES else []
+        if dims is None:
+            raise UnsupportedError(f"it takes strides of {source.name} for other sizes")
+        yield from (strides_name([dim]) for dim in dims if names[dim[0]] not in self._inputs)
         offset = f"{source.name}.storage_offset()"
         if _ASKS_OFFSET in self._asks and offset not in self._inputs:
             raise UnsupportedError(f"it takes {offset} for another size")
+
+
+def following(
+    sizes: Sequence[Any], strides: Sequence[Any], is_known: Callable[[int], bool]
+) -> list[tuple[int, int]] | None:
+    """From what the strides of a tensor follow, sympy expressions as its sizes are: for each dim
+    (dim, -1) where its stride is known by itself, else (dim, the dim that takes so much). None
+    where a stride is neither."""
+    found: list[tuple[int, int]] = []
+    left = list(range(len(strides)))
+    taken: dict[Any, int] = {}  # what a dim takes, of those that are found
+    while left:
+        n = next((n for n in left if is_known(n) or strides[n] in taken), None)
+        if n is None:
+            return None
+        found.append((n, -1 if is_known(n) else taken[strides[n]]))
+        taken[sizes[n] * strides[n]] = n
+        left.remove(n)
+    return found
 
 
 def _symbol(size: Any) -> Any:
