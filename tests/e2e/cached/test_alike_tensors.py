@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
+from tests.e2e.cached.of_function import OfFunction, check_calls
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT
@@ -57,25 +58,12 @@ CALLS: dict[str, tuple[Callable[..., Tensor], list[tuple[Any, ...]]]] = {
 }
 
 
-class Model(nn.Module):
-    def __init__(self, function: Callable[..., Tensor], folder: Path) -> None:
-        super().__init__()
-        self.run, self._function = cache_compile(self.step, cache_dir=folder), function
-
-    def step(self, *args: Any) -> Tensor:
-        return self._function(*args)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("what", CALLS)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_each_call_has_its_own_program(tmp_path: Path, what: str, reverse: bool) -> None:
     function, calls = CALLS[what]
-    calls = calls[:: -1 if reverse else 1]
-    for _ in range(2):  # the second loads what the first has kept
-        model = Model(function, tmp_path)
-        for args in (*calls, *reversed(calls), *calls):
-            assert_close(model.run(*args), function(*args))
+    check_calls(function, calls[:: -1 if reverse else 1], tmp_path)
 
 
 class Weights(nn.Module):
@@ -157,7 +145,7 @@ class Loud(Tensor):
 
 @torch.no_grad()
 def test_a_class_that_replaces_operators_gets_no_program_of_plain_tensors(tmp_path: Path) -> None:
-    model = Model(lambda x: torch.mul(x, 3), tmp_path)
+    model = OfFunction(lambda x: torch.mul(x, 3), tmp_path)
     for _ in range(2):
         assert_close(model.run(X), X * 3)
     try:  # torch 2.15 traces such a class, earlier versions do not

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from kernelmill.inference import cache_compile
+from tests.e2e.cached.of_function import check_calls
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT
@@ -68,23 +69,11 @@ CALLS: dict[str, tuple[Callable[..., Tensor], list[tuple[Any, ...]]]] = {
 }
 
 
-class Model(nn.Module):
-    def __init__(self, function: Callable[..., Tensor], folder: Path) -> None:
-        super().__init__()
-        self.run, self._function = cache_compile(self.step, cache_dir=folder), function
-
-    def step(self, *args: Any) -> Tensor:
-        return self._function(*args)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("what", CALLS)
 def test_each_value_has_its_own_program(tmp_path: Path, what: str) -> None:
     function, calls = CALLS[what]
-    for _ in range(2):  # the second loads what the first has kept
-        model = Model(function, tmp_path)
-        for args in (*calls, *reversed(calls), *calls):
-            assert_close(model.run(*args), function(*args))
+    check_calls(function, calls, tmp_path)
 
 
 class Table(nn.Module):
