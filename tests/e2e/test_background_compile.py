@@ -14,7 +14,6 @@ from torch.testing import assert_close
 
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
-from kernelmill.backend import background_calls
 from kernelmill.backend.entry import Backend
 from kernelmill.compiler import pipeline
 from kernelmill.core.errors import StoreError, UnsupportedError
@@ -211,7 +210,7 @@ def test_a_forked_child_begins_anew(behind: Behind, monkeypatch: pytest.MonkeyPa
     x = torch.randn(3)
     model(x)
     assert len(behind.waiting) == 1
-    monkeypatch.setattr(background_calls.os, "getpid", lambda: -1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     for _ in range(2):
         assert torch.equal(model(x), x.tan())
     assert len(behind.waiting) == 2

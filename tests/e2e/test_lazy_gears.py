@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_a_forked_child_begins_the_work_anew(work: Work, monkeypatch: pytest.Mon
     model = lazily(columns)
     model(geared())
     assert work.submitted == 1
-    monkeypatch.setattr(gear_calls.os, "getpid", lambda: -1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     right(model, columns, 4)
     right(model, columns, 16)
     assert work.submitted == 2

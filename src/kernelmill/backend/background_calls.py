@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ class BackgroundCalls:
     def __init__(self, compile: Callable[[], Call], in_torch: Call) -> None:
         self._compile, self._in_torch = compile, in_torch
         self._run: Call = self._meanwhile
-        self._process = 0
+        self._begun = background.Begun(self._pieces)
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph."""
@@ -28,11 +27,7 @@ class BackgroundCalls:
 
     def _meanwhile(self, *args: Any) -> Any:
         results = self._in_torch(*args)
-        # After the first answer, which would share its core with the compile; and anew in a forked
-        # child, which begins without work.
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            background.submit(self._pieces)
+        self._begun.submit()  # after the first answer, which would share its core with the compile
         return results
 
     def _pieces(self) -> Iterator[None]:

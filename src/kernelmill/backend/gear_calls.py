@@ -10,7 +10,6 @@ own gear is compiled. What waits, and what the background does, never compile at
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -93,7 +92,7 @@ class GearedCalls:
         )
         if self._needs_dynamic and in_torch is None:
             self._compile_dynamic()
-        self._compiling, self._process = RenewedLock(), 0
+        self._compiling, self._begun = RenewedLock(), background.Begun(self._pieces)
         first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
         if not waits:
             compiler.compile(compiler.left)
@@ -188,10 +187,9 @@ class GearedCalls:
             self.padded.offer(program)
 
     def _begin_background(self) -> None:
-        """Begin with the gears that are left, if that has not begun in this process."""
-        if (self._compiler.left or self._behind) and self._process != os.getpid():
-            self._process = os.getpid()
-            background.submit(self._pieces)
+        """Begin with the gears that are left, if there are any."""
+        if self._compiler.left or self._behind:
+            self._begun.submit()
 
     def _pieces(self) -> Iterator[None]:
         try:

@@ -33,6 +33,19 @@ def submit(work: Work) -> None:
     _worker().queue.put(work)
 
 
+class Begun:
+    """Some work that is submitted when it is first wanted, and anew in a forked child."""
+
+    def __init__(self, work: Work) -> None:
+        self._work, self._process = work, 0
+
+    def submit(self) -> None:
+        """Submit it, unless that has been done in this process."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            submit(self._work)
+
+
 @contextmanager
 def paused() -> Generator[None]:
     """Inside, no piece of work begins. Uses may nest and overlap."""

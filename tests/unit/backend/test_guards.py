@@ -38,7 +38,7 @@ def guard(kind, source=None, create=None):
 def reads(kind, value, **more):
     reader = SourceReader("", frozenset({"x"}), "m", IMPORTS, {})
     env = SimpleNamespace(guards=[], replacements={}, var_to_range={}, var_to_sources={})
-    layouts = Layouts(SimpleNamespace(shape_env=env, input_source_to_sizes_strides={}), [], ())
+    layouts = Layouts(SimpleNamespace(shape_env=env, input_source_to_sizes_strides={}), [], (), ())
     roots = Roots(None, {"x": value}, {})
     return reads_of([guard(kind, **more)], reader, roots, frozenset(), layouts)
 
