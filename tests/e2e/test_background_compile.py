@@ -189,12 +189,13 @@ def test_what_cannot_be_compiled_stays_in_torch(
     assert [capture.refused for capture in backend.captures] == ["not this one"]
 
 
-def test_errors_that_somebody_can_mend_are_raised_at_the_next_calls(
+def test_errors_are_raised_at_the_next_calls_until_somebody_has_mended_them(
     behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise StoreError("the folder is another user's")
 
+    plain = pipeline.open_store
     monkeypatch.setattr(pipeline, "open_store", fail)
     model = compiled(torch.cos, in_background())
     x = torch.randn(3)
@@ -203,6 +204,9 @@ def test_errors_that_somebody_can_mend_are_raised_at_the_next_calls(
     for _ in range(2):
         with pytest.raises(StoreError, match="another user's"):
             model(x)
+    monkeypatch.setattr(pipeline, "open_store", plain)  # somebody has mended it
+    assert_close(model(x), x.cos())
+    assert behind.lowered == 1
 
 
 def test_a_forked_child_begins_anew(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:

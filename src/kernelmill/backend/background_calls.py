@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelmill.runtime import background
+from kernelmill.torch_internals.dispatch import outside_modes
 
 Call = Callable[..., Any]
 
@@ -13,7 +14,8 @@ Call = Callable[..., Any]
 class BackgroundCalls:
     """Runs a graph: by torch until the background has compiled it, then by what `compile` gave.
 
-    It is compiled from the end of the first call on. Later calls raise what `compile` has raised.
+    It is compiled from the end of the first call on. Where `compile` raises, later calls compile
+    themselves, and raise what it raises until somebody has mended that.
     """
 
     def __init__(self, compile: Callable[[], Call], in_torch: Call) -> None:
@@ -32,18 +34,17 @@ class BackgroundCalls:
 
     def _pieces(self) -> Iterator[None]:
         try:
-            run = self._compile()
-        except Exception as error:
-            run = _raiser(error)
+            self._use(self._compile())
+        except Exception:  # which the next call sees, when it tries itself
+            self._run = self._at_once
+        yield
+
+    def _at_once(self, *args: Any) -> Any:
+        self._use(outside_modes(self._compile))
+        return self._run(*args)
+
+    def _use(self, run: Call) -> None:
         # Callers may be on their way to any of these. The graphs go that nothing else needs, and
         # work that two callers have submitted is done once.
         self._run = self._in_torch = run
         self._compile = lambda: run
-        yield
-
-
-def _raiser(error: Exception) -> Call:
-    def run(*args: Any) -> Any:
-        raise error.with_traceback(None)  # it would grow with each call
-
-    return run
