@@ -17,7 +17,7 @@ from kernelmill.artifact.settings import SETTINGS
 from kernelmill.config import CompilerConfig
 from kernelmill.config.option import Choice, Group, Option, Sub
 from kernelmill.core.knobs import KNOBS
-from kernelmill.core.log import ROOMS
+from kernelmill.core.log import COMPONENTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN = "<!-- Written by `python -m tools.reference`; change the definitions instead. -->\n"
@@ -92,7 +92,7 @@ def environment_page() -> str:
         f"- Advice: {k.advice}\n"
         for k in KNOBS
     )
-    packages = ", ".join(f"`{room}`" for room in ROOMS)
+    packages = ", ".join(f"`{component}`" for component in COMPONENTS)
     logs = f"\nThe packages that `KERNELMILL_LOGS` may name: {packages}.\n"
     return WRITTEN + ENVIRONMENT + rows + "".join(parts) + logs
 

@@ -36,7 +36,7 @@ def negated_and_misaligned(x: Tensor) -> Tensor:
 
 @pytest.fixture(params=[misaligned, negated, negated_and_misaligned])
 def make(request: pytest.FixtureRequest) -> Callable[[Tensor], Tensor]:
-    """Makes an argument that is not as it lies in memory."""
+    """Makes an argument that differs from what its memory holds."""
     return request.param
 
 

@@ -262,7 +262,7 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             "v w",
         ),
     ),
-    "a copy of an argument that ATen reads as it lies": (
+    "a copy of an argument that ATen reads in place": (
         (*DYNAMO, *SAVED),
         program(
             [made("a", 6, 4), step("b", "operator.getitem", A, (Ellipsis, Slice(None, None, 2)))],

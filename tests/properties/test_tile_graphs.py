@@ -46,7 +46,7 @@ class _Products:
         return self.b.graph
 
     def operand(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
-        """Of this shape: as it lies, turned, or a part of something larger."""
+        """Of this shape: plain, transposed, or a part of something larger."""
         kind = self.draw(st.sampled_from(("plain", "turned", "part")))
         constant = name != "x" and self.draw(st.booleans())
         role = InputRole.PARAM if constant else InputRole.USER

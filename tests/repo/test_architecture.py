@@ -13,7 +13,7 @@ from kernelmill.core import knobs, log
 from kernelmill.lower.templates.registry import TEMPLATES
 from tests.repo.source import PACKAGE, ROOT, SOURCES, tree
 
-ROOMS = sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").is_file())
+PACKAGES = sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").is_file())
 
 
 def project():
@@ -27,27 +27,27 @@ def layers():
     return contract["layers"]
 
 
-def rooms_of(line):
+def packages_in(line):
     return sorted(re.findall(r"\w+", line))
 
 
-def test_every_room_has_a_layer_and_every_plain_layer_a_room():
-    named = [room for line in layers() for room in rooms_of(line)]
+def test_every_package_has_a_layer():
+    named = [package for line in layers() for package in packages_in(line)]
     assert len(named) == len(set(named))
-    assert set(ROOMS) <= set(named)
+    assert set(PACKAGES) <= set(named)
 
 
 def test_the_picture_in_the_document_is_the_contract():
     text = (ROOT / "docs" / "architecture.md").read_text()
-    picture = re.search(r"```rooms\n(.*?)```", text, re.DOTALL)[1]
-    drawn = [rooms_of(line.partition("#")[0]) for line in picture.splitlines()]
-    assert drawn == [rooms_of(line) for line in layers()]
+    picture = re.search(r"```layers\n(.*?)```", text, re.DOTALL)[1]
+    drawn = [packages_in(line.partition("#")[0]) for line in picture.splitlines()]
+    assert drawn == [packages_in(line) for line in layers()]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_room_is_explained_and_can_be_logged(room):
-    assert f"| {room} |" in (ROOT / "docs" / "architecture.md").read_text()
-    assert room in log.ROOMS
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_explained_and_can_be_logged(package):
+    assert f"| {package} |" in (ROOT / "docs" / "architecture.md").read_text()
+    assert package in log.COMPONENTS
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
@@ -103,8 +103,8 @@ def test_kernels_are_compiled_and_placed_where_there_is_no_torch():
     # What runs under an emulator of another processor cannot have it: tools/reach.
     modules = [
         ".".join(("kernelmill", *path.relative_to(PACKAGE).with_suffix("").parts))
-        for room in TORCH_FREE
-        for path in sorted((PACKAGE / room).rglob("*.py"))
+        for package in TORCH_FREE
+        for path in sorted((PACKAGE / package).rglob("*.py"))
     ]
     assert len(modules) > 60
     loading = [f"kernelmill.runtime.{name}" for name in LOADING]

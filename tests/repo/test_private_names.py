@@ -12,8 +12,8 @@ import torch
 
 from tests.repo.source import PACKAGE, SOURCES, relative, tree
 
-ROOM = PACKAGE / "torch_internals"
-OUTSIDE = [path for path in SOURCES if ROOM not in path.parents]
+OWN = PACKAGE / "torch_internals"
+OUTSIDE = [path for path in SOURCES if OWN not in path.parents]
 
 OF_TORCH = {
     name

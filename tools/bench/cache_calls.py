@@ -90,8 +90,8 @@ def clocked_entries() -> tuple[Clock, Clock]:
     from kernelmill.runtime import executor as natives
 
     runs, looks, plain = Clock(), Clock(), natives.executor()
-    pairs = {"call": runs, "launch": runs, "repeat": runs, "admit": looks}
-    single = dict.fromkeys(("quick", "symbols", "unmoved", "settings"), looks)
+    pairs = {"call": runs, "launch": runs, "repeat": runs, "validate": looks}
+    single = dict.fromkeys(("quick", "symbols", "guards_hold", "settings"), looks)
     timed: dict[str, Any] = {
         **{name: tuple(map(clock.around, getattr(plain, name))) for name, clock in pairs.items()},
         **{name: clock.around(getattr(plain, name)) for name, clock in single.items()},

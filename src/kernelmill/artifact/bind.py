@@ -192,7 +192,7 @@ class _Watched:
         """Mismatch when what was read is not the same any more."""
         native = self._native
         seen_alone = self.without_rows is None or self.without_rows()
-        if native is not None and native.unmoved() and seen_alone:
+        if native is not None and native.guards_hold() and seen_alone:
             return
         if not self.watch.unchanged():
             self.evaluate_again()

@@ -1,6 +1,6 @@
 """Kernel IR to machine code: LLVM IR text, and ELF objects made from it.
 
-llvmlite's IR reader and code generator are used in this room alone.
+llvmlite's IR reader and code generator are used in this package alone.
 """
 
 from kernelmill.codegen.compile import (

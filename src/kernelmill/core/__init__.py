@@ -1,4 +1,4 @@
-"""What every room may use: data types, dims, targets, digests, errors, knobs, log.
+"""What every package may use: data types, dims, targets, digests, errors, knobs, log.
 
 Importing any of it refuses a Python that cannot run the rest.
 """

@@ -1,11 +1,11 @@
-"""Logging by room, chosen with KERNELMILL_LOGS in the manner of TORCH_LOGS.
+"""Logging by package, chosen with KERNELMILL_LOGS in the manner of TORCH_LOGS.
 
     KERNELMILL_LOGS="store"           store at INFO
     KERNELMILL_LOGS="+lower,store"    lower at DEBUG, store at INFO
     KERNELMILL_LOGS="all,-codegen"    everything at INFO, codegen at ERROR only
 
-Underneath is the standard `logging` with one logger for each room, "kernelmill.<room>". While the
-variable is unset, no handler is added and no level changed: the application decides.
+Underneath is the standard `logging` with one logger for each package, "kernelmill.<package>". While
+the variable is unset, no handler is added and no level changed: the application decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError
 
-ROOMS = (
+COMPONENTS = (
     "aot",
     "artifact",
     "backend",
@@ -50,14 +50,14 @@ _LEVELS = {"": logging.INFO, "+": logging.DEBUG, "-": logging.ERROR}
 _FORMAT = "%(name)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
 
 
-def get_logger(room: str) -> logging.Logger:
-    """The logger of a room. ConfigError when KERNELMILL_LOGS names a room that does not exist."""
+def get_logger(component: str) -> logging.Logger:
+    """The logger of a component. ConfigError when KERNELMILL_LOGS names one that does not exist."""
     _configure_once()
-    return logging.getLogger(f"kernelmill.{room}")
+    return logging.getLogger(f"kernelmill.{component}")
 
 
 def parse(text: str) -> dict[str, int]:
-    """The level of each named component, "all" replaced by every room; later parts win.
+    """The level of each named component, "all" replaced by every one; later parts win.
 
     >>> parse("+lower,-store")
     {'lower': 10, 'store': 40}
@@ -65,11 +65,13 @@ def parse(text: str) -> dict[str, int]:
     levels: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         sign = part[0] if part[0] in "+-" else ""
-        room = part.removeprefix(sign)
-        if room != "all" and room not in ROOMS:
-            known = ", ".join(("all", *ROOMS))
-            raise ConfigError(f"KERNELMILL_LOGS: no component {room!r}; there are: {known}")
-        levels.update(dict.fromkeys(ROOMS if room == "all" else (room,), _LEVELS[sign]))
+        component = part.removeprefix(sign)
+        if component != "all" and component not in COMPONENTS:
+            known = ", ".join(("all", *COMPONENTS))
+            raise ConfigError(f"KERNELMILL_LOGS: no component {component!r}; there are: {known}")
+        levels.update(
+            dict.fromkeys(COMPONENTS if component == "all" else (component,), _LEVELS[sign])
+        )
     return levels
 
 
@@ -84,8 +86,8 @@ def configure(text: str) -> None:
         handler.setFormatter(logging.Formatter(_FORMAT))
         root.addHandler(handler)
         root.propagate = False
-    for room, level in levels.items():
-        logging.getLogger(f"kernelmill.{room}").setLevel(level)
+    for component, level in levels.items():
+        logging.getLogger(f"kernelmill.{component}").setLevel(level)
 
 
 @cache

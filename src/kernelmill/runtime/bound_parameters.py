@@ -29,7 +29,7 @@ from kernelmill.runtime.write_watch import Span, Watch, write_watch
 from kernelmill.torch_internals.libraries import torch_library
 from kernelmill.torch_internals.tensors import handle_of, version_of
 
-Gone = Callable[[object], None]
+OnDeath = Callable[[object], None]
 """Is called when a storage has died."""
 
 
@@ -93,7 +93,7 @@ class BoundParameters:
         self.copies = 0
 
     def read(
-        self, arguments: Sequence[object], old: Mapping[int, BoundParameter], gone: Gone
+        self, arguments: Sequence[object], old: Mapping[int, BoundParameter], on_death: OnDeath
     ) -> dict[int, BoundParameter]:
         """The bound of these arguments as they are now; what has not changed keeps its parameter.
         InputError names one that cannot be bound."""
@@ -109,7 +109,7 @@ class BoundParameters:
             watch = watches.get(memory_span(tensor)) if self._counts(i, copy) else None
             if copy is not None and watch is not None:
                 copy.copy_(tensor.detach())  # once more, now that writes are seen
-            found[i] = self._bind(i, tensor, copy, watch, mappings, gone)
+            found[i] = self._bind(i, tensor, copy, watch, mappings, on_death)
         return {i: found[i] for i in self._arguments}
 
     def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
@@ -137,7 +137,7 @@ class BoundParameters:
         copy: torch.Tensor | None,
         watch: Watch | None,
         mappings: SharedMappings,
-        gone: Gone,
+        on_death: OnDeath,
     ) -> BoundParameter:
         way = Way.UNREAD
         if self._counts(number, copy):
@@ -145,7 +145,7 @@ class BoundParameters:
         looks = 0 if watch is None else watch.looks
         state = read_state(tensor, way, watch)
         storage = tensor.untyped_storage()
-        reference = weakref.ref(storage, gone)
+        reference = weakref.ref(storage, on_death)
         base, kind = storage.data_ptr(), type(tensor)
         return BoundParameter(
             number, id(tensor), kind, reference, base, state, way, watch, copy, looks

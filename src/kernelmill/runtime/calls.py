@@ -227,7 +227,7 @@ def _slow_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple[An
             bound = 0 if binding is None else binding.address
             if binding is None or not binding.pending:
                 return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
-            code = engine.entry_admit(frame.address, bound, id(args), *pick(tensors))
+            code = engine.entry_validate(frame.address, bound, id(args), *pick(tensors))
             return code or stream(binding)
 
         def stream(binding: Binding) -> int:

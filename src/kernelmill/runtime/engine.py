@@ -84,7 +84,7 @@ class Engine:
         targets = [step.target for step in plan.steps if isinstance(step, AtenCall)]
         self._by_memory = any(target.startswith("aten.as_strided") for target in targets)
         self.entry_call = native.call[self.works_long]
-        self.entry_admit = native.admit[False]
+        self.entry_validate = native.validate[False]
         self.entry_launch = native.launch[self.works_long]
         self._threaded = native.threaded
         self.pool.reserve(self.tables.slots, native.threaded)

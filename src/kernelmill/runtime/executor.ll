@@ -87,7 +87,7 @@ define noundef i32 @km_type_changed(ptr noundef %0) local_unnamed_addr #0 {
 declare i32 @PyType_Unwatch(i32 noundef, ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
-define noundef i32 @km_admit(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+define noundef i32 @km_validate(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
   %5 = getelementptr inbounds i8, ptr %1, i64 8
   %6 = load ptr, ptr %5, align 8
   %7 = getelementptr i8, ptr %1, i64 24
@@ -95,7 +95,7 @@ define noundef i32 @km_admit(ptr nocapture noundef readnone %0, ptr nocapture no
   %9 = getelementptr i8, ptr %1, i64 40
   %10 = load ptr, ptr %9, align 8
   %11 = getelementptr i8, ptr %1, i64 48
-  %12 = tail call fastcc i64 @admit(ptr noundef %6, ptr noundef %8, ptr noundef %10, ptr noundef %11)
+  %12 = tail call fastcc i64 @validate(ptr noundef %6, ptr noundef %8, ptr noundef %10, ptr noundef %11)
   store i32 1, ptr %3, align 8
   %13 = getelementptr inbounds i8, ptr %3, i64 4
   store i32 0, ptr %13, align 4
@@ -105,7 +105,7 @@ define noundef i32 @km_admit(ptr nocapture noundef readnone %0, ptr nocapture no
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @admit(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr nocapture noundef readonly %3) unnamed_addr #0 {
+define internal fastcc i64 @validate(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr nocapture noundef readonly %3) unnamed_addr #0 {
   %5 = load ptr, ptr %0, align 8
   %6 = getelementptr inbounds i8, ptr %5, i64 8
   %7 = load ptr, ptr %6, align 8
@@ -882,7 +882,7 @@ define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture nou
   %10 = getelementptr i8, ptr %1, i64 40
   %11 = load ptr, ptr %10, align 8
   %12 = getelementptr i8, ptr %1, i64 48
-  %13 = tail call fastcc i64 @admit(ptr noundef nonnull %6, ptr noundef %9, ptr noundef %11, ptr noundef %12)
+  %13 = tail call fastcc i64 @validate(ptr noundef nonnull %6, ptr noundef %9, ptr noundef %11, ptr noundef %12)
   %14 = icmp eq i64 %13, 0
   br i1 %14, label %15, label %42
 
@@ -1353,7 +1353,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 135:
   %136 = getelementptr inbounds i8, ptr %19, i64 24
   %137 = load i64, ptr %136, align 8
-  %138 = call fastcc zeroext i1 @unmoved(ptr noundef %53, i64 noundef %137)
+  %138 = call fastcc zeroext i1 @guards_hold(ptr noundef %53, i64 noundef %137)
   br i1 %138, label %184, label %189
 
 139:
@@ -1926,14 +1926,14 @@ define noundef i32 @km_settings(ptr nocapture noundef readnone %0, ptr nocapture
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define noundef i32 @km_unmoved(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+define noundef i32 @km_guards_hold(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
   %5 = getelementptr inbounds i8, ptr %1, i64 8
   %6 = load ptr, ptr %5, align 8
   %7 = getelementptr inbounds i8, ptr %6, i64 16
   %8 = load ptr, ptr %7, align 8
   %9 = getelementptr inbounds i8, ptr %6, i64 8
   %10 = load i64, ptr %9, align 8
-  %11 = tail call fastcc zeroext i1 @unmoved(ptr noundef %8, i64 noundef %10)
+  %11 = tail call fastcc zeroext i1 @guards_hold(ptr noundef %8, i64 noundef %10)
   %12 = zext i1 %11 to i64
   store i32 1, ptr %3, align 8
   %13 = getelementptr inbounds i8, ptr %3, i64 4
@@ -1944,7 +1944,7 @@ define noundef i32 @km_unmoved(ptr nocapture noundef readnone %0, ptr nocapture 
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc zeroext i1 @unmoved(ptr nocapture noundef readonly %0, i64 noundef %1) unnamed_addr #0 {
+define internal fastcc zeroext i1 @guards_hold(ptr nocapture noundef readonly %0, i64 noundef %1) unnamed_addr #0 {
   %3 = icmp slt i64 %1, 1
   br i1 %3, label %55, label %4
 
@@ -3110,7 +3110,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %349 = load i64, ptr %348, align 32
   %350 = sub i64 %349, %344
   %351 = tail call noundef i64 @llvm.smin.i64(i64 %350, i64 512)
-  %352 = tail call fastcc zeroext i1 @unmoved(ptr noundef %347, i64 noundef %351)
+  %352 = tail call fastcc zeroext i1 @guards_hold(ptr noundef %347, i64 noundef %351)
   br i1 %352, label %355, label %353
 
 353:

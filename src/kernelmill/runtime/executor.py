@@ -23,14 +23,14 @@ from kernelmill.torch_internals import native
 _WATCHERS = ("km_dict_changed", "km_type_changed")
 _ENTRIES = (
     "km_call",
-    "km_admit",
+    "km_validate",
     "km_launch",
     "km_repeat",
     "km_digest",
     "km_quick",
     "km_symbols",
     "km_objects",
-    "km_unmoved",
+    "km_guards_hold",
     "km_settings",
 )
 
@@ -47,14 +47,14 @@ class Executor:
     """
 
     call: tuple[Any, Any]
-    admit: tuple[Any, Any]
+    validate: tuple[Any, Any]
     launch: tuple[Any, Any]
     repeat: tuple[Any, Any]
     digest: tuple[Any, Any]
     quick: Any
     symbols: Any
     objects: Any
-    unmoved: Any
+    guards_hold: Any
     settings: Any
     has_quick: bool
     threaded: bool
@@ -71,9 +71,9 @@ def executor() -> Executor:
     given = {**native.provided(), **data}
     code = linker.link((*_ENTRIES, *_WATCHERS), _image(), given)
     callbacks = (code["km_dict_changed"], code["km_type_changed"])
-    call, admit, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
+    call, validate, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
     return Executor(
-        call, admit, launch, repeat, digest, *(keeping for keeping, _ in quickest),
+        call, validate, launch, repeat, digest, *(keeping for keeping, _ in quickest),
         has_quick=native.for_checks.works, threaded=native.openmp.works,
         watchers=callbacks if native.watchers.works else (0, 0), changes=changes,
     )  # fmt: skip

@@ -166,7 +166,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running | St
             if frame.sizes is not sizes:
                 frame.adopt(sizes)
             bound = 0 if binding is None else binding.address
-            return engine.entry_admit(frame.address, bound, id(args), *pick(tensors))
+            return engine.entry_validate(frame.address, bound, id(args), *pick(tensors))
 
         found, code = look(args), -1
         if found is not None:

@@ -86,7 +86,7 @@ class PackJob:
     ) -> None:
         self.stream = stream
         self.parts: dict[int, PackedPart] = {}
-        self.rooms: list[tuple[torch.Tensor, int]] = []
+        self.free_buffers: list[tuple[torch.Tensor, int]] = []
         self.numbers = frozenset(task.number for task in tasks)
         self._tasks, self._prepare = tasks, prepare
         self._begun = self._done = False
@@ -99,9 +99,9 @@ class PackJob:
 
     def take_room(self) -> tuple[torch.Tensor, int]:
         """Memory for one call to stream through, as `large_pages.room` gives it. It comes back to
-        `rooms`."""
+        `free_buffers`."""
         try:
-            return self.rooms.pop()
+            return self.free_buffers.pop()
         except IndexError:
             # On small pages: large ones take far longer to be had, and this is soon given back.
             return room(self.stream.bytes, torch.uint8, asking=False)

@@ -118,7 +118,7 @@ class Binding:
         finally:
             if self.job is not None:
                 if self._room is not None:
-                    self.job.rooms.append(self._room)
+                    self.job.free_buffers.append(self._room)
                 self.job.begin()
 
 

@@ -71,7 +71,7 @@ class LogHeader(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Site:
+class CallSite:
     """Where a kernel is called from: a launch of the plan by its number in the native table
     (those of `plan.prepare` come last). Inside of a super kernel several launches of one kernel
     are one site; `launch` is then that of the super kernel's first."""
@@ -85,7 +85,9 @@ class Probes:
     """Probes for all launches of one engine. `tell` gives for each site what its slot's `log` and
     `number` are; what these point to has to live as long as the probes."""
 
-    def __init__(self, engine: Engine, kind: Kind, tell: Mapping[Site, tuple[int, int]]) -> None:
+    def __init__(
+        self, engine: Engine, kind: Kind, tell: Mapping[CallSite, tuple[int, int]]
+    ) -> None:
         self._records = engine.tables.launch_records
         self._kernels = [record.kernel for record in self._records]
         sites = [site for site in tell if not site.inside]
@@ -126,7 +128,7 @@ class Probes:
             self._keep += [slots, code]
         return found
 
-    def _drivers(self, engine: Engine, inside: Mapping[Site, int]) -> dict[str, int]:
+    def _drivers(self, engine: Engine, inside: Mapping[CallSite, int]) -> dict[str, int]:
         """The drivers of super kernels linked to probes, by name."""
         found: dict[str, int] = {}
         for number, whole in engine.tables.supers.items():
@@ -137,23 +139,25 @@ class Probes:
         return found
 
 
-def sites_of(engine: Engine) -> list[Site]:
+def call_sites(engine: Engine) -> list[CallSite]:
     """All places that a program calls kernels from."""
     plan, supers = engine.plan, engine.tables.supers
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     launches += plan.prepare
     spans = {s.name: list(sub_launches(plan, s)) for s in plan.supers}
-    found: list[Site] = []
+    found: list[CallSite] = []
     within: set[int] = set()
     for number, launch in enumerate(launches):
         whole = supers.get(number)
         if whole is not None:
             subs = spans[whole.kernel]
             within.update(range(number, number + len(subs)))
-            found.append(Site(number, whole.kernel))
-            found += [Site(number, name, True) for name in dict.fromkeys(s.kernel for s in subs)]
+            found.append(CallSite(number, whole.kernel))
+            found += [
+                CallSite(number, name, True) for name in dict.fromkeys(s.kernel for s in subs)
+            ]
         elif number not in within:
-            found.append(Site(number, launch.kernel))
+            found.append(CallSite(number, launch.kernel))
     return found
 
 

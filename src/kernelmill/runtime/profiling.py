@@ -14,7 +14,7 @@ from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.engine import Engine
-from kernelmill.runtime.probes import Kind, Probes, available, sites_of
+from kernelmill.runtime.probes import Kind, Probes, available, call_sites
 from kernelmill.torch_internals.profiler import listen
 
 _log = get_logger("runtime")
@@ -78,7 +78,7 @@ def _named(engine: Engine) -> Probes:
     titles = {ref.name: ref.title for ref in engine.plan.kernels}
     texts = {
         site: ctypes.create_string_buffer(titles.get(site.kernel, site.kernel).encode())
-        for site in sites_of(engine)
+        for site in call_sites(engine)
     }
     made = Probes(engine, Kind.PROFILE, {s: (ctypes.addressof(t), 0) for s, t in texts.items()})
     made.keep(texts)

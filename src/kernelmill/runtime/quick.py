@@ -143,11 +143,11 @@ class NativeWatch:
         """What is watched."""
         return self._watched[0]
 
-    def unmoved(self) -> bool:
+    def guards_hold(self) -> bool:
         """Whether nothing of what is watched has moved; False in doubt."""
         if not self._watching:
             return False
-        look = executor().unmoved
+        look = executor().guards_hold
         return bool(look(self.address) or (self._catch_up() and look(self.address)))
 
     def _catch_up(self) -> bool:

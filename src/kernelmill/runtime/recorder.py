@@ -18,7 +18,7 @@ from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.supers import sub_launches
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.layout import pointer
-from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, sites_of
+from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, call_sites
 
 _LEAST_ROOM = 4096
 _CALLS = 8
@@ -57,7 +57,7 @@ class Recorder:
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        self._sites = [(n, site) for n, engine in enumerate(engines) for site in sites_of(engine)]
+        self._sites = [(n, site) for n, engine in enumerate(engines) for site in call_sites(engine)]
         self._steps = [_steps_of(engine) for engine in engines]
         room = _LEAST_ROOM + _CALLS * (os.cpu_count() or 1) * len(self._sites)
         self._records = (CallRecord * room)()

@@ -145,9 +145,9 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 def test_a_change_is_seen_by_the_next_look(watched: Watched, change: str) -> None:
     thing, watch, native = watched
     assert watch.unchanged()
-    assert native.unmoved() == supported()
+    assert native.guards_hold() == supported()
     CHANGES[change](thing)
-    assert not native.unmoved()
+    assert not native.guards_hold()
     assert not watch.unchanged()
 
 
@@ -170,13 +170,13 @@ def test_what_was_not_read_may_change_again_and_again(
     assert watch.unchanged()
     watch.note_moved(native.rows)
     native.watch(watch.rows())
-    assert native.unmoved()
+    assert native.guards_hold()
     kinds = {row[0] for row in native.rows}
     assert WatchKind.DICT_ITEM in kinds
     change(thing)
-    assert native.unmoved()
+    assert native.guards_hold()
     thing.options["a"] = thing.listed[0] = object()
-    assert not native.unmoved()
+    assert not native.guards_hold()
 
 
 @pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")

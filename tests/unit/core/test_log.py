@@ -1,4 +1,4 @@
-"""KERNELMILL_LOGS: which room logs what."""
+"""KERNELMILL_LOGS: which package logs what."""
 
 import logging
 import os
@@ -18,12 +18,12 @@ def test_signs_choose_levels_and_later_parts_win():
         "codegen": logging.ERROR,
     }
     everything = log.parse("all,-store")
-    assert set(everything) == set(log.ROOMS)
+    assert set(everything) == set(log.COMPONENTS)
     assert everything.pop("store") == logging.ERROR
     assert set(everything.values()) == {logging.INFO}
 
 
-def test_an_unknown_room_is_refused_with_the_known_ones():
+def test_an_unknown_component_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"'stroe'.*store"):
         log.parse("stroe")
 

@@ -61,16 +61,16 @@ def test_a_change_of_a_dict_is_counted_once(
     log.watch_dict(owner)
     watch.watch([count_row(log, {id(owner)})])
     before = log.count
-    assert watch.unmoved() and log.since(before) == set()
+    assert watch.guards_hold() and log.since(before) == set()
     CHANGES[change](owner)
     owner["more"] = 1
-    assert not watch.unmoved()
+    assert not watch.guards_hold()
     assert log.count == before + 1 and log.since(before) == {id(owner)}
     log.watch_dict(owner)
     watch.watch([count_row(log, {id(owner)})])
-    assert watch.unmoved()
+    assert watch.guards_hold()
     owner["more"] = 2
-    assert not watch.unmoved()
+    assert not watch.guards_hold()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_changes_of_other_objects_are_passed_over(log: ChangeLog) -> None:
     for n in range(100):
         log.watch_dict(other)
         other["a"] = n + 2
-        assert watch.unmoved()
+        assert watch.guards_hold()
     assert log.count == before + 100
     dying = {"a": 1}
     log.watch_dict(dying)
@@ -136,7 +136,7 @@ def test_changes_of_other_objects_are_passed_over(log: ChangeLog) -> None:
     other["b"] = 1  # which nobody has asked for again
     assert log.count == before + 100
     mine["a"] = 2
-    assert not watch.unmoved() and not watch.unmoved()
+    assert not watch.guards_hold() and not watch.guards_hold()
 
 
 ENDING = """
@@ -145,7 +145,7 @@ from kernelmill.runtime.quick import NativeWatch, count_row
 
 def late():
     from kernelmill.runtime import changes
-    assert changes.change_log() is None and not watch.unmoved()
+    assert changes.change_log() is None and not watch.guards_hold()
     owner["a"] = 2
     print("ended", flush=True)
 
@@ -155,7 +155,7 @@ owner, watch, log = {"a": 1}, NativeWatch(), change_log()
 log.watch_dict(owner)
 log.watch_dict(vars(sys.modules["__main__"]))
 watch.watch([count_row(log, {id(owner)})])
-assert watch.unmoved()
+assert watch.guards_hold()
 """
 
 

@@ -22,13 +22,13 @@ def in_list(owner: list[Any]) -> Row:
     return WatchKind.LIST_ITEM, owner, None, 0, id(ONE)
 
 
-def test_nothing_is_unmoved_before_it_is_watched() -> None:
+def test_no_guards_hold_before_it_is_watched() -> None:
     watch = NativeWatch()
-    assert not watch.unmoved()
+    assert not watch.guards_hold()
     watch.watch(())
-    assert watch.unmoved()
+    assert watch.guards_hold()
     watch.watch(None)
-    assert not watch.unmoved() and watch.rows == ()
+    assert not watch.guards_hold() and watch.rows == ()
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def test_a_change_is_seen(
 ) -> None:
     owner, watch = make(), NativeWatch()
     watch.watch([row(owner)])
-    assert watch.unmoved() and watch.unmoved()
+    assert watch.guards_hold() and watch.guards_hold()
     change(owner)
-    assert not watch.unmoved()
+    assert not watch.guards_hold()
 
 
 @pytest.mark.skipif(not dict_version.works, reason="dicts have no versions")
 def test_versions_of_dicts() -> None:
     owner, watch = {"key": ONE}, NativeWatch()
     watch.watch([version_row(owner)])
-    assert watch.unmoved()
+    assert watch.guards_hold()
     owner["other"] = TWO
-    assert not watch.unmoved()
+    assert not watch.guards_hold()

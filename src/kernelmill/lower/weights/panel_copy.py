@@ -128,7 +128,7 @@ class _Copy:
                 self._step(begin, column.index, exist, to)
 
     def _block(self, begin: Dim, column: Dim, to: Dim) -> None:
-        """Turn as many rows as steps of depth from `column` on."""
+        """Transpose as many rows as steps of depth from `column` on."""
         b, lanes = self.b, self.lanes
         rows = [
             b.load("b0", begin + row * self.depth + column, self.dtype, lanes)

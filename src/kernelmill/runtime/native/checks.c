@@ -65,7 +65,7 @@ static void run_check(Check *check, uint64_t task) {
     compare_parameters(check, at, least(at + PARAMETERS_A_TASK, binding->parameter_count));
   } else {
     int64_t at = (task - check->compares) * RECORDS_A_TASK;
-    if (!unmoved(check->records + at, least(RECORDS_A_TASK, check->record_count - at)))
+    if (!guards_hold(check->records + at, least(RECORDS_A_TASK, check->record_count - at)))
       __atomic_store_n(&check->moved, 1, __ATOMIC_RELAXED);
   }
 }

@@ -28,7 +28,7 @@ static int return_int(TVMFFIAny *result, int64_t value) {
 #define ENTRY(name) int name(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAny *result)
 
 /* Checks every argument of a call, then fills in the address of every buffer but the outputs. */
-static int64_t admit(FrameHeader *frame, BindingTable *binding, Object *arguments,
+static int64_t validate(FrameHeader *frame, BindingTable *binding, Object *arguments,
                      const TVMFFIAny *tensors) {
   const Table *table = frame->table;
   const InputRecord *inputs = table->inputs;
@@ -39,9 +39,9 @@ static int64_t admit(FrameHeader *frame, BindingTable *binding, Object *argument
   return admit_bound(frame, binding, arguments, NULL, 0);
 }
 
-/* km_admit(frame, binding, arguments, tensor...): checks only, for programs with ATen steps. */
-ENTRY(km_admit) {
-  return return_int(result, admit(args[0].v_ptr, args[1].v_ptr, args[2].v_ptr, args + 3));
+/* km_validate(frame, binding, arguments, tensor...): checks only, for programs with ATen steps. */
+ENTRY(km_validate) {
+  return return_int(result, validate(args[0].v_ptr, args[1].v_ptr, args[2].v_ptr, args + 3));
 }
 
 /* km_launch(frame, first, last): a run of launches whose addresses are in the frame. */
@@ -53,7 +53,7 @@ ENTRY(km_launch) {
 ENTRY(km_call) {
   FrameHeader *frame = args[0].v_ptr;
   const Table *table = frame->table;
-  int64_t code = admit(frame, args[1].v_ptr, args[2].v_ptr, args + 3);
+  int64_t code = validate(frame, args[1].v_ptr, args[2].v_ptr, args + 3);
   if (code) return return_int(result, code);
   place_outputs(frame, args + 3 + table->input_count);
   return return_int(result, run(frame, 0, table->launch_count));
@@ -120,10 +120,10 @@ ENTRY(km_objects) {
 /* km_settings(): the word of `settings`. */
 ENTRY(km_settings) { return return_int(result, settings()); }
 
-/* km_unmoved(quick): 1 when all that is watched outside of the arguments is as it was, else 0. */
-ENTRY(km_unmoved) {
+/* km_guards_hold(quick): 1 when all that is watched outside of arguments is as it was, else 0. */
+ENTRY(km_guards_hold) {
   const QuickTable *quick = args[0].v_ptr;
-  return return_int(result, unmoved(quick->watch, quick->watch_count));
+  return return_int(result, guards_hold(quick->watch, quick->watch_count));
 }
 
 /* km_digest(address, bytes): a number for the contents. */

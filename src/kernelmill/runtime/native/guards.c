@@ -68,7 +68,7 @@ static bool holds(const WatchRecord *record) {
 
 /* Whether all that these records watch is as it was. What they look at lies far apart and has been
    out of the caches since the last call: it is asked for some records ahead. */
-static bool unmoved(const WatchRecord *records, int64_t count) {
+static bool guards_hold(const WatchRecord *records, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     const Object *ahead = records[least(i + 16, count - 1)].owner;
     __builtin_prefetch(&ahead->size, 0, 3);
@@ -126,7 +126,7 @@ static bool take(const QuickTable *quick, const StepRecord *step, Object **regis
       return object->size == step->count &&
              take_entries(object, step->operand, step->count, targets_of(step, registers));
     case STEP_WATCHED:
-      return unmoved(step->operand, step->count);
+      return guards_hold(step->operand, step->count);
     case STEP_FIELD:
       return (object->size & (int64_t)operand) == step->target;
     case STEP_ATTRIBUTE:

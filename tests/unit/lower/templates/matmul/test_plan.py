@@ -95,7 +95,7 @@ def test_where_operands_are_read() -> None:
     assert reads(5, 768, 768, "k", "packed") == (ReadA.IN_PLACE, ReadB.PACKED)
     assert reads(5, 768, 768, "computed k", "packed") == (ReadA.COPIED, ReadB.PACKED)
     assert reads(64, 768, 768, "k", "outer") == (ReadA.IN_PLACE, ReadB.COPIED)
-    assert reads(64, 64, 64, "k", "outer") == in_place  # near enough as it lies
+    assert reads(64, 64, 64, "k", "outer") == in_place  # its rows are near each other in memory
     assert reads(64, 64, 64, "k", "k") == (ReadA.IN_PLACE, ReadB.COPIED)
     assert reads(1, 768, 768, "k", "outer") == in_place  # read once
     assert reads(1, 768, 9, "k", "computed outer") == in_place
