@@ -213,6 +213,10 @@ def padding() -> dict[str, float]:
                 "eager": lambda: [run(model, *b) for b in batches],
                 "Inductor, dynamic": lambda: [run(inductor, *b) for b in batches],
                 "kernelmill, dynamic": lambda: [run(ours, *b) for b in batches],
+                **{
+                    f"kernelmill, dynamic, {way}": lambda call=call: [call(*b) for b in batches]
+                    for way, call in _without_dynamo(model, *batches[0]).items()
+                },
                 "kernelmill, all padded to the longest": lambda: [
                     run(longest, *to_longest(*b)) for b in batches
                 ],
@@ -224,6 +228,35 @@ def padding() -> dict[str, float]:
         )
     rates = {name: len(batches) * ROWS / seconds for name, seconds in times.items()}
     return {**rates, "error": error}
+
+
+def _without_dynamo(model: Any, ids: Any, mask: Any) -> dict[str, Callable[..., Any]]:
+    """The model for all lengths as a file and as a cached method: called without Dynamo."""
+    import torch
+
+    from kernelmill import aot
+    from kernelmill.inference import cache_compile
+
+    class Hidden(torch.nn.Module):
+        """`(ids, mask) -> hidden states`: of the model's results the one that is used."""
+
+        def __init__(self, folder: str) -> None:
+            super().__init__()
+            self.model = model
+            self.cached = cache_compile(self.forward, dynamic=True, cache_dir=folder)
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=ids, attention_mask=mask)[0]
+
+    length = torch.export.Dim("length", min=2, max=512)
+    with tempfile.TemporaryDirectory() as folder:
+        hidden = Hidden(f"{folder}/cache").eval()
+        path = aot.compile(
+            hidden, (ids, mask), path=f"{folder}/model.kmill",
+            dynamic_shapes={"ids": {1: length}, "mask": {1: length}},
+        )  # fmt: skip
+        hidden.cached(ids, mask)
+        return {"ahead of time": aot.load(path), "a cached method": hidden.cached}
 
 
 _STAGES = ("passes", "lower", "verify", "codegen", "link")

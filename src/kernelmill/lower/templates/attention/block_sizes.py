@@ -13,6 +13,10 @@ _TILE = {32: (4, 4), 16: (6, 2)}
 """Rows and vectors across the largest register tile, by the number of registers. With 32 a third is
 left for constants of the exponential, which LLVM keeps there even while the tile is summed up."""
 
+_MORE_ROWS, _ENOUGH_SUMS = 6, 12
+"""Rows where those of the largest tile make fewer sums in the narrower one of its two products:
+each waits for the one before."""
+
 _BLOCK_ROWS = 128
 _ENOUGH_TASKS = 8
 
@@ -25,10 +29,22 @@ def register_tile(machine: Machine) -> tuple[int, int]:
     return _TILE[machine.isa.vector_registers]
 
 
+def packed_tile(spec: AttentionSpec, machine: Machine) -> tuple[int, int]:
+    """The same where keys and values are packed: for so many of them."""
+    rows, widest = register_tile(machine)
+    lanes = machine.isa.lanes(spec.accumulate)
+    values = max(split(spec.value_depth, lanes, widest))
+    narrower = min(values, panel_vectors(spec.keys, lanes, widest))
+    # Where a multiply-add takes a lane, registers hold vectors of the rows as well.
+    if rows * narrower < _ENOUGH_SUMS and not machine.isa.has_lane_operand:
+        rows = _MORE_ROWS
+    return rows, widest
+
+
 def block_rows(spec: AttentionSpec, tile_rows: int) -> int:
     """Rows of a task: many, so that packing is cheap, but not so many that threads stay idle."""
     if not isinstance(spec.rows, int):
-        return _BLOCK_ROWS // tile_rows * tile_rows
+        return round_up(_BLOCK_ROWS, tile_rows)
     blocks, outer = _ceil_div(spec.rows, _BLOCK_ROWS), product(spec.batch)
     while isinstance(outer, int) and outer * blocks < _ENOUGH_TASKS:
         if spec.rows // (blocks * 2) < 4 * tile_rows:

@@ -14,7 +14,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.transpose import transpose
-from kernelmill.lower.templates.attention.block_sizes import register_tile, round_up
+from kernelmill.lower.templates.attention.block_sizes import packed_tile, round_up
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
 from kernelmill.lower.templates.attention.context import (
     AttentionContext,
@@ -37,7 +37,7 @@ class Packed(PanelBlocks):
     @classmethod
     def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Packed:
         """Every attention can be done so."""
-        return cls.cut(spec, machine, *register_tile(machine))
+        return cls.cut(spec, machine, *packed_tile(spec, machine))
 
     def regions(self, spec: AttentionSpec) -> Regions:
         """Queries, and blocks of keys and values."""
@@ -106,7 +106,7 @@ def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) ->
             for j, score in enumerate(row):
                 column = loop.index * scratch.width + j * context.schedule.lanes
                 context.write(context.score_offset(i, column), score)
-    exponentiate(context, tile, start, count, panels * panel)
+    exponentiate(context, tile, start, count, ceildiv(count, context.schedule.lanes))
 
     def values(k: Dim, *, first: int, width: int) -> Sequence[Value]:
         return context.read_vectors(_place_of_value(context, k, first), width)
