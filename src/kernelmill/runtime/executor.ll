@@ -238,7 +238,7 @@ define internal fastcc i64 @validate(ptr noundef %0, ptr noundef %1, ptr noundef
   br label %109
 
 107:
-  %108 = tail call fastcc i64 @admit_bound(ptr noundef nonnull %0, ptr noundef %1, ptr noundef %2, ptr noundef null, i64 noundef 0)
+  %108 = tail call fastcc i64 @validate_bound(ptr noundef nonnull %0, ptr noundef %1, ptr noundef %2, ptr noundef null, i64 noundef 0)
   br label %109
 
 109:
@@ -1692,7 +1692,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %170 = load ptr, ptr %169, align 8
   %171 = getelementptr inbounds i8, ptr %0, i64 16
   %172 = load ptr, ptr %171, align 8
-  %173 = call fastcc i64 @admit_bound(ptr noundef nonnull %15, ptr noundef %170, ptr noundef %3, ptr noundef %172, i64 noundef %5)
+  %173 = call fastcc i64 @validate_bound(ptr noundef nonnull %15, ptr noundef %170, ptr noundef %3, ptr noundef %172, i64 noundef %5)
   %174 = icmp eq i64 %173, 0
   br i1 %174, label %178, label %175
 
@@ -2118,7 +2118,7 @@ declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #4
 declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #5
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i64 noundef %4) unnamed_addr #0 {
+define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i64 noundef %4) unnamed_addr #0 {
   %6 = alloca %struct.Time, align 8
   %7 = alloca %struct.Time, align 8
   %8 = alloca %struct.Time, align 8

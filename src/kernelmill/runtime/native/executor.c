@@ -36,7 +36,7 @@ static int64_t validate(FrameHeader *frame, BindingTable *binding, Object *argum
     void **address = &addresses_of(frame)[inputs[i].buffer];
     if (!check_tensor(&inputs[i], frame->values, &tensors[i], address)) return ~i;
   }
-  return admit_bound(frame, binding, arguments, NULL, 0);
+  return validate_bound(frame, binding, arguments, NULL, 0);
 }
 
 /* km_validate(frame, binding, arguments, tensor...): checks only, for programs with ATen steps. */
@@ -65,7 +65,7 @@ static int64_t call_objects(const QuickTable *quick, const TVMFFIAny *args, Obje
   FrameHeader *frame = args[0].v_ptr;
   if (!check_objects(quick, frame, registers, gradients)) return REFUSAL_TENSOR;
   if (!no_alias(quick, registers)) return REFUSAL_TENSOR;
-  int64_t code = admit_bound(frame, args[1].v_ptr, arguments, quick->watch, watch_count);
+  int64_t code = validate_bound(frame, args[1].v_ptr, arguments, quick->watch, watch_count);
   if (code) return code == CHECK_MOVED ? REFUSAL_WATCH : REFUSAL_TENSOR;
   keep_alive(quick, registers, args[6].v_ptr);
   place_listed(quick, frame, args[4].v_ptr);
