@@ -76,21 +76,20 @@ class Watch:
         self._tensors: list[Place] = []
         self._ties: list[Guard] = []
         self._layouts: list[Guard] = []
+        of_arguments = set[int]()
         for number, value in enumerate(values):
             before, (kind, *rest) = tree.rows[number]
+            if kind == "argument" if before < 0 else before in of_arguments:
+                of_arguments.add(number)
             if kind == CONTEXT and value is not MISSING:
                 self._records.add_property(values[before], held_in_context(*rest))
-            if value is MISSING or self._is_of_argument(number):
+            if value is MISSING or number in of_arguments:
                 continue
             place = self.place(number)
             if place is None:
                 self._watch_step(number)
             elif not isinstance(value, torch.Tensor):
                 self._records.add_item(*place, value)
-
-    def _is_of_argument(self, number: int) -> bool:
-        before, (kind, *_) = self._tree.rows[number]
-        return kind == "argument" if before < 0 else self._is_of_argument(before)
 
     def _watch_step(self, number: int) -> None:
         """Watch what is under no key: the variables of closures, and what objects give in ways of

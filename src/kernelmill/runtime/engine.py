@@ -187,13 +187,14 @@ class Engine:
         attempts = 0
         while True:
             attempts += 1
-            validated = self.validate(arguments)
+            validated = self.validate(arguments, again=attempts > 1)
             code = enter(validated)
             if code >= 0 or attempts == _MOST_ATTEMPTS:
                 return validated, code
 
-    def validate(self, arguments: tuple[Any, ...]) -> Validated:
-        """Arguments that the entry will take, their sizes, and a fresh binding of parameters.
+    def validate(self, arguments: tuple[Any, ...], again: bool = False) -> Validated:
+        """Arguments that the entry will take, their sizes, and a fresh binding of parameters;
+        `again` where the entry has refused what this call brought before.
 
         InputError names the argument that cannot be taken. Nothing is written.
         """
@@ -211,7 +212,8 @@ class Engine:
         for i in self.updated:
             argument_validation.check_kind(self.tensor_input(i), i, arguments[i])
         self.update_versions(arguments)
-        binding = self.parameters.bind(arguments) if self.parameters is not None else None
+        parameters = self.parameters
+        binding = None if parameters is None else parameters.bind(arguments, again)
         return tuple(validated), sizes, binding
 
     def tensor_input(self, number: int) -> TensorInput:

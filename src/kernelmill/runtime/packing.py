@@ -164,18 +164,19 @@ class Parameters:
             self.bindings.clear()
             self._transient.clear()
 
-    def bind(self, arguments: Sequence[object]) -> Binding:
-        """A binding for these arguments as they are now. InputError names one that cannot be."""
+    def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
+        """A binding for these arguments as they are now; `again` for a call that had one already.
+        InputError names one that cannot be."""
         with self._busy.lock, background.paused():
             key = id(arguments[self.key_argument])
             known = self.bindings.get(key) or self._transient.get(key)
             old = known.bound if known is not None else {}
             bound = self._bound.read(arguments, old, _BindingFinalizer(self, key))
             tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
-            parts, job = self._pack(bound, tensors, known)
+            parts, job = self._pack(bound, tensors, known, again)
             pending = frozenset(number for number, part in enumerate(parts) if part is None)
             binding = self._binding(bound, parts, pending, job if pending else None)
-            self._streamed += bool(pending)
+            self._streamed += bool(pending) and not again
             write_table(binding, self._places)
             self._forget(key)
             self._settle(key, bound[self.key_argument])
@@ -245,7 +246,11 @@ class Parameters:
             self._transient[key] = self._binding(alive, parts, known.pending, known.job)
 
     def _pack(
-        self, bound: Mapping[int, BoundParameter], tensors: Tensors, known: Binding | None
+        self,
+        bound: Mapping[int, BoundParameter],
+        tensors: Tensors,
+        known: Binding | None,
+        again: bool,
     ) -> tuple[list[PackedPart | None], PackJob | None]:
         parts = [self._known_part(n, bound, known) for n in range(len(self.components))]
         missing = [number for number, part in enumerate(parts) if part is None]
@@ -257,7 +262,8 @@ class Parameters:
             pending = {n for n in missing if n in job.numbers}
             if known is not None:
                 pending = {n for n in pending if self._kept(n, bound, known)}
-                pending -= set(job.stream.share(pending))
+                # Each later call packs a share; a call that is bound twice is not two.
+                pending -= set() if again else set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
         arena = HugePageArena(self._layout(b) for n in at_once for b in self.components[n].buffers)
         for number in at_once:

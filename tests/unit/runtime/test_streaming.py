@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof, c_char
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +115,27 @@ def test_later_calls_pack_a_share_each(
     run()
     check(program, p)
     assert counts(program) == (2, 0, 2)
+
+
+def test_a_call_that_is_bound_twice_packs_no_share(
+    program: Program, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a neighbour of a weight was written while it was bound."""
+    monkeypatch.setattr(streaming, "SHARE_BYTES", 1)
+    engine = program.engine
+    validate, refused = engine.entry_validate, list[int]()
+
+    def refuse_once(*args: Any) -> int:
+        refused.append(0)
+        return -1 if len(refused) == 1 else int(validate(*args))
+
+    monkeypatch.setattr(engine, "entry_validate", refuse_once)
+    p = params()
+    check(program, p)
+    assert len(refused) == 2 and counts(program) == (1, 2, 0)
+    check(program, p)
+    assert counts(program) == (2, 1, 1)
+    run()
 
 
 def test_nothing_begins_behind_a_caller_who_holds_it() -> None:

@@ -139,7 +139,7 @@ static int64_t check_bound(FrameHeader *frame, BindingTable *binding, Object *ar
 /* The same, and the addresses of arena buffers, for a call whose tensors are checked. Gives 0,
    CHECK_MOVED, or -1 - the number of the argument that is otherwise. */
 static int64_t validate_bound(FrameHeader *frame, BindingTable *binding, Object *arguments,
-                           const WatchRecord *records, int64_t record_count) {
+                              const WatchRecord *records, int64_t record_count) {
   const Table *table = frame->table;
   int64_t code = check_bound(frame, binding, arguments, records, record_count);
   if (code) return code < 0 ? code - table->input_count : code;
