@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -110,6 +110,8 @@ class BoundParameters:
             if copy is not None and watch is not None:
                 copy.copy_(tensor.detach())  # once more, now that writes are seen
             found[i] = self._bind(i, tensor, copy, watch, mappings, on_death)
+        if watches:
+            _settle(found[i] for i in tensors)
         return {i: found[i] for i in self._arguments}
 
     def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
@@ -150,6 +152,16 @@ class BoundParameters:
         return BoundParameter(
             number, id(tensor), kind, reference, base, state, way, watch, copy, looks
         )
+
+
+def _settle(parameters: Iterable[BoundParameter]) -> None:
+    """Take what was written while these were bound: what binding allocates lies beside weights in
+    the heap, on the pages at their edges, which the native entry compares from now on."""
+    write_watch().look()
+    for parameter in parameters:
+        watch, contents = parameter.watch, parameter.state.contents
+        if watch is not None and contents is not None and watch.writes == contents.writes:
+            parameter.looks = watch.looks
 
 
 def _same(parameter: BoundParameter, argument: object) -> bool:
