@@ -166,20 +166,34 @@ def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
         for n, each in enumerate(steps):
             if each.argval == "is_" or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
                 found.add(())
-            elif each.opname == "IS_OP" and steps[n - 1].opname != "LOAD_CONST":
+            elif each.opname == "IS_OP" and steps[n - 1].opname not in _CONSTANT:
                 found.add(_sides(steps[:n]))
         found |= compared_by_identity(c for c in code.co_consts if isinstance(c, types.CodeType))
     return frozenset(found)
 
 
 def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
+    """The names of the attributes that a comparison after these compares. None where its right side
+    is not a variable or its attribute: what comes before that is then not known."""
     root = len(before) - 1
     while root > 0 and before[root].opname in _ATTRIBUTE:
         root -= 1
-    if before[root].opname == "LOAD_GLOBAL":
+    right, kind = before[-1], before[root].opname
+    if kind == "LOAD_GLOBAL":
         return WITH_GLOBAL
-    ends = before[-1], before[root - 1]
+    if kind in _TWO_VARIABLES:  # the first of which is the left side
+        ends = (right,)
+    elif kind in _VARIABLE:
+        ends = right, before[root - 1]
+    else:
+        return ()
     return tuple(str(each.argval) for each in ends if each.opname in _ATTRIBUTE)
+
+
+_VARIABLE = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE")
+_TWO_VARIABLES = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
+_CONSTANT = ("LOAD_CONST", "LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT")
+"""The second is what Python 3.14 loads to see whether `all` and `any` are its own."""
 
 
 def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
@@ -192,7 +206,8 @@ def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
         root = None
         for instruction in dis.get_instructions(code):
             if instruction.opname not in _ATTRIBUTE:
-                root = instruction.argval
+                both, root = instruction.opname in _TWO_VARIABLES, instruction.argval
+                root = root[-1] if both else root
                 continue
             if root != "self" or _is_method(instruction):
                 found.add(instruction.argval)

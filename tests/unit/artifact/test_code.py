@@ -69,3 +69,52 @@ def test_code_that_nobody_installed_has_no_package(tmp_path: Path):
     module = types.ModuleType("own")
     module.__file__ = str(tmp_path / "own.py")
     assert versions.packages_of([module, types.ModuleType("none")]) == {}
+
+
+def of_variables(a, b):
+    return a is b
+
+
+def of_an_attribute(a, b):
+    return a.x is b.y
+
+
+def of_one_attribute(a, b):
+    return a is b.y
+
+
+def behind_another_attribute(a, b):
+    return max(a.other, a is b)
+
+
+def of_an_element(a, b, self):
+    return a is b[self.place]
+
+
+def of_a_call(a, b, self):
+    return a is b(self.place)
+
+
+def of_a_global(a):
+    return a is pytest
+
+
+def of_constants(a):
+    return a is None, a is not False, all(x for x in a)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (of_variables, {()}),
+        (of_an_attribute, {("y", "x")}),
+        (of_one_attribute, {("y",)}),
+        (behind_another_attribute, {()}),
+        (of_an_element, {()}),
+        (of_a_call, {()}),
+        (of_a_global, {code.WITH_GLOBAL}),
+        (of_constants, set()),
+    ],
+)
+def test_what_code_compares_by_identity(function, expected):
+    assert code.compared_by_identity([function.__code__]) == expected
