@@ -16,6 +16,7 @@ import torch
 from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
+from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import ArgumentLayouts, RepeatedChecks, changes, in_words
 from kernelmill.artifact.layouts import is_about_layout
@@ -69,6 +70,8 @@ def evaluate_guards(
             return GuardResult(f"version of {name}: was {value}, is {version_of(name)}")
     if target is not None and target.binder.names != spec.names:
         return GuardResult("the parameters of the function")
+    if target is not None and not _is_function(manifest, target):
+        return GuardResult(f"it is of another function: {spec.name}")
     for use in guards.code:
         if differs := changed_code(use):
             return GuardResult(differs)
@@ -76,6 +79,13 @@ def evaluate_guards(
     values = manifest.tree.values(_roots(target, tensors, given))
     reads = guards.reads if arguments is None else (*guards.reads, *spec.checks)
     return GuardResult(next(changes(reads, values, frozenset(guards.names)), ""), values)
+
+
+def _is_function(manifest: Manifest, target: Target) -> bool:
+    """Whether this is what was traced. A method that overrides another has its name and its folder,
+    as lambdas have; and two modules may have the same function, which reads globals of its own."""
+    own = code_digest([target.code])
+    return (name_of(target.function), own) == (manifest.spec.name, manifest.guards.function)
 
 
 class Bound:

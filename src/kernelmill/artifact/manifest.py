@@ -24,7 +24,7 @@ from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 13
+FORMAT = 14
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -173,6 +173,7 @@ class Guards:
     names       that this code uses: a class is compared by those of its methods
     settings    of torch, by name (settings.py)
     packages    versions of the installed packages that the code is of, by name
+    function    digest of the code of the function itself: an object may have several of one name
     """
 
     reads: tuple[Guard, ...] = ()
@@ -180,6 +181,7 @@ class Guards:
     names: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
+    function: str = ""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from kernelmill.artifact.code import (
     uses_of,
 )
 from kernelmill.artifact.container import Artifact
-from kernelmill.artifact.fingerprint import name_of
+from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guards import noted
 from kernelmill.artifact.manifest import (
     CallSpec,
@@ -376,6 +376,7 @@ class _Trace:
             tuple(sorted(depends.names)),
             state(),
             packages_of(modules_of(depends.codes)),
+            code_digest([self.target.code]),
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(

@@ -13,6 +13,7 @@ import torch
 from kernelmill.artifact import code, versions
 from kernelmill.artifact.bind import evaluate_guards
 from kernelmill.artifact.code import modules_of, uses_of
+from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
 from kernelmill.artifact.target import Target
 
@@ -55,10 +56,12 @@ def test_code_of_torch_and_of_ours_is_known_by_version():
 def test_the_version_of_a_package_is_a_condition(beside: Any):
     found = versions.packages_of(modules_of([beside.__code__]))
     assert found == {"torch-extra": "1.5"}
-    target, spec = Target.of(beside), CallSpec("m.f", (Parameter("x"),), (), (), {})
+    target = Target.of(beside)
+    spec = CallSpec(name_of(beside), (Parameter("x"),), (), (), {})
 
     def reason(packages: Any):
-        return evaluate_guards(Manifest(spec, Guards(packages=packages)), target).reason
+        guards = Guards(packages=packages, function=code_digest([target.code]))
+        return evaluate_guards(Manifest(spec, guards), target).reason
 
     assert reason(found) == ""
     assert reason({"torch-extra": "1.4"}) == "version of torch-extra: was 1.4, is 1.5"
