@@ -98,6 +98,10 @@ def _use_of(
     globals = sorted(names_in([code]))
     own = [] if module is None else [(module, _outer_name(code))]
     for holder, name in chain(own, _holders(code, modules)):
+        function = _find(holder, name)
+        # Another may have taken its name since, as in `g = f` before a second `def f`.
+        if function is None or not _is_in(code, function.__code__):
+            continue
         if use := _use(holder, name, globals):
             return use
     if module is None:
@@ -105,6 +109,12 @@ def _use_of(
             f"{code.co_qualname} comes from {code.co_filename}, which is no module's file"
         )
     return _use_of_file(module)
+
+
+def _is_in(code: types.CodeType, outer: types.CodeType) -> bool:
+    """Whether it is this code, or that of a function defined inside."""
+    inner = (const for const in outer.co_consts if isinstance(const, types.CodeType))
+    return code == outer or any(_is_in(code, each) for each in inner)
 
 
 def _holders(

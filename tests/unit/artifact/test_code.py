@@ -12,7 +12,7 @@ import torch
 
 from kernelmill.artifact import code, versions
 from kernelmill.artifact.bind import evaluate_guards
-from kernelmill.artifact.code import modules_of, uses_of
+from kernelmill.artifact.code import changed_code, modules_of, uses_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
 from kernelmill.artifact.target import Target
@@ -45,6 +45,57 @@ def test_a_package_whose_folder_begins_as_torchs_or_ours_is_compared(
     monkeypatch.setattr(code, known, beside.__code__.co_filename.partition("extra/")[0])
     (use,) = uses_of([beside.__code__])
     assert (use.module, use.name) == ("torchextra.inner", "function")
+
+
+TAKEN_NAME = """
+class Scaled:
+    def scale(self, x):
+        return x * 2
+
+    double = scale
+
+    def scale(self, x):
+        return x * 9
+
+
+TABLE = {}
+
+
+def entry(x):
+    return x * 2
+
+
+TABLE["double"] = entry
+
+
+def entry(x):
+    return x * 9
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [("Scaled.double", "Scaled.double"), ("TABLE", "")],  # found by no name: its file
+)
+def test_a_function_whose_name_another_has_taken_is_told_from_it(
+    beside: Any, monkeypatch: pytest.MonkeyPatch, where: str, named: str
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # edits are too soon for it
+    module = sys.modules[beside.__module__]
+    file = Path(beside.__code__.co_filename)
+
+    def read() -> Any:
+        found: Any = importlib.reload(module)
+        function = found.TABLE["double"] if where == "TABLE" else found.Scaled.double
+        (use,) = uses_of([function.__code__])
+        return use
+
+    file.write_text(TAKEN_NAME)
+    before = read()
+    assert before.name == named
+    file.write_text(TAKEN_NAME.replace("x * 2", "x * 3"))
+    read()
+    assert changed_code(before)
 
 
 def test_code_of_torch_and_of_ours_is_known_by_version():
