@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MethodType
 from typing import Any
 
 import torch
@@ -234,6 +233,11 @@ def _apart(values: Any) -> Any:
     return trees.require().tree_map_only(torch.Tensor, fresh, values)
 
 
+def _call_without_hooks(module: Any, *args: Any, **kwargs: Any) -> Any:
+    """Hooks of a module are for its own forward, and not for other methods."""
+    return module.forward(*args, **kwargs)
+
+
 def _module_of(program: Any) -> torch.nn.Module:
     """A module whose forward is the function, with the parameters of its own signature."""
     if isinstance(program, torch.nn.Module):
@@ -241,8 +245,11 @@ def _module_of(program: Any) -> torch.nn.Module:
     program = keep_lines(program)
     owner = getattr(program, "__self__", None)
     if isinstance(owner, torch.nn.Module):
+        # A module with the same weights: the method may call forward, which is still the owner's.
         module = copy.copy(owner)
-        module.forward = MethodType(program.__func__, module)
+        kind: Any = type(owner)
+        module.__class__ = type(kind.__name__, (kind,), {"__call__": _call_without_hooks})
+        module.forward = program
         return module
     module = torch.nn.Module()
     try:

@@ -287,6 +287,22 @@ def test_functions_and_methods(tmp_path):
     assert "linear.weight" in program.tensors
 
 
+@pytest.mark.parametrize("method", ["by_forward", "by_call"])
+def test_methods_that_call_the_models_forward(tmp_path, method):
+    class Scaled(nn.Linear):
+        def by_forward(self, x):
+            return self.forward(x) * 2
+
+        def by_call(self, x):
+            return self(x) * 2
+
+    model, x = Scaled(4, 4), torch.randn(3, 4)
+    model.register_forward_hook(lambda module, args, result: result + 7)
+    program = compiled(tmp_path, getattr(model, method), (x,))
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), getattr(model, method)(x))
+
+
 def test_named_tuples_and_dataclasses_come_and_go(tmp_path):
     def swap(pair, boxed):
         return Pair(pair.high * 2.0, pair.low), Boxed(boxed.value + 1.0, boxed.note - 1.0)
