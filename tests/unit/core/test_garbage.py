@@ -54,6 +54,7 @@ def test_overlapping_pauses_end_with_the_last() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.skipif(gc.get_freeze_count() > 0, reason="as Python 3.12, which begins so")
 def test_what_was_made_in_a_pause_is_old_and_still_collected() -> None:
     class Cycle:
         pass
