@@ -3,13 +3,18 @@ directory.
 
 What lies there is machine code that will run, and a working directory may have come with an archive
 or a checkout. So such a folder is used where it is made now, or where an earlier run of this user
-made it, which a list in `cache_home()` says by device and inode.
+made it, which a list in `cache_home()` says by device and inode, and by a random text in it: file
+systems give the inode of a folder that was removed to the next one.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import tempfile
 import warnings
+from contextlib import suppress
 
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
@@ -19,8 +24,12 @@ from kernelmill.core.log import configure
 KERNEL_META = "kernel_meta"
 METHODS = ".torchair_cache"
 LIST = "run_folders"
-"""File in `cache_home()`: a line "DEVICE:INODE PATH" for each folder that a run made."""
+"""File in `cache_home()`: a line "DEVICE:INODE:MARK PATH" for each folder that a run made."""
 
+MARK = ".made_by_run"
+"""File in such a folder that holds its mark, which nobody else can know."""
+
+_MARK_BYTES = 16
 _LOGS = {"0": "+all", "1": "all", "2": "", "3": "-all", "4": "-all"}
 
 
@@ -54,21 +63,41 @@ def _propose(knob: Knob[str] | Knob[tuple[str, ...]], name: str) -> None:
 
 def _made_by_a_run(path: str) -> bool:
     """Make the folder, or say whether the list has it. False where it cannot be made either."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        return _identity(path) in _listed()
-    except OSError:
-        return False
+    if not os.path.lexists(path):
+        with suppress(OSError):  # another run has made it meanwhile, or none can
+            _make(path)
+    return os.path.lexists(path) and _identity(path) in _listed()
+
+
+def _make(path: str) -> None:
+    """Marked and listed before others find it under its name."""
     os.makedirs(cache_home(), mode=0o700, exist_ok=True)
-    with open(os.path.join(cache_home(), LIST), "a") as file:
-        file.write(f"{_identity(path)} {path}\n")
-    return True
+    folder, name = os.path.split(path)
+    made = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
+    try:
+        with open(os.path.join(made, MARK), "w") as file:
+            file.write(secrets.token_hex(_MARK_BYTES))
+        with open(os.path.join(cache_home(), LIST), "a") as file:
+            file.write(f"{_identity(made)} {path}\n")
+        os.rename(made, path)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
 
 
 def _identity(path: str) -> str:
     found = os.lstat(path)
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{found.st_dev}:{found.st_ino}:{_mark_in(path)}"
+
+
+def _mark_in(path: str) -> str:
+    """The mark in a folder; "" where there is none. A pipe of that name is not waited for."""
+    try:
+        file = os.open(os.path.join(path, MARK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(file, errors="replace") as opened:
+        return opened.read(2 * _MARK_BYTES)
 
 
 def _listed() -> set[str]:

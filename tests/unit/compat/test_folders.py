@@ -1,6 +1,7 @@
 """Which folders in the working directory a script's run uses."""
 
 import os
+import shutil
 
 import pytest
 
@@ -41,6 +42,25 @@ def test_a_folder_that_came_from_elsewhere_is_not_used(working):
         folders.propose_settings()
     assert knobs.KERNEL_META.get() == ()
     assert knobs.CACHE_HOME.get() == str(working / ".torchair_cache")
+
+
+@pytest.mark.parametrize("mark", ["none", "another", "pipe"])
+def test_a_folder_in_the_place_of_one_that_was_removed_is_not_used(working, monkeypatch, mark):
+    folders.propose_settings()
+    forget(monkeypatch)
+    # File systems may give the next folder the inode of one that was removed.
+    first = os.lstat("kernel_meta")
+    shutil.rmtree("kernel_meta")
+    (working / "kernel_meta").mkdir()
+    same = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda p: first if "kernel_meta" in str(p) else same(p))
+    if mark == "another":
+        (working / "kernel_meta" / folders.MARK).write_text("0" * 32)
+    elif mark == "pipe":
+        os.mkfifo(working / "kernel_meta" / folders.MARK)
+    with pytest.warns(UserWarning, match="kernel_meta is not used"):
+        folders.propose_settings()
+    assert knobs.KERNEL_META.get() == ()
 
 
 def test_a_link_to_a_folder_that_a_run_made_is_none(working, monkeypatch):
