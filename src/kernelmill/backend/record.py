@@ -41,6 +41,7 @@ from kernelmill.artifact.manifest import (
 )
 from kernelmill.artifact.objects import artifact_of
 from kernelmill.artifact.paths import CONTEXT, MissingPath, Path, Roots, follow, name_of_argument
+from kernelmill.artifact.reached_code import reached_from
 from kernelmill.artifact.results import Shaper, tuple_of
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import equal_integers, where_of
@@ -106,8 +107,8 @@ def record(
     if known_by_version(target.code.co_filename):  # Dynamo calls it by a wrapper, see Wrapped
         args, kwargs = target.binder.apart(values) or (args, kwargs)
     roots = Roots(target.owner, arguments, target.free)
-    trace = _Trace(target, roots, config)
-    backend = _Backend(trace, decompositions)
+    trace = _Trace(target, roots, config, decompositions)
+    backend = _Backend(trace)
     compiled = torch.compile(target.function, backend=backend, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo.recording():
@@ -225,10 +226,10 @@ class _Backend:
     `torch.utils.swap_tensors` refuses: the `trace` is taken away when the call has returned.
     """
 
-    def __init__(self, trace: _Trace, decompositions: Decompositions) -> None:
+    def __init__(self, trace: _Trace) -> None:
         self.__name__ = NAME  # see Backend
         self.trace: _Trace | None = trace
-        self._options = trace.config, decompositions, trace.captures.append
+        self._options = trace.config, trace.decompositions, trace.captures.append
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         trace, compile = self.trace, partial(compile_capture, gm, example_inputs, *self._options)
@@ -252,7 +253,7 @@ class _Backend:
 class _Dependences:
     """What a trace depends on, as it was before its program ran, which may change it.
 
-    codes     that it went through, and the `names` that these use
+    codes     that it went through, with those of decompositions, and the `names` that its own use
     reads     guards of ours
     sources   of the inputs, and the values of those that are no sizes, by their paths
     """
@@ -273,6 +274,7 @@ class _Trace:
     target: Target
     roots: Roots
     config: CompilerConfig
+    decompositions: Decompositions
     output: Any = None
     refused: str = ""
     depends: _Dependences | None = None
@@ -303,6 +305,7 @@ class _Trace:
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         names = names_in(codes)
+        replaced = reached_from(self.decompositions.values())
         effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes), flags_asked(codes))
@@ -313,9 +316,11 @@ class _Trace:
         more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
         compared = compared_by_identity(codes)
         more += [noted(read, roots) for read in _hooks_of_all()]
+        more += [noted(Guard("value", path), roots) for path in replaced.data]
         more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
+        codes += replaced.codes
         return _Dependences(codes, names, reads, inputs, values, effects)
 
     @property

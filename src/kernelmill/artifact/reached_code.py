@@ -1,0 +1,95 @@
+"""The code that functions may go through, where no trace says which: decompositions are run by
+AOTAutograd, behind Dynamo's back.
+
+All is taken that their names lead to, called or not: an entry is then made anew too often, but is
+never stale.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from kernelmill.artifact.code import known_by_version, names_in
+from kernelmill.artifact.fingerprint import cells_of, is_atom, is_data
+from kernelmill.artifact.paths import Path
+from kernelmill.core.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The code, and the paths of data among the globals that it names, which is more than one
+    number or text: those are compared with the code."""
+
+    codes: tuple[types.CodeType, ...]
+    data: tuple[Path, ...]
+
+
+def reached_from(functions: Iterable[Callable[..., Any]]) -> Reached:
+    """What these functions go through, without what is known by its version."""
+    codes: dict[types.CodeType, None] = {}
+    data: dict[Path, None] = {}
+    waiting: list[Any] = [*functions]
+    known: dict[int, Any] = {}  # held, so that no other object gets the same number
+    while waiting:
+        value = waiting.pop()
+        if id(value) in known:
+            continue
+        known[id(value)] = value
+        if not isinstance(value, types.FunctionType):
+            waiting += _functions_in(value)
+            continue
+        code = value.__code__
+        if code in codes or known_by_version(code.co_filename):
+            continue
+        codes[code] = None
+        waiting += cells_of(value).values()
+        for path, found in _named(value):
+            waiting.append(found)
+            if not is_atom(found) and isinstance(found, _CONTAINERS) and is_data(found):
+                data[path] = None
+    return Reached(tuple(codes), tuple(data))
+
+
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+
+
+def _named(function: types.FunctionType) -> Iterator[tuple[Path, Any]]:
+    """The globals of its module, and what is in modules among these, that its code names."""
+    space, names = function.__globals__, sorted(names_in([function.__code__]))
+    for name in names:
+        value = space.get(name)
+        yield (("global", space.get("__name__"), name),), value
+        if isinstance(value, types.ModuleType) and _is_own(value):
+            for inner in names:
+                yield (("global", value.__name__, inner),), vars(value).get(inner)
+
+
+def _is_own(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and not known_by_version(file)
+
+
+def _functions_in(value: Any) -> list[Any]:
+    """What calling it may run, as far as that is written in Python."""
+    if isinstance(value, (types.MethodType, staticmethod, classmethod)):
+        return [value.__func__]
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, property):
+        return [value.fget]
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [*value]
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.partition(".")[0] in ("builtins", "torch"):
+        return []
+    inner = [] if kind is value else [getattr(value, "__wrapped__", None)]
+    members = (each for part in kind.__mro__ for each in vars(part).values())
+    return inner + [each for each in members if isinstance(each, _MEMBERS)]
+
+
+_MEMBERS = (types.FunctionType, staticmethod, classmethod, property)
