@@ -46,6 +46,8 @@ def or_in_torch(name: str, compile: Callable[[], Any], in_torch: Callable[[str],
     except Exception as error:
         if knobs.STRICT.get():
             raise
-        detail = _log.isEnabledFor(logging.DEBUG)
-        _log.warning("%s runs in torch: %s", name, error, exc_info=detail)
-        return in_torch(str(error) or type(error).__name__)
+        reason = str(error) or type(error).__name__  # a MemoryError has no text
+        _log.warning(
+            "%s runs in torch: %s", name, reason, exc_info=_log.isEnabledFor(logging.DEBUG)
+        )
+        return in_torch(reason)

@@ -11,6 +11,9 @@ from kernelmill.core.errors import GearError, GearTypeError
 MOST_GEARS = 100
 """Gears of a dim, and combinations of all dims, at most."""
 
+MOST_SIZE = 2**63 - 1
+"""What torch counts with."""
+
 ATTRIBUTE = "_kernelmill_gears"
 """Where a tensor keeps its DimGears."""
 
@@ -96,6 +99,8 @@ def _values(dim: int, values: object) -> tuple[int, ...]:
             )
         if size < 0:
             raise GearError(f"dim {dim} has the gear {size}: sizes are not negative")
+        if size > MOST_SIZE:
+            raise GearError(f"dim {dim} has the gear {size}: no tensor has that size")
     if not 2 <= len(sizes) <= MOST_GEARS:
         raise GearError(
             f"dim {dim} has {len(sizes)} gears: give 2 to {MOST_GEARS}; a dim with one size needs "

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 from kernelmill.backend import Backend, Capture, get_backend, tested_torch
+from kernelmill.backend.report import or_in_torch
 from kernelmill.core.errors import InputError
 
 
@@ -194,6 +195,18 @@ def test_a_graph_that_cannot_be_carried_runs_in_torch(caplog: pytest.LogCaptureF
     assert "the traced module holds" in capture.refused
     lines = [record.getMessage() for record in caplog.records if "runs in torch" in record.message]
     assert len(lines) == 1
+
+
+def test_the_warning_names_an_error_that_has_no_text(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELMILL_STRICT", "0")
+
+    def fails() -> None:
+        raise MemoryError
+
+    assert or_in_torch("graph_0", fails, str) == "MemoryError"
+    assert "graph_0 runs in torch: MemoryError" in caplog.text
 
 
 @pytest.mark.usefixtures("strict")

@@ -34,6 +34,7 @@ def test_the_lengths_allowed(count: int) -> None:
         ({0: {2, 4}}, GearTypeError, "give a list or a tuple of sizes, not set"),
         ({0: [2, 4.0]}, GearTypeError, "the gear 4.0: sizes are integers, not float"),
         ({0: [2, -4]}, GearError, "the gear -4: sizes are not negative"),
+        ({0: [2, 2**63]}, GearError, "the gear 9223372036854775808: no tensor has that size"),
         ({0: [2]}, GearError, "dim 0 has 1 gears: give 2 to 100"),
         ({0: list(range(2, 103))}, GearError, "dim 0 has 101 gears"),
     ],
