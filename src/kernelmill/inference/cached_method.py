@@ -7,6 +7,7 @@ the one of the last call first, then entries on disk, then a trace.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections import Counter
@@ -31,7 +32,7 @@ from kernelmill.backend.entry import Decompositions, given_decompositions
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigTypeError, InputError
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
@@ -73,12 +74,24 @@ def cache_compile(
     mmap_packed_weights   keep packed weights in files, which all processes map and share
     max_entries   how many traces (other dtypes, ranks, constants) are kept of the method
 
-    Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigTypeError for
-    options of the wrong kind. The first call raises what torch.compile does when the method is no
-    whole graph, and StoreError when others can write to the cache folder.
+    Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigError for
+    options of the wrong kind or value. The first call raises what torch.compile does when the
+    method is no whole graph, and StoreError when others can write to the cache folder.
     """
     _check_method(func)
-    config = given_config(config)
+    ranks = {"global_rank": global_rank, "tp_rank": tp_rank, "pp_rank": pp_rank}
+    for name, rank in ranks.items():
+        _check_rank(name, rank)
+    switches = {
+        "dynamic": dynamic,
+        "ge_cache": ge_cache,
+        "mmap_packed_weights": mmap_packed_weights,
+    }
+    for name, value in switches.items():
+        _check_kind(name, value, bool)
+    _check_kind("max_entries", max_entries, int)
+    # As it is now: it may be changed for the next method before this one is traced.
+    config = copy.deepcopy(given_config(config))
     if max_entries < 1:
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
     options = Options(
@@ -94,6 +107,19 @@ def _folder(given: object) -> str | None:
     if not isinstance(given, (str, os.PathLike)):
         raise ConfigTypeError(f"cache_dir: {type(given).__name__} names no folder")
     return os.fspath(given)
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if type(value) is not kind:
+        raise ConfigTypeError(f"{name}: {value!r} is no {kind.__name__}")
+
+
+def _check_rank(name: str, rank: int | None) -> None:
+    if rank is None:
+        return
+    _check_kind(name, rank, int)
+    if rank < 0:
+        raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
 
 
 def _check_method(func: Any) -> None:
