@@ -49,6 +49,7 @@ from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import WeightLayout, held_constants
 from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import Traced, compile_capture
+from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import NAME, Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
@@ -254,12 +255,14 @@ class _Dependences:
     """What a trace depends on, as it was before its program ran, which may change it.
 
     codes     that it went through, with those of decompositions, and the `names` that its own use
+    packages  versions of the installed packages that these, and operators, come from
     reads     guards of ours
     sources   of the inputs, and the values of those that are no sizes, by their paths
     """
 
     codes: Sequence[Any]
     names: frozenset[str]
+    packages: Mapping[str, str]
     reads: tuple[Guard, ...]
     sources: Sequence[Source]
     values: Mapping[Path, Any]
@@ -295,12 +298,14 @@ class _Trace:
             call = compile(observe=self.traced.append)
         self.drafts = [each.draft for each in linked]
         try:
-            self.depends = self._depends(tx, sources)
+            self.depends = self._depends(tx, sources, packages_of_composites(gm))
         except (MissingPath, UnsupportedError) as error:
             self.refused = str(error)
         return call
 
-    def _depends(self, tx: Any, sources: Sequence[Any]) -> _Dependences:
+    def _depends(
+        self, tx: Any, sources: Sequence[Any], packages: Mapping[str, str]
+    ) -> _Dependences:
         """UnsupportedError names what cannot be kept."""
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
@@ -321,7 +326,8 @@ class _Trace:
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
         codes += replaced.codes
-        return _Dependences(codes, names, reads, inputs, values, effects)
+        packages = {**packages_of(modules_of(codes)), **packages}
+        return _Dependences(codes, names, packages, reads, inputs, values, effects)
 
     @property
     def may_be_kept(self) -> bool:
@@ -380,7 +386,7 @@ class _Trace:
             uses_of(depends.codes),
             tuple(sorted(depends.names)),
             state(),
-            packages_of(modules_of(depends.codes)),
+            depends.packages,
             code_digest([self.target.code]),
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)

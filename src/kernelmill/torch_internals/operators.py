@@ -76,7 +76,8 @@ def writes(target: str) -> bool:
 @internal(
     "operators.composite",
     reason="taking apart those operators of an exported program that torch always takes apart",
-    fallback="all operators that torch's default table for export has are taken apart",
+    fallback="all operators that torch's default table for export has are taken apart, and "
+    "methods that call custom operators are not kept",
 )
 def _composite_key() -> Any:
     key = torch._C.DispatchKey.CompositeImplicitAutograd
