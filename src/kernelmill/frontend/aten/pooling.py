@@ -91,7 +91,8 @@ def _max_pool(
 def _input_position(e: Emitter, windows: _Windows, inside: Value) -> Value:
     """The place in the flattened pooled dims of x, from the place inside the window.
 
-    Clamped: in a window of nothing but the lowest value a padded place may come first.
+    In a window of nothing but the lowest value a padded place comes first; eager then has the first
+    place that is in x.
     """
     shape, count = inside.shape, windows.count
     total: Value | None = None
@@ -102,7 +103,11 @@ def _input_position(e: Emitter, windows: _Windows, inside: Value) -> Value:
             offset = e.pointwise("mod", offset, e.like(windows.size[d], offset))
         start = e.iota(shape, len(shape) - count + d)
         place = e.add(e.mul(start, windows.stride[d]), e.mul(offset, windows.dilation[d]))
-        place = e.clamp(e.sub(place, windows.padding[d]), 0, windows.input[d] - 1)
+        place = e.sub(place, windows.padding[d])
+        if windows.padding[d] and windows.dilation[d] > 1:
+            inside_x = e.pointwise("mod", place, e.like(windows.dilation[d], place))
+            place = e.where(e.compare("lt", place, 0), inside_x, place)
+        place = e.clamp(place, 0, windows.input[d] - 1)
         total = place if total is None else e.add(e.mul(total, windows.input[d]), place)
     assert total is not None
     return total

@@ -159,8 +159,11 @@ def all_all(e: Emitter, x: Value) -> Value:
 
 
 def _logical(e: Emitter, op: str, x: Value, dims: Dims, keep: bool) -> Value:
+    # Unlike other reductions, over an empty list of dims these reduce none.
+    none = isinstance(dims, Sequence) and not dims
+    axes = () if none else wrap_all(dims, len(x.shape))
     # On u8 eager gives u8 zeros and ones.
-    found = e.reduce(op, e.cast(x, BOOL), wrap_all(dims, len(x.shape)), keep)
+    found = e.reduce(op, e.cast(x, BOOL), axes, keep)
     return e.cast(found, e.dtype)
 
 
