@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx.traceback import annotate
 
 from kernelmill.config.super_kernel_marks import MARK_KEY, STREAM_KEY, check_range, check_stream
+from kernelmill.core.errors import ConfigTypeError
 from kernelmill.frontend.waits import wait_tensor as wait_operator
 
 
@@ -42,6 +43,13 @@ def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
 
 def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
     """`t`; in a super kernel, what reads the result begins when the kernel that makes `dep` is
-    done, though on another stream. Outside of a range, and of compiled code, this does nothing.
+    done, though on another stream. Outside of a range, and of compiled code, this does nothing but
+    check that both are tensors: ConfigTypeError.
     """
-    return wait_operator(t, dep) if torch.compiler.is_compiling() else t
+    if torch.compiler.is_compiling():
+        return wait_operator(t, dep)
+    given: dict[str, object] = {"t": t, "dep": dep}
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise ConfigTypeError(f"{name}: {value!r} is no tensor")
+    return t

@@ -123,8 +123,8 @@ class Folder:
         if os.path.islink(self.path):
             real = os.path.realpath(self.path)
             return (
-                f"{self.path} is a symbolic link, which could be pointed elsewhere. Name the "
-                f"folder itself: KERNELMILL_KERNEL_META={shlex.quote(real)}"
+                f"{self.path} is a symbolic link, which could be pointed elsewhere. Where it is "
+                f"named (an option, a variable), name the folder itself: {shlex.quote(real)}"
             )
         return f"{self.path} is a file; kernels need a folder there, or another path"
 

@@ -24,3 +24,6 @@ def test_bad_arguments() -> None:
             pass
     with pytest.raises(ConfigError), stream_switch(""):
         pass
+    for t, dep in ((torch.ones(1), 2), (1, torch.ones(1))):
+        with pytest.raises(ConfigError, match="is no tensor"):
+            wait_tensor(t, dep)  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def test_a_file_that_others_can_write_is_refused(filled, suffix):
 def test_a_folder_behind_a_symbolic_link_is_refused_with_its_real_path(filled, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(filled)
-    with pytest.raises(StoreError, match=f"KERNELMILL_KERNEL_META={filled}"):
+    with pytest.raises(StoreError, match=f"name the folder itself: {filled}"):
         Store(f"{link}/")
 
 
