@@ -148,3 +148,10 @@ def test_bool(name: str) -> None:
 def test_integer_division_by_a_tensor_is_atens(name: str) -> None:
     """Eager raises ZeroDivisionError; no kernel does."""
     assert any("may have to raise" in reason for reason in check(OPERATORS[name], torch.int64))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_in_bools_are_refused_as_by_eager(name: str) -> None:
+    fallbacks: list[str] = []
+    with pytest.raises(RuntimeError, match="does not support bool"):
+        compiled(lambda x: [getattr(torch, name)(x, 1)], fallbacks)(torch.ones(2, 3) > 0)

@@ -129,6 +129,8 @@ def argmin(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> 
 
 
 def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> Value:
+    if x.dtype == BOOL:
+        raise NotTranslated(f"{op} of bools, an error in eager")
     if not x.shape:
         return e.constant(0, I64)
     _refuse_nothing(e, x, wrap_all(dim, len(x.shape)))
