@@ -174,9 +174,13 @@ def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
         own = not _is_library(code.co_filename)
         steps = list(dis.get_instructions(code)) if own else []
         for n, each in enumerate(steps):
-            if each.argval == "is_" or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
+            if each.argval in _FUNCTIONS or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
                 found.add(())
-            elif each.opname == "IS_OP" and steps[n - 1].opname not in _CONSTANT:
+            elif each.opname != "IS_OP":
+                continue
+            elif each.is_jump_target:  # its right side is one of several
+                found.add(())
+            elif steps[n - 1].opname not in _CONSTANT:
                 found.add(_sides(steps[:n]))
         found |= compared_by_identity(c for c in code.co_consts if isinstance(c, types.CodeType))
     return frozenset(found)
@@ -189,9 +193,12 @@ def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
     while root > 0 and before[root].opname in _ATTRIBUTE:
         root -= 1
     right, kind = before[-1], before[root].opname
+    if any(each.is_jump_target for each in before[root + 1 :]):
+        return ()  # an attribute of one of several
     if kind == "LOAD_GLOBAL":
         return WITH_GLOBAL
-    if kind in _TWO_VARIABLES:  # the first of which is the left side
+    # The first of two variables is the left side, and where code jumps to, that is one of several.
+    if kind in _TWO_VARIABLES or (kind in _VARIABLE and before[root].is_jump_target):
         ends = (right,)
     elif kind in _VARIABLE:
         ends = right, before[root - 1]
@@ -200,6 +207,7 @@ def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
     return tuple(str(each.argval) for each in ends if each.opname in _ATTRIBUTE)
 
 
+_FUNCTIONS = ("is_", "is_not")  # of operator
 _VARIABLE = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE")
 _TWO_VARIABLES = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
 _CONSTANT = ("LOAD_CONST", "LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT")

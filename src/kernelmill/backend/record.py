@@ -320,6 +320,8 @@ class _Trace:
         _refuse_functions(follow(path, roots) for path in tensors)
         more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
         compared = compared_by_identity(codes)
+        if dynamo.has_hashed_tensors():
+            compared |= {()}
         more += [noted(read, roots) for read in _hooks_of_all()]
         more += [noted(Guard("value", path), roots) for path in replaced.data]
         more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]

@@ -7,7 +7,8 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from contextvars import ContextVar
+from functools import partial, wraps
 from operator import attrgetter
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -302,6 +303,39 @@ def _config() -> Any:
     return settings if right and known == {bool} else None
 
 
+_hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)
+"""While a trace is recorded: an element for each time that it asked for the hash of a tensor."""
+
+
+@internal(
+    "dynamo.tensor_hashes",
+    reason="whether a trace looked for tensors in sets or dicts, which compares them by identity",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def _tensor_hashes() -> bool:
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    names = [name for name in ("hash_impl", "get_python_hash") if name in vars(TensorVariable)]
+    for name in names:
+        setattr(TensorVariable, name, _noted(vars(TensorVariable)[name]))
+    return bool(names)
+
+
+def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def noted(*args: Any) -> Any:
+        if (hashed := _hashed.get()) is not None:
+            hashed.append(True)
+        return method(*args)
+
+    return noted
+
+
+def has_hashed_tensors() -> bool:
+    """Whether the trace that is being recorded has asked for the hash of a tensor."""
+    return bool(_hashed.get())
+
+
 @contextmanager
 def recording() -> Generator[None]:
     """Inside, traces are made as records need them."""
@@ -309,8 +343,13 @@ def recording() -> Generator[None]:
     if settings is None:
         yield
         return
-    with settings.patch(_WHILE_RECORDING):
-        yield
+    _tensor_hashes.get()
+    token = _hashed.set([])
+    try:
+        with settings.patch(_WHILE_RECORDING):
+            yield
+    finally:
+        _hashed.reset(token)
 
 
 @internal(
@@ -338,7 +377,9 @@ def is_static() -> bool:
     )
 
 
-_FOR_RECORDS = (_current_trace, source_classes, mutation_kinds, _placeholder_sources, _config)
+_FOR_RECORDS = (
+    _current_trace, source_classes, mutation_kinds, _placeholder_sources, _config, _tensor_hashes,
+)  # fmt: skip
 
 
 def missing_for_records() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,34 @@ def by_identity(a: Tensor, b: Tensor) -> Tensor:
     return a * 2 if a is b else a * 3 + b
 
 
+class Chosen:
+    """An attribute that is no tensor's name."""
+
+    yes = True
+
+
+def by_identity_of_either(a: Tensor, b: Tensor) -> Tensor:
+    same = (a if Chosen.yes else Chosen.yes) is b
+    return a * 2 if same else a * 3 + b
+
+
+def by_identity_with_either(a: Tensor, b: Tensor) -> Tensor:
+    same = a is (b if Chosen.yes else None)
+    return a * 2 if same else a * 3 + b
+
+
+def by_function(a: Tensor, b: Tensor) -> Tensor:
+    return a * 3 + b if operator.is_not(a, b) else a * 2
+
+
+def in_a_set(a: Tensor, b: Tensor) -> Tensor:
+    return a * 2 if b in {a} else a * 3 + b
+
+
+def as_a_key(a: Tensor, b: Tensor) -> Tensor:
+    return a * {a: 2.0}.get(b, 3.0)
+
+
 def of_lists(a: list[Tensor], b: list[Tensor]) -> Tensor:
     return a[0] * 2 if a is b else a[0] * 3 + b[0]
 
@@ -53,6 +82,11 @@ CALLS: dict[str, tuple[Callable[..., Tensor], list[tuple[Any, ...]]]] = {
     "requires grad": (by_gradient, [(X,), (X.clone().requires_grad_(),)]),
     "parameters": (by_class, [(X,), (nn.Parameter(X),), (nn.Parameter(X, False),)]),
     "one tensor": (by_identity, [(X, X.clone()), twice(X)]),
+    "one tensor, either": (by_identity_of_either, [(X, X.clone()), twice(X)]),
+    "one tensor, or none": (by_identity_with_either, [(X, X.clone()), twice(X)]),
+    "one tensor, by a function": (by_function, [(X, X.clone()), twice(X)]),
+    "one tensor, in a set": (in_a_set, [(X, X.clone()), twice(X)]),
+    "one tensor, as a key": (as_a_key, [(X, X.clone()), twice(X)]),
     "one list": (of_lists, [([X], [X.clone()]), twice([X])]),
     "one object": (of_objects, [(Held(X), Held(X.clone())), twice(Held(X))]),
 }

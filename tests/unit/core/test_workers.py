@@ -101,6 +101,8 @@ class _Interrupt:
     @contextmanager
     def on(self) -> Generator[None]:
         before = sys.gettrace()
+        # Python 3.12 tells of instructions only if a frame has asked for that before.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(self._trace)
         try:
             yield

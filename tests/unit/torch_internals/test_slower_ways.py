@@ -144,7 +144,7 @@ class Cached(torch.nn.Module):
 
 @case(
     "autograd.output_kinds", "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
-    "dynamo.trace",
+    "dynamo.tensor_hashes", "dynamo.trace",
 )  # fmt: skip
 def methods_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
