@@ -34,12 +34,14 @@ class _Piece:
     storage: torch.UntypedStorage
     bytes: int
     users: Callable[[torch.UntypedStorage], int]
-    alone: tuple[int, int, int] = (0, 0, 0)
+    alone: tuple[int, ...] = ()
 
-    def state(self) -> tuple[int, int, int]:
-        """References to the storage from tensors and from Python, and where its memory is: what
-        moved or was resized is another piece."""
-        return self.users(self.storage), sys.getrefcount(self.storage), self.storage.data_ptr()
+    def state(self) -> tuple[int, ...]:
+        """References to the storage from tensors and from Python, where its memory is and how much:
+        what moved or was resized, even to less in the same place, is another piece."""
+        storage = self.storage
+        users, names = self.users(storage), sys.getrefcount(storage)
+        return users, names, storage.data_ptr(), storage.nbytes()
 
 
 class ResultMemory:

@@ -77,6 +77,18 @@ def test_memory_that_moved_is_let_go(memory):
     assert make(memory).fill_(3).sum() == 3 * COUNT
 
 
+def test_memory_that_shrank_is_let_go_wherever_it_is(memory):
+    """Memory that is freed and asked for again is often in the same place."""
+    count = 1 << 20
+    large = ((count,), (1,), torch.float32, count)
+    for _ in range(8):
+        shrunk = memory.tensor(*large)
+        shrunk.untyped_storage().resize_(0)
+        shrunk.untyped_storage().resize_(2 * count)
+        del shrunk
+        assert memory.tensor(*large).untyped_storage().nbytes() == 4 * count
+
+
 @pytest.mark.parametrize("modes", [(True, False), (False, True)])
 def test_inference_mode_leaves_no_trace(memory, modes):
     for mode in modes:
