@@ -113,7 +113,8 @@ class Frame:
         self._words: ctypes.Array[ctypes.c_int64] = (word * (_HEADER_WORDS + slots))()
         self.address = ctypes.addressof(self._words)
         self.sizes: Sizes | None = None
-        self._arena = self._scratch = empty_bytes(0)
+        self._arena: object = empty_bytes(0)
+        self._scratch: object = self._arena
         self.arena_bytes = 0
         self._header = FrameHeader.from_buffer(self._words)
         self._header.threads = _most_threads() if threaded else 1
@@ -140,16 +141,22 @@ class Frame:
         """Get ready for calls of these sizes: memory only ever grows. All stays as it was where
         there is not enough."""
         header = self._header
+        # Ctrl-C can come anywhere: old memory stays until the header has the address of new one.
         if sizes.arena_bytes > self.arena_bytes:
-            self._arena, start = room(sizes.arena_bytes, torch.uint8)
-            self.arena_bytes = sizes.arena_bytes
-            header.arena = self._arena.data_ptr() + start
+            memory, start = room(sizes.arena_bytes, torch.uint8)
+            address = memory.data_ptr() + start
+            self._arena = self._arena, memory
+            header.arena = address
+            self._arena, self.arena_bytes = memory, sizes.arena_bytes
         if sizes.scratch_bytes > header.scratch_bytes:
-            self._scratch, start = room(sizes.scratch_bytes * header.threads, torch.uint8)
-            header.scratch = self._scratch.data_ptr() + start
-            header.scratch_bytes = sizes.scratch_bytes
-        header.table = sizes.table
-        header.values = ctypes.addressof(sizes.values)
+            memory, start = room(sizes.scratch_bytes * header.threads, torch.uint8)
+            address = memory.data_ptr() + start
+            self._scratch = self._scratch, memory
+            header.scratch = address
+            self._scratch, header.scratch_bytes = memory, sizes.scratch_bytes
+        values = ctypes.addressof(sizes.values)
+        self.sizes = None  # those of neither, should this be as far as it gets
+        header.table, header.values = sizes.table, values
         self.sizes = sizes
 
     def set_address(self, buffer: int, address: int) -> None:

@@ -1,14 +1,20 @@
 """Frames: as many as there are callers, few of them kept when these are gone."""
 
+import ctypes
 import gc
+import itertools
 import logging
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 
 from kernelmill.runtime import memory
-from kernelmill.runtime.memory import MOST_IDLE, FramePool
+from kernelmill.runtime.memory import MOST_IDLE, Frame, FramePool
+from kernelmill.runtime.sizes import Sizes
 
 
 def pool() -> FramePool:
@@ -60,6 +66,63 @@ def test_frames_can_go_while_others_are_counted() -> None:
     gc.collect()
     assert frames.calls == 3 * 50 * MOST_IDLE
     assert len(frames.frames) <= MOST_IDLE
+
+
+def sizes_of(arena_bytes: int, scratch_bytes: int) -> Sizes:
+    return Sizes((ctypes.c_int64 * 1)(), {}, {}, arena_bytes, scratch_bytes, arena_bytes)
+
+
+def adopts_until(frame: Frame, sizes: Sizes, instruction: int) -> bool:
+    """Whether the frame gets so far that Ctrl-C comes before that instruction."""
+    left = itertools.count(-instruction)
+    came = False
+
+    def trace(of: FrameType, event: str, _: object) -> Any:
+        nonlocal came
+        if of.f_code is not Frame.adopt.__code__:
+            return None
+        of.f_trace_opcodes = True
+        if event == "opcode" and not next(left):
+            came = True
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        frame.adopt(sizes)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return came
+
+
+def tensors_in(kept: Any) -> list[torch.Tensor]:
+    return [kept] if isinstance(kept, torch.Tensor) else [t for k in kept for t in tensors_in(k)]
+
+
+def test_an_interrupt_anywhere_leaves_a_frame_with_memory_of_its_own() -> None:
+    few, many = sizes_of(1 << 16, 1 << 12), sizes_of(1 << 20, 1 << 16)
+    for instruction in itertools.count():
+        frame = Frame(1, True)
+        frame.adopt(few)
+        came = adopts_until(frame, many, instruction)
+        header = frame._header
+        for kept, address, size in (
+            (frame._arena, header.arena, frame.arena_bytes),
+            (frame._scratch, header.scratch, header.scratch_bytes * header.threads),
+        ):
+            assert any(
+                tensor.data_ptr() <= address and address + size <= tensor.data_ptr() + tensor.nbytes
+                for tensor in tensors_in(kept)
+            )
+        if (sizes := frame.sizes) is not None:
+            expected = sizes.table, ctypes.addressof(sizes.values)
+            assert (header.table, header.values) == expected
+        if not came:
+            assert instruction > 20 and sizes is many
+            return
 
 
 @pytest.mark.parametrize(
