@@ -10,10 +10,10 @@ from itertools import groupby
 
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import evaluate, product
+from kernelmill.core.dim import evaluate
 from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
-from kernelmill.plan.arena import ArenaBuffer, assign
+from kernelmill.plan.arena import assign, lifetimes
 from kernelmill.plan.ir import WHOLE_TEAM, BufferKind, Launch, Part, Plan, SuperKernel
 from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.ranges import (
@@ -24,6 +24,7 @@ from kernelmill.superkernel.ranges import (
     launches_alone,
     ranges_of,
 )
+from kernelmill.superkernel.side_by_side import extended, extents_beside
 from kernelmill.superkernel.streams import branch_parts, narrowed, saves, tagged_parts
 from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
 
@@ -243,25 +244,18 @@ def _beside(segment: Segment, parts: Sequence[Part]) -> list[Segment]:
 
 def _placed_apart(plan: Plan, runs: Sequence[Segment]) -> Plan:
     """The plan with an arena in which buffers of launches that run side by side do not overlap:
-    inside of a run everything is alive all the time."""
-    extent = {
+    inside of a run, and of launches beside each other elsewhere, everything is alive all the
+    time."""
+    beside = extents_beside(plan.steps)
+    inside = {
         number: (run.first, run.last - 1) for run in runs for number in range(run.first, run.last)
     }
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for number, step in enumerate(plan.steps):
-        begin, end = extent.get(number, (number, number))
-        for buffer in step.buffers if isinstance(step, Launch) else ():
-            if buffer >= 0 and plan.buffers[buffer].kind == BufferKind.ARENA:
-                first.setdefault(buffer, begin)
-                last[buffer] = end
-    arena = assign([
-        ArenaBuffer(
-            product(plan.buffers[b].shape) * plan.buffers[b].dtype.bytes, first[b], last[b]
-        )
-        for b in first
-    ])  # fmt: skip
-    offsets = dict(zip(first, arena.offsets, strict=True))
+    lives = {
+        number: extended(extended(life, beside), inside)
+        for number, life in lifetimes(plan.steps, plan.buffers).items()
+    }
+    arena = assign(list(lives.values()))
+    offsets = dict(zip(lives, arena.offsets, strict=True))
     buffers = tuple(
         replace(spec, offset=offsets[number]) if number in offsets else spec
         for number, spec in enumerate(plan.buffers)

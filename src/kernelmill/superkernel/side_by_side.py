@@ -177,13 +177,13 @@ def _placed(plan: Plan, steps: Sequence[Step]) -> Plan:
     have is there as long as the last of them runs."""
     shares = _shared_places(plan)
     lives = lifetimes(steps, plan.buffers)
-    extents = _extents(steps)
+    extents = extents_beside(steps)
     donated = {
         target: source
         for target, source in shares.items()
         if lives[source].last == lives[target].first not in extents
     }
-    lives = {number: _extended(life, extents) for number, life in lives.items()}
+    lives = {number: extended(life, extents) for number, life in lives.items()}
     arena = assign_with_donations(lives, donated)
     offsets = dict(zip(lives, arena.offsets, strict=True))
     buffers = tuple(
@@ -210,7 +210,7 @@ def _shared_places(plan: Plan) -> dict[int, int]:
     return found
 
 
-def _extents(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+def extents_beside(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """The first and the last number among steps that run beside each other, for each of those."""
     found: dict[int, tuple[int, int]] = {}
     first = 0
@@ -222,7 +222,8 @@ def _extents(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _extended(life: ArenaBuffer, extents: Mapping[int, tuple[int, int]]) -> ArenaBuffer:
+def extended(life: ArenaBuffer, extents: Mapping[int, tuple[int, int]]) -> ArenaBuffer:
+    """A lifetime that begins and ends with what runs beside its first and its last launch."""
     first, _ = extents.get(life.first, (life.first, 0))
     _, last = extents.get(life.last, (0, life.last))
     return replace(life, first=first, last=last)

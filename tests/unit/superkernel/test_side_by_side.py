@@ -19,7 +19,7 @@ from kernelmill.plan.ir import (
     Step,
     TensorResult,
 )  # fmt: skip
-from kernelmill.superkernel import run_side_by_side
+from kernelmill.superkernel import form, run_side_by_side
 from tests.unit.runtime.kernels import buffer, tensor_input
 
 SIZE = 32
@@ -174,6 +174,21 @@ def test_what_is_alive_at_the_same_time_lies_apart() -> None:
     made = run_side_by_side(before, KERNELS, host())
     assert orders(made)[1:3] == [(3, "after"), (4, "beside")]
     assert len({made.buffers[n].offset for n in (2, 3, 4)}) == 3
+
+
+def test_it_still_does_where_the_branches_of_a_range_are_placed_apart() -> None:
+    """The second launch reads 2 for the last time, and the third one, beside it, writes 4."""
+    marks = [read_mark(f"range#{stream},0") for stream in "ab"]
+    before = plan(
+        launch("own", 0, 1, 2, work=100), launch("own", 2, 2, 3), launch("own", 0, 1, 4),
+        *(replace(launch("own", 3, 4, 5 + n), mark=mark) for n, mark in enumerate(marks)),
+        launch("own", 5, 6, 10, work=100),
+    )  # fmt: skip
+    made = form(run_side_by_side(before, KERNELS, host()), KERNELS, threads=2).plan
+    assert orders(made)[1:3] == [(3, "after"), (4, "beside")]
+    assert len(set(made.supers[0].parts)) == 2
+    assert len({made.buffers[n].offset for n in (2, 3, 4)}) == 3
+    assert len({made.buffers[n].offset for n in (3, 4, 5, 6)}) == 4
 
 
 def test_a_place_that_is_given_to_a_result_stays_given() -> None:
