@@ -57,9 +57,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     found = Counts()
     validate, refuse = Engine.validate, QuickCall._refused
 
-    def slow(self: Engine, arguments: Any) -> Any:
+    def slow(self: Engine, arguments: Any, again: bool = False) -> Any:
         found.slow += 1
-        return validate(self, arguments)
+        return validate(self, arguments, again)
 
     def refused(self: QuickCall, *rest: Any) -> Any:
         result = refuse(self, *rest)
