@@ -11,7 +11,8 @@ from kernelmill.core import knobs
 
 NAMES = (
     "autograd.descriptions", "autograd.metadata", "autograd.output_kinds", "dynamo.config",
-    "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources", "dynamo.trace",
+    "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
+    "dynamo.tensor_hashes", "dynamo.trace",
     "native.packed", "sizes.functions", "tensors.handle",
 )  # fmt: skip
 """The functions of sizes are needed for methods with sizes that vary, as most have."""
