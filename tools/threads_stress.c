@@ -127,6 +127,7 @@ int aoti_torch_get_strides(Handle tensor, int64_t **found) {
 }
 int64_t tensor_version(Handle tensor) { return fields_of(tensor)->version; }
 int is_inference(Handle tensor) { return 0; }
+int is_negated(Handle tensor) { return 0; }
 
 /* The system says that a page was written whose number is where it would say which. */
 int entry_ioctl(int file, unsigned long request, ...) {

@@ -72,6 +72,7 @@ def _record(
         version=state.version or 0,
         versioned=parameter.way is not Way.UNREAD and state.version is not None,
         inference=state.inference,
+        negated=state.negated,
         rank=len(state.layout) // 2,
         dtype=state.dtype,
         layout=ctypes.addressof(layout),

@@ -42,6 +42,7 @@ class ParameterState:
     data: int
     version: int | None
     inference: bool
+    negated: bool
     dtype: int
     layout: tuple[int, ...]
     contents: Contents | None
@@ -182,7 +183,7 @@ def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Parameter
     layout = (*tensor.shape, *tensor.stride())
     return ParameterState(
         handle_of.require()(tensor), tensor.data_ptr(), _version(tensor), tensor.is_inference(),
-        scalar_type(tensor), layout, read_contents(tensor, way, watch),
+        tensor.is_neg(), scalar_type(tensor), layout, read_contents(tensor, way, watch),
     )  # fmt: skip
 
 

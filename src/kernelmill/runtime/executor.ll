@@ -36,7 +36,7 @@
 %struct.page_region = type { i64, i64, i64 }
 %struct.pm_scan_arg = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.PagesRecord = type { i64, i64 }
-%struct.ParameterRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, i64, ptr, ptr, i64, i64, i64 }
+%struct.ParameterRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, i64, ptr, ptr, i64, i64, i64 }
 %struct.EdgeRecord = type { ptr, i64, ptr }
 
 @km_changes = external local_unnamed_addr global %struct.Changes, align 8
@@ -2604,7 +2604,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 
 27:
   call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
-  br label %355
+  br label %362
 
 28:
   %29 = getelementptr inbounds i8, ptr %10, i64 8
@@ -2657,19 +2657,19 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 56:
   %57 = phi i1 [ %43, %41 ], [ %46, %45 ]
   call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
-  br i1 %57, label %355, label %58
+  br i1 %57, label %362, label %58
 
 58:
   %59 = getelementptr inbounds i8, ptr %0, i64 64
   store atomic i64 1, ptr %59 monotonic, align 64
-  br label %355
+  br label %362
 
 60:
   %61 = sub i64 %1, %14
   %62 = getelementptr inbounds i8, ptr %0, i64 48
   %63 = load i64, ptr %62, align 16
   %64 = icmp ult i64 %61, %63
-  br i1 %64, label %65, label %342
+  br i1 %64, label %65, label %349
 
 65:
   %66 = shl i64 %61, 4
@@ -2681,7 +2681,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %72 = load ptr, ptr %0, align 64
   %73 = getelementptr i8, ptr %72, i64 152
   %74 = icmp slt i64 %66, %69
-  br i1 %74, label %75, label %355
+  br i1 %74, label %75, label %362
 
 75:
   %76 = getelementptr inbounds i8, ptr %0, i64 16
@@ -2689,7 +2689,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br label %78
 
 78:
-  %79 = phi i64 [ %66, %75 ], [ %330, %324 ]
+  %79 = phi i64 [ %66, %75 ], [ %337, %331 ]
   %80 = add i64 %79, 6
   %81 = load i64, ptr %12, align 8
   %82 = add i64 %81, -1
@@ -2702,13 +2702,13 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br label %96
 
 88:
-  %89 = getelementptr inbounds i8, ptr %84, i64 80
+  %89 = getelementptr inbounds i8, ptr %84, i64 88
   %90 = load ptr, ptr %89, align 8
   call void @llvm.prefetch.p0(ptr readonly %90, i32 0, i32 3, i32 1)
-  %91 = getelementptr inbounds i8, ptr %84, i64 144
+  %91 = getelementptr inbounds i8, ptr %84, i64 152
   %92 = load ptr, ptr %91, align 8
   call void @llvm.prefetch.p0(ptr readonly %92, i32 0, i32 3, i32 1)
-  %93 = getelementptr inbounds i8, ptr %84, i64 152
+  %93 = getelementptr inbounds i8, ptr %84, i64 160
   %94 = load ptr, ptr %93, align 8
   %95 = icmp eq ptr %94, null
   br i1 %95, label %103, label %102
@@ -2730,7 +2730,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %104 = add i64 %79, 3
   %105 = call noundef i64 @llvm.smin.i64(i64 %104, i64 %82)
   %106 = getelementptr %struct.ParameterRecord, ptr %71, i64 %105
-  %107 = getelementptr inbounds i8, ptr %106, i64 104
+  %107 = getelementptr inbounds i8, ptr %106, i64 112
   %108 = load i64, ptr %107, align 8
   %109 = icmp sgt i64 %108, 0
   br i1 %109, label %110, label %115
@@ -2738,14 +2738,14 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 110:
   %111 = getelementptr inbounds i8, ptr %106, i64 32
   %112 = load ptr, ptr %111, align 8
-  %113 = getelementptr inbounds i8, ptr %106, i64 120
+  %113 = getelementptr inbounds i8, ptr %106, i64 128
   %114 = load i64, ptr %113, align 8
   br label %121
 
 115:
-  %116 = getelementptr inbounds i8, ptr %106, i64 144
+  %116 = getelementptr inbounds i8, ptr %106, i64 152
   %117 = load ptr, ptr %116, align 8
-  %118 = getelementptr inbounds i8, ptr %106, i64 136
+  %118 = getelementptr inbounds i8, ptr %106, i64 144
   %119 = load i64, ptr %118, align 8
   %120 = icmp sgt i64 %119, 0
   br i1 %120, label %127, label %135
@@ -2788,12 +2788,12 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 
 146:
   %147 = getelementptr inbounds i8, ptr %136, i64 24
-  %148 = getelementptr inbounds i8, ptr %136, i64 80
+  %148 = getelementptr inbounds i8, ptr %136, i64 88
   %149 = load ptr, ptr %148, align 8
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  %150 = getelementptr inbounds i8, ptr %136, i64 64
+  %150 = getelementptr inbounds i8, ptr %136, i64 72
   %151 = load i64, ptr %150, align 8
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
@@ -2821,15 +2821,15 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
-  br label %231
+  br label %238
 
 165:
-  %166 = getelementptr inbounds i8, ptr %136, i64 80
+  %166 = getelementptr inbounds i8, ptr %136, i64 88
   %167 = load ptr, ptr %166, align 8
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  %168 = getelementptr inbounds i8, ptr %136, i64 64
+  %168 = getelementptr inbounds i8, ptr %136, i64 72
   %169 = load i64, ptr %168, align 8
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
@@ -2843,54 +2843,54 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %175 = shl i64 %171, 3
   %176 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %174, ptr noundef nonnull %8) #11
   %177 = icmp eq i32 %176, 0
-  br i1 %177, label %178, label %231
+  br i1 %177, label %178, label %238
 
 178:
   %179 = load ptr, ptr %8, align 8
   %180 = getelementptr inbounds i8, ptr %136, i64 32
   %181 = load ptr, ptr %180, align 8
   %182 = icmp eq ptr %179, %181
-  br i1 %182, label %183, label %231
+  br i1 %182, label %183, label %238
 
 183:
   %184 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %174, ptr noundef nonnull %4) #11
   %185 = icmp eq i32 %184, 0
-  br i1 %185, label %186, label %231
+  br i1 %185, label %186, label %238
 
 186:
   %187 = load i64, ptr %4, align 8
   %188 = load i64, ptr %172, align 8
   %189 = icmp eq i64 %187, %188
-  br i1 %189, label %190, label %231
+  br i1 %189, label %190, label %238
 
 190:
   %191 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %174, ptr noundef nonnull %7) #11
   %192 = icmp eq i32 %191, 0
-  br i1 %192, label %193, label %231
+  br i1 %192, label %193, label %238
 
 193:
   %194 = load i32, ptr %7, align 4
   %195 = sext i32 %194 to i64
-  %196 = getelementptr inbounds i8, ptr %136, i64 72
+  %196 = getelementptr inbounds i8, ptr %136, i64 80
   %197 = load i64, ptr %196, align 8
   %198 = icmp eq i64 %197, %195
-  br i1 %198, label %199, label %231
+  br i1 %198, label %199, label %238
 
 199:
   %200 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %174, ptr noundef nonnull %5) #11
   %201 = icmp eq i32 %200, 0
-  br i1 %201, label %202, label %231
+  br i1 %201, label %202, label %238
 
 202:
   %203 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %174, ptr noundef nonnull %6) #11
   %204 = icmp eq i32 %203, 0
-  br i1 %204, label %205, label %231
+  br i1 %204, label %205, label %238
 
 205:
   %206 = load ptr, ptr %5, align 8
   %207 = call i32 @bcmp(ptr %206, ptr %173, i64 %175)
   %208 = icmp eq i32 %207, 0
-  br i1 %208, label %209, label %231
+  br i1 %208, label %209, label %238
 
 209:
   %210 = load ptr, ptr %6, align 8
@@ -2898,7 +2898,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %212 = getelementptr i64, ptr %173, i64 %211
   %213 = call i32 @bcmp(ptr %210, ptr %212, i64 %175)
   %214 = icmp eq i32 %213, 0
-  br i1 %214, label %215, label %231
+  br i1 %214, label %215, label %238
 
 215:
   %216 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %174) #11
@@ -2907,218 +2907,227 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %219 = getelementptr inbounds i8, ptr %136, i64 56
   %220 = load i64, ptr %219, align 8
   %221 = icmp eq i64 %220, %218
-  br i1 %221, label %222, label %231
+  br i1 %221, label %222, label %238
 
 222:
-  %223 = getelementptr inbounds i8, ptr %136, i64 48
-  %224 = load i64, ptr %223, align 8
-  %225 = icmp eq i64 %224, 0
-  br i1 %225, label %232, label %226
+  %223 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %174) #11
+  %224 = and i32 %223, 255
+  %225 = zext nneg i32 %224 to i64
+  %226 = getelementptr inbounds i8, ptr %136, i64 64
+  %227 = load i64, ptr %226, align 8
+  %228 = icmp eq i64 %227, %225
+  br i1 %228, label %229, label %238
 
-226:
-  %227 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %174) #11
-  %228 = getelementptr inbounds i8, ptr %136, i64 40
-  %229 = load i64, ptr %228, align 8
-  %230 = icmp eq i64 %227, %229
-  br i1 %230, label %232, label %231
+229:
+  %230 = getelementptr inbounds i8, ptr %136, i64 48
+  %231 = load i64, ptr %230, align 8
+  %232 = icmp eq i64 %231, 0
+  br i1 %232, label %239, label %233
 
-231:
+233:
+  %234 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %174) #11
+  %235 = getelementptr inbounds i8, ptr %136, i64 40
+  %236 = load i64, ptr %235, align 8
+  %237 = icmp eq i64 %234, %236
+  br i1 %237, label %239, label %238
+
+238:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br label %332
+  br label %339
 
-232:
-  %233 = load ptr, ptr %180, align 8
-  %234 = getelementptr inbounds i8, ptr %136, i64 128
-  %235 = load ptr, ptr %234, align 8
-  %236 = getelementptr inbounds i8, ptr %136, i64 144
-  %237 = load ptr, ptr %236, align 8
-  %238 = getelementptr inbounds i8, ptr %136, i64 136
-  %239 = load i64, ptr %238, align 8
-  %240 = icmp sgt i64 %239, 0
-  br i1 %240, label %253, label %244
-
-241:
-  %242 = add nuw nsw i64 %254, 1
-  %243 = icmp eq i64 %242, %239
-  br i1 %243, label %244, label %253
-
-244:
-  %245 = getelementptr inbounds i8, ptr %136, i64 104
+239:
+  %240 = load ptr, ptr %180, align 8
+  %241 = getelementptr inbounds i8, ptr %136, i64 136
+  %242 = load ptr, ptr %241, align 8
+  %243 = getelementptr inbounds i8, ptr %136, i64 152
+  %244 = load ptr, ptr %243, align 8
+  %245 = getelementptr inbounds i8, ptr %136, i64 144
   %246 = load i64, ptr %245, align 8
   %247 = icmp sgt i64 %246, 0
-  br i1 %247, label %248, label %274
+  br i1 %247, label %260, label %251
 
 248:
-  %249 = getelementptr inbounds i8, ptr %136, i64 120
-  %250 = load i64, ptr %249, align 8
-  %251 = getelementptr inbounds i8, ptr %136, i64 112
-  %252 = load i64, ptr %251, align 8
-  br label %266
+  %249 = add nuw nsw i64 %261, 1
+  %250 = icmp eq i64 %249, %246
+  br i1 %250, label %251, label %260
 
-253:
-  %254 = phi i64 [ %242, %241 ], [ 0, %232 ]
-  %255 = getelementptr %struct.EdgeRecord, ptr %237, i64 %254
-  %256 = load ptr, ptr %255, align 8
-  %257 = getelementptr inbounds i8, ptr %255, i64 16
-  %258 = load ptr, ptr %257, align 8
-  %259 = getelementptr inbounds i8, ptr %255, i64 8
-  %260 = load i64, ptr %259, align 8
-  %261 = call i32 @bcmp(ptr %256, ptr %258, i64 %260)
-  %262 = icmp eq i32 %261, 0
-  br i1 %262, label %241, label %319
+251:
+  %252 = getelementptr inbounds i8, ptr %136, i64 112
+  %253 = load i64, ptr %252, align 8
+  %254 = icmp sgt i64 %253, 0
+  br i1 %254, label %255, label %281
 
-263:
-  %264 = add nuw nsw i64 %267, 1
-  %265 = icmp eq i64 %264, %246
-  br i1 %265, label %274, label %266
+255:
+  %256 = getelementptr inbounds i8, ptr %136, i64 128
+  %257 = load i64, ptr %256, align 8
+  %258 = getelementptr inbounds i8, ptr %136, i64 120
+  %259 = load i64, ptr %258, align 8
+  br label %273
 
-266:
-  %267 = phi i64 [ 0, %248 ], [ %264, %263 ]
-  %268 = mul i64 %267, %250
-  %269 = getelementptr i8, ptr %233, i64 %268
-  %270 = mul i64 %267, %252
-  %271 = getelementptr i8, ptr %235, i64 %270
-  %272 = call i32 @bcmp(ptr %269, ptr %271, i64 %252)
-  %273 = icmp eq i32 %272, 0
-  br i1 %273, label %263, label %319
+260:
+  %261 = phi i64 [ %249, %248 ], [ 0, %239 ]
+  %262 = getelementptr %struct.EdgeRecord, ptr %244, i64 %261
+  %263 = load ptr, ptr %262, align 8
+  %264 = getelementptr inbounds i8, ptr %262, i64 16
+  %265 = load ptr, ptr %264, align 8
+  %266 = getelementptr inbounds i8, ptr %262, i64 8
+  %267 = load i64, ptr %266, align 8
+  %268 = call i32 @bcmp(ptr %263, ptr %265, i64 %267)
+  %269 = icmp eq i32 %268, 0
+  br i1 %269, label %248, label %326
 
-274:
-  %275 = getelementptr inbounds i8, ptr %136, i64 152
-  %276 = load ptr, ptr %275, align 8
-  %277 = icmp eq ptr %276, null
-  br i1 %277, label %283, label %278
+270:
+  %271 = add nuw nsw i64 %274, 1
+  %272 = icmp eq i64 %271, %253
+  br i1 %272, label %281, label %273
 
-278:
-  %279 = load atomic i64, ptr %276 acquire, align 8
-  %280 = getelementptr inbounds i8, ptr %136, i64 160
-  %281 = load i64, ptr %280, align 8
-  %282 = icmp eq i64 %279, %281
-  br i1 %282, label %283, label %319
+273:
+  %274 = phi i64 [ 0, %255 ], [ %271, %270 ]
+  %275 = mul i64 %274, %257
+  %276 = getelementptr i8, ptr %240, i64 %275
+  %277 = mul i64 %274, %259
+  %278 = getelementptr i8, ptr %242, i64 %277
+  %279 = call i32 @bcmp(ptr %276, ptr %278, i64 %259)
+  %280 = icmp eq i32 %279, 0
+  br i1 %280, label %270, label %326
 
-283:
-  %284 = getelementptr inbounds i8, ptr %136, i64 168
-  %285 = load i64, ptr %284, align 8
-  %286 = icmp eq i64 %285, 0
-  br i1 %286, label %287, label %288
+281:
+  %282 = getelementptr inbounds i8, ptr %136, i64 160
+  %283 = load ptr, ptr %282, align 8
+  %284 = icmp eq ptr %283, null
+  br i1 %284, label %290, label %285
 
-287:
+285:
+  %286 = load atomic i64, ptr %283 acquire, align 8
+  %287 = getelementptr inbounds i8, ptr %136, i64 168
+  %288 = load i64, ptr %287, align 8
+  %289 = icmp eq i64 %286, %288
+  br i1 %289, label %290, label %326
+
+290:
+  %291 = getelementptr inbounds i8, ptr %136, i64 176
+  %292 = load i64, ptr %291, align 8
+  %293 = icmp eq i64 %292, 0
+  br i1 %293, label %294, label %295
+
+294:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br label %324
+  br label %331
 
-288:
-  %289 = lshr i64 %285, 7
+295:
+  %296 = lshr i64 %292, 7
   call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %3)
   store <16 x i64> zeroinitializer, ptr %3, align 128
-  %290 = and i64 %285, -128
-  %291 = getelementptr i8, ptr %233, i64 %290
-  %292 = and i64 %285, 127
-  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %3, ptr readonly align 1 %291, i64 %292, i1 false)
-  br label %293
+  %297 = and i64 %292, -128
+  %298 = getelementptr i8, ptr %240, i64 %297
+  %299 = and i64 %292, 127
+  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %3, ptr readonly align 1 %298, i64 %299, i1 false)
+  br label %300
 
-293:
-  %294 = phi i64 [ 0, %288 ], [ %306, %293 ]
-  %295 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %288 ], [ %305, %293 ]
-  %296 = icmp ult i64 %294, %289
-  %297 = shl nuw i64 %294, 7
-  %298 = getelementptr i8, ptr %233, i64 %297
-  %299 = select i1 %296, ptr %298, ptr %3
-  %300 = load <16 x i64>, ptr %299, align 1
-  %301 = xor <16 x i64> %300, %295
-  %302 = mul <16 x i64> %301, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
-  %303 = mul <16 x i64> %301, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
-  %304 = lshr <16 x i64> %302, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
-  %305 = or disjoint <16 x i64> %304, %303
-  %306 = add nuw nsw i64 %294, 1
-  %307 = icmp eq i64 %294, %289
-  br i1 %307, label %308, label %293
+300:
+  %301 = phi i64 [ 0, %295 ], [ %313, %300 ]
+  %302 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %295 ], [ %312, %300 ]
+  %303 = icmp ult i64 %301, %296
+  %304 = shl nuw i64 %301, 7
+  %305 = getelementptr i8, ptr %240, i64 %304
+  %306 = select i1 %303, ptr %305, ptr %3
+  %307 = load <16 x i64>, ptr %306, align 1
+  %308 = xor <16 x i64> %307, %302
+  %309 = mul <16 x i64> %308, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
+  %310 = mul <16 x i64> %308, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
+  %311 = lshr <16 x i64> %309, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
+  %312 = or disjoint <16 x i64> %311, %310
+  %313 = add nuw nsw i64 %301, 1
+  %314 = icmp eq i64 %301, %296
+  br i1 %314, label %315, label %300
 
-308:
-  %309 = phi i32 [ %317, %308 ], [ 0, %293 ]
-  %310 = phi i64 [ %316, %308 ], [ %285, %293 ]
-  %311 = extractelement <16 x i64> %305, i32 %309
-  %312 = xor i64 %311, %310
-  %313 = mul i64 %312, -7046029288634856825
-  %314 = mul i64 %312, -4398357382984368128
-  %315 = lshr i64 %313, 33
-  %316 = or disjoint i64 %315, %314
-  %317 = add nuw nsw i32 %309, 1
-  %318 = icmp eq i32 %317, 16
-  br i1 %318, label %320, label %308
+315:
+  %316 = phi i32 [ %324, %315 ], [ 0, %300 ]
+  %317 = phi i64 [ %323, %315 ], [ %292, %300 ]
+  %318 = extractelement <16 x i64> %312, i32 %316
+  %319 = xor i64 %318, %317
+  %320 = mul i64 %319, -7046029288634856825
+  %321 = mul i64 %319, -4398357382984368128
+  %322 = lshr i64 %320, 33
+  %323 = or disjoint i64 %322, %321
+  %324 = add nuw nsw i32 %316, 1
+  %325 = icmp eq i32 %324, 16
+  br i1 %325, label %327, label %315
 
-319:
+326:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br label %332
+  br label %339
 
-320:
+327:
   call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %3)
-  %321 = getelementptr inbounds i8, ptr %136, i64 176
-  %322 = load i64, ptr %321, align 8
-  %323 = icmp eq i64 %316, %322
+  %328 = getelementptr inbounds i8, ptr %136, i64 184
+  %329 = load i64, ptr %328, align 8
+  %330 = icmp eq i64 %323, %329
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br i1 %323, label %324, label %332
+  br i1 %330, label %331, label %339
 
-324:
-  %325 = getelementptr inbounds i8, ptr %136, i64 96
-  %326 = load ptr, ptr %325, align 8
-  %327 = getelementptr inbounds i8, ptr %136, i64 88
-  %328 = load i64, ptr %327, align 8
-  %329 = getelementptr ptr, ptr %73, i64 %328
-  store ptr %326, ptr %329, align 8
-  %330 = add nsw i64 %79, 1
-  %331 = icmp eq i64 %330, %69
-  br i1 %331, label %355, label %78
+331:
+  %332 = getelementptr inbounds i8, ptr %136, i64 104
+  %333 = load ptr, ptr %332, align 8
+  %334 = getelementptr inbounds i8, ptr %136, i64 96
+  %335 = load i64, ptr %334, align 8
+  %336 = getelementptr ptr, ptr %73, i64 %335
+  store ptr %333, ptr %336, align 8
+  %337 = add nsw i64 %79, 1
+  %338 = icmp eq i64 %337, %69
+  br i1 %338, label %362, label %78
 
-332:
-  %333 = getelementptr inbounds i8, ptr %0, i64 80
-  %334 = load atomic i64, ptr %333 monotonic, align 16
-  br label %335
-
-335:
-  %336 = phi i64 [ %334, %332 ], [ %341, %338 ]
-  %337 = icmp slt i64 %79, %336
-  br i1 %337, label %338, label %355
-
-338:
-  %339 = cmpxchg ptr %333, i64 %336, i64 %79 monotonic monotonic, align 16
-  %340 = extractvalue { i64, i1 } %339, 1
-  %341 = extractvalue { i64, i1 } %339, 0
-  br i1 %340, label %355, label %335
+339:
+  %340 = getelementptr inbounds i8, ptr %0, i64 80
+  %341 = load atomic i64, ptr %340 monotonic, align 16
+  br label %342
 
 342:
-  %343 = sub i64 %61, %63
-  %344 = shl i64 %343, 9
-  %345 = getelementptr inbounds i8, ptr %0, i64 24
-  %346 = load ptr, ptr %345, align 8
-  %347 = getelementptr %struct.WatchRecord, ptr %346, i64 %344
-  %348 = getelementptr inbounds i8, ptr %0, i64 32
-  %349 = load i64, ptr %348, align 32
-  %350 = sub i64 %349, %344
-  %351 = tail call noundef i64 @llvm.smin.i64(i64 %350, i64 512)
-  %352 = tail call fastcc zeroext i1 @guards_hold(ptr noundef %347, i64 noundef %351)
-  br i1 %352, label %355, label %353
+  %343 = phi i64 [ %341, %339 ], [ %348, %345 ]
+  %344 = icmp slt i64 %79, %343
+  br i1 %344, label %345, label %362
 
-353:
-  %354 = getelementptr inbounds i8, ptr %0, i64 72
-  store atomic i64 1, ptr %354 monotonic, align 8
-  br label %355
+345:
+  %346 = cmpxchg ptr %340, i64 %343, i64 %79 monotonic monotonic, align 16
+  %347 = extractvalue { i64, i1 } %346, 1
+  %348 = extractvalue { i64, i1 } %346, 0
+  br i1 %347, label %362, label %342
 
-355:
+349:
+  %350 = sub i64 %61, %63
+  %351 = shl i64 %350, 9
+  %352 = getelementptr inbounds i8, ptr %0, i64 24
+  %353 = load ptr, ptr %352, align 8
+  %354 = getelementptr %struct.WatchRecord, ptr %353, i64 %351
+  %355 = getelementptr inbounds i8, ptr %0, i64 32
+  %356 = load i64, ptr %355, align 32
+  %357 = sub i64 %356, %351
+  %358 = tail call noundef i64 @llvm.smin.i64(i64 %357, i64 512)
+  %359 = tail call fastcc zeroext i1 @guards_hold(ptr noundef %354, i64 noundef %358)
+  br i1 %359, label %362, label %360
+
+360:
+  %361 = getelementptr inbounds i8, ptr %0, i64 72
+  store atomic i64 1, ptr %361 monotonic, align 8
+  br label %362
+
+362:
   ret void
 }
 
@@ -3384,6 +3393,8 @@ declare i32 @aoti_torch_get_sizes(ptr noundef, ptr noundef) local_unnamed_addr #
 declare i32 @aoti_torch_get_strides(ptr noundef, ptr noundef) local_unnamed_addr #1
 
 declare i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
+
+declare i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
 
 declare i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef) local_unnamed_addr #1
 
@@ -4636,8 +4647,6 @@ define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readon
 }
 
 declare i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef) local_unnamed_addr #1
-
-declare i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
 
 declare i32 @aoti_torch_get_device_type(ptr noundef, ptr noundef) local_unnamed_addr #1
 

@@ -106,7 +106,8 @@ class ParameterRecord(ctypes.Structure):
 
     `object` is its Python object, of the class `type`; `impl` is the address of its TensorImpl.
     `address` is what kernels get: `data`, or where a copy with fitting strides is. `versioned` and
-    `inference` say that it has a version counter which counts, and that it cannot have one.
+    `inference` say that it has a version counter which counts, and that it cannot have one;
+    `negated` that it is what lies there, lazily negated.
 
     Of its contents is compared: `pieces`, whose `contents` stand one behind the other; EdgeRecords;
     the word at `written_at`, if any, which is `written` unless somebody wrote; the `digest` of so
@@ -122,6 +123,7 @@ class ParameterRecord(ctypes.Structure):
         ("version", word),
         ("versioned", word),
         ("inference", word),
+        ("negated", word),
         ("rank", word),
         ("dtype", word),
         ("layout", pointer),

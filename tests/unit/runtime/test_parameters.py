@@ -146,6 +146,24 @@ def test_a_layout_that_changes_under_the_same_address_is_noticed(program: Progra
     assert program.report()["copies"] == 2
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_lazy_negation_under_the_same_address_is_noticed(program: Program, number: int) -> None:
+    """The same memory, strides and version: packed weights, and a buffer that kernels read."""
+    p = params()
+    numbers = torch.randn(4, dtype=torch.complex64)
+    p[number].data = numbers.imag
+    check(program, p)
+    for other in (numbers.conj().imag, numbers.imag):
+        before = p[number].data_ptr(), p[number]._version
+        p[number].data = other
+        assert (p[number].data_ptr(), p[number]._version) == before
+        for _ in range(2):
+            check(program, p)
+        copies = program.report()["copies"]
+        check(program, p)
+        assert program.report()["copies"] == copies  # as it is, and known
+
+
 def test_a_parameter_of_another_dtype_is_refused_after_the_fact_too(program: Program) -> None:
     p = params()
     check(program, p)

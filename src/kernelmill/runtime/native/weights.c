@@ -65,6 +65,7 @@ static bool check_parameter(const ParameterRecord *parameter, Object *arguments,
   if (memcmp(shape, layout, bytes) || memcmp(strides, layout + rank, bytes)) return false;
   /* Asking an inference tensor for its version is an error. */
   if (byte(is_inference(tensor)) != parameter->inference) return false;
+  if (byte(is_negated(tensor)) != parameter->negated) return false;
   if (parameter->versioned && tensor_version(tensor) != parameter->version) return false;
   return same_contents(parameter);
 }
