@@ -115,8 +115,9 @@ def _over(storage: torch.UntypedStorage | None, weight: StoredTensor) -> torch.T
         raise _outside(weight)
     try:
         if storage is None or 0 in weight.shape:
-            return torch.empty_strided(weight.shape, weight.strides, dtype=dtype)
-        return torch.empty(0, dtype=dtype).set_(storage, first, weight.shape, weight.strides)
+            return torch.empty_strided(weight.shape, weight.strides, dtype=dtype, device="cpu")
+        empty = torch.empty(0, dtype=dtype, device="cpu")
+        return empty.set_(storage, first, weight.shape, weight.strides)
     except (RuntimeError, TypeError) as error:  # a longer storage, or no sizes at all
         raise _outside(weight) from error
 

@@ -126,7 +126,7 @@ def _bytes(file: SealedFile, section: str) -> torch.Tensor:
     """A section as a tensor over the mapping, which lives as long as the tensor."""
     data = file.section(section)
     if not len(data):
-        return torch.empty(0, dtype=torch.uint8)
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     with warnings.catch_warnings():
         # That it cannot be written to is the point.
         warnings.filterwarnings("ignore", "The given buffer is not writable")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from kernelmill.core.dataclass import dataclass
@@ -14,6 +13,7 @@ from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.errors import InputError
 from kernelmill.core.machine import Machine
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
+from kernelmill.runtime.allocation import empty_strided
 
 _TENSOR_NS = 5000
 """Of torch's operators that fill one argument or cut one result, whatever its size."""
@@ -91,7 +91,7 @@ class _Room:
         return _Room(entry.number, *shapes, _evaluated(entry.strides, gear))
 
     def filled(self, tensor: Tensor) -> Tensor:
-        room = torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype).zero_()
+        room = empty_strided(self.shape, self.strides, tensor.dtype).zero_()
         room.as_strided(self.taken, self.strides).copy_(tensor.detach())
         return room
 
@@ -129,7 +129,7 @@ class _Cut:
             kept = kept.reshape(self.shape)
         if kept.stride() == self.strides:
             return kept
-        return torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype).copy_(kept)
+        return empty_strided(self.shape, self.strides, tensor.dtype).copy_(kept)
 
 
 def _evaluated(dims: Sequence[Dim], sizes: Sizes) -> Shape:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.runtime.allocation import empty_strided
 
 PIECE_BYTES = 64
 """A cache line."""
@@ -44,7 +45,7 @@ def memory_of(tensor: Tensor) -> memoryview:
 
 def memory_in(storage: torch.UntypedStorage, first: int, last: int) -> memoryview:
     """The bytes of a storage on the CPU from `first` to before `last`."""
-    flat = torch.empty(0, dtype=torch.uint8).set_(storage, first, (last - first,), (1,))
+    flat = empty_strided((0,), (1,), torch.uint8).set_(storage, first, (last - first,), (1,))
     contents: Any = flat.numpy()
     return memoryview(contents).cast("B")
 

@@ -86,7 +86,7 @@ def _whole_copy(tensor: torch.Tensor) -> torch.Tensor:
     """The same, over a copy of all of its storage."""
     storage = tensor.untyped_storage()
     count = storage.nbytes() // tensor.element_size()
-    memory = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (count,), (1,))
+    memory = empty_strided((0,), (1,), tensor.dtype).set_(storage, 0, (count,), (1,))
     copy = empty_strided((count,), (1,), tensor.dtype)
     copy.copy_(memory.neg() if tensor.is_neg() else memory)
     return copy.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -70,6 +70,12 @@ def test_a_process_with_nothing_else_runs_the_file(files, tmp_path, name, calls)
     assert output == "[] []"
 
 
+def test_weights_are_on_the_cpu_whatever_the_default_device(files):
+    with torch.device("meta"):
+        program = kernelmill.aot.load(files / "nested.kmill")
+    assert {tensor.device.type for tensor in program.tensors.values()} == {"cpu"}
+
+
 def test_memory_that_tensors_share_is_stored_once(files):
     program = kernelmill.aot.load(files / "nested.kmill")
     assert "second.weight" in program.tensors

@@ -12,6 +12,7 @@ from kernelmill.core.dtype import BY_NAME, F32, I64
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Plan, TensorInput, TensorResult
 from kernelmill.runtime.program import Program, load
+from kernelmill.runtime.straight import straightened
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 
 
@@ -110,6 +111,14 @@ def test_modes_and_default_devices_do_not_matter(program: Program) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         (again,) = program(a, a)
     assert type(again) is torch.Tensor and torch.equal(again, a * 2)
+
+
+def test_default_devices_do_not_matter_for_copies_of_whole_storages() -> None:
+    tensor = torch.randn(3)
+    negated = torch._neg_view(tensor)
+    with torch.device("meta"):
+        straight = straightened((negated,), (0,), by_memory=True)
+    assert straight is not None and torch.equal(straight.arguments[0], -tensor)
 
 
 def test_a_wrong_number_of_arguments(program: Program) -> None:

@@ -54,6 +54,17 @@ def test_the_padding_is_zero_in_every_dtype(dtype: torch.dtype) -> None:
     assert padded.dtype == dtype and padded.tolist() == [1, 1, 0, 0]
 
 
+def test_default_devices_do_not_matter() -> None:
+    axes = ((B,), (S,))
+    padding = Padding((PaddedInput(0, (B, S), (S, 1)),), (PaddedResult(0, axes, (S, 1)),))
+    resizing, x = Resizing(padding, {"b": 2, "s": 3}, {"b": 2, "s": 5}), torch.ones(2, 3)
+    with torch.device("meta"):
+        padded = resizing.pad([x])
+        (cut,) = resizing.cut(padded)
+    assert padded[0].device.type == "cpu" and padded[0].sum() == 6
+    assert torch.equal(cut, x) and cut.is_contiguous()
+
+
 def test_results_are_cut_back_with_eager_strides() -> None:
     padding = Padding((), (PaddedResult(0, ((B,), (S,), (4,)), (4 * S, 4, 1)),))
     whole = torch.arange(2 * 5 * 4).reshape(2, 5, 4)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelmill.runtime.samples import APART_BYTES, LEAST_PIECES, PIECE_BYTES, take_sample
+from kernelmill.runtime.samples import (
+    APART_BYTES,
+    LEAST_PIECES,
+    PIECE_BYTES,
+    memory_of,
+    take_sample,
+)
 
 
 @pytest.mark.parametrize("elements", [1, 7, 16, 17, 64, 1000, 10**6])
@@ -35,3 +41,9 @@ def test_tensors_with_gaps_and_without_elements() -> None:
     room[0, 50] = 1
     assert take_sample(room[:, 50:]) != before
     assert take_sample(room[:0]).count == 0
+
+
+def test_memory_is_found_whatever_the_default_device() -> None:
+    tensor = torch.arange(6, dtype=torch.uint8)[1:5:2]
+    with torch.device("meta"):
+        assert bytes(memory_of(tensor)) == bytes([1, 2, 3])
