@@ -250,8 +250,6 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
     in_order = order == sorted(order)
     positions = sorted(order, key=order.__getitem__)
-    numbers = range(len(inputs))
-    moving = [n for n in numbers if n in written or inputs[n].own] if written else []
     apart: list[Any] = [()]  # where the tensors were of the last call in which none shared memory
 
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -267,11 +265,10 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
         if not in_order:
             found = [found[n] for n in positions]
         if written:
-            # A weight that stays the same object, and is not written to, stays where it is.
-            near = [t for n in moving if _lies_in_memory(t := found[n])]
-            now = list(map(id, found)), [(t.data_ptr(), t.numel()) for t in near]
+            # A weight that stays the same object may have got other memory: `weight.data = ...`.
+            tensors = {n: value for n, value in enumerate(found) if _lies_in_memory(value)}
+            now = list(map(id, found)), [(t.data_ptr(), t.numel()) for t in tensors.values()]
             if now != apart[0]:
-                tensors = {n: value for n, value in enumerate(found) if _lies_in_memory(value)}
                 _refuse_shared(manifest, tensors, written)
                 apart[0] = now
         return found, own

@@ -231,9 +231,10 @@ class QuickCall(NativeWatch):
         self._unpacking: object = None
         self._arguments: tuple[Any, ...] = ()
         tensors, updated = program.engine.tables.tensor_arguments, program.engine.updated
-        numbers = enumerate(zip(tensors, own, strict=True))
+        numbers = list(enumerate(zip(tensors, own, strict=True)))
         self._written = [place for place, (n, its) in numbers if its and n in updated]
-        self._not_written = frozenset(range(len(program.plan.inputs))) - {*updated}
+        held = [place for place, (n, its) in numbers if not its and n not in updated]
+        self._held = held if self._written else []
         self._outside: frozenset[int] = frozenset()
         self._apart: tuple[int, ...] = ()
 
@@ -266,8 +267,9 @@ class QuickCall(NativeWatch):
         self._arguments, self.binding, self._bound = arguments, binding, (address, binding)
         self._outside, self._apart = frozenset(), ()
         if self._written:
-            held = [arguments[n] for n in self._not_written]
-            self._outside = frozenset(_storage(t) for t in held if isinstance(t, torch.Tensor))
+            # These stay where they are, or the binding is another.
+            bound = [arguments[n] for n in self._program.engine.tables.bound_arguments]
+            self._outside = frozenset(_storage(t) for t in bound if isinstance(t, torch.Tensor))
         now = settings()
         if not now & (SettingBits.FUNCTION_MODES | SettingBits.DISPATCH_MODES):
             self._table.settings = now & ~SettingBits.GRADIENTS
@@ -352,7 +354,7 @@ class QuickCall(NativeWatch):
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
                 if effects is not None and not code and not effects.are_apart(held[tensors:]):
                     code = Refusal.TENSOR
-                if not code and self._outside and not self._are_outside_apart(held):
+                if not code and self._written and not self._are_outside_apart(held):
                     code = Refusal.TENSOR
                 if not code:
                     if updates:
@@ -370,10 +372,12 @@ class QuickCall(NativeWatch):
     def _are_outside_apart(self, held: Sequence[Any]) -> bool:
         """Whether none of the call's own tensors that the program writes to lies in the memory of a
         tensor that no call brings, which km_quick looks at where the program writes to that."""
-        places = tuple([held[n].data_ptr() for n in self._written])
+        places = tuple([held[n].data_ptr() for n in (*self._written, *self._held)])
         if places == self._apart:
             return True
-        if not self._outside.isdisjoint([_storage(held[n]) for n in self._written]):
+        written = {_storage(held[n]) for n in self._written}
+        outside = self._outside.union(_storage(held[n]) for n in self._held)
+        if not outside.isdisjoint(written):
             return False
         self._apart = places
         return True

@@ -157,6 +157,34 @@ def test_an_argument_that_is_written_to_and_lies_in_a_weight(tmp_path: Path) -> 
         assert_close(model.writes(a), eager.writing(b))
 
 
+class Holding(nn.Module):
+    """Reads a tensor of its own, and writes to an argument."""
+
+    def __init__(self, held: Tensor, folder: Path) -> None:
+        super().__init__()
+        self.held = held
+        self.writes = cache_compile(self.writing, dynamic=False, cache_dir=folder)
+
+    def writing(self, x: Tensor) -> Tensor:
+        x.add_(1)
+        return self.held * 2
+
+
+@pytest.mark.parametrize("made", [Tensor.clone, nn.Parameter])
+@torch.no_grad()
+def test_an_argument_in_whose_memory_a_tensor_comes_to_lie(
+    made: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    """The tensor stays the same object, and the argument where it is."""
+    model, x = Holding(made(torch.ones(2, 3)), tmp_path), X.clone()
+    for _ in range(3):
+        assert_close(model.writes(x), torch.full((2, 3), 2.0))
+    model.held.data = x
+    for n in range(5, 7):
+        assert_close(model.writes(x), (X + n - 1) * 2)
+        assert_close(x, X + n - 1)
+
+
 @torch.no_grad()
 def test_a_buffer_that_is_written_to_gets_a_second_name(tmp_path: Path) -> None:
     for _ in range(2):
