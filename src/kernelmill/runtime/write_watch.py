@@ -21,8 +21,7 @@ import itertools
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
@@ -150,20 +149,23 @@ class WriteWatch:
             self._refused = True
             _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
 
-    @contextmanager
-    def _taking(self) -> Generator[None]:
-        self.state.takes += 1
-        try:
-            yield
-        finally:
-            self.state.takes += 1
+    def _begin_to_take(self) -> None:
+        """Until `takes` is even again, what scans find says nothing. It stays odd where Ctrl-C ends
+        this: what was taken then, nobody was told, and so all counts as written here."""
+        unfinished = self.state.takes & 1
+        self.state.takes |= 1
+        if unfinished:
+            number = next(self._numbers)
+            for watch in self._known():
+                watch.note([_around(watch.span)], number)
 
     def _look(self) -> None:
         watches = self._known()
-        with self._taking():
-            ranges = merged([watch.pages for watch in watches])
-            for pages, its in zip(ranges, _by_range(ranges, watches), strict=True):
-                self._take(pages, its)
+        self._begin_to_take()
+        ranges = merged([watch.pages for watch in watches])
+        for pages, its in zip(ranges, _by_range(ranges, watches), strict=True):
+            self._take(pages, its)
+        self.state.takes += 1
 
     def _known(self) -> list[Watch]:
         return [watch for watch in self._watches.values() if watch.writes is not None]
@@ -188,8 +190,9 @@ class WriteWatch:
             return {}
         number = next(self._numbers)
         made = {span: Watch(span, number) for span in spans}
-        with self._taking():
-            self._protect(list(made.values()), self._known())
+        self._begin_to_take()
+        self._protect(list(made.values()), self._known())
+        self.state.takes += 1
         self._watches.update(made)
         return made
 

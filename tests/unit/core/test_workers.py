@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from kernelmill.core import workers as module
 from kernelmill.core.workers import Workers
 from tests.forking import in_child
+from tests.interrupted import Interrupt
 
 
 def test_results_come_in_the_order_of_the_works() -> None:
@@ -81,42 +78,13 @@ def test_a_child_that_is_forked_in_between_waits_for_nobody() -> None:
         leave.set()
 
 
-class _Interrupt:
-    """Raises KeyboardInterrupt at one instruction of this thread in code of some files."""
-
-    def __init__(self, at: int, files: tuple[str | None, ...]) -> None:
-        self.left = at
-        self._files = files
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename not in self._files:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and self.left >= 0:
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-        return self._trace
-
-    @contextmanager
-    def on(self) -> Generator[None]:
-        before = sys.gettrace()
-        # Python 3.12 tells of instructions only if a frame has asked for that before.
-        sys._getframe().f_trace_opcodes = True
-        sys.settrace(self._trace)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
-
-
 def _interrupted_everywhere(use: Callable[[list[int]], None], *files: str | None) -> int:
     """Whether `use` ended with what it began done, each time; how many instructions it had."""
     at = 0
     while True:
-        interrupt, under_way = _Interrupt(at, files), list[int]()
+        interrupt, under_way = Interrupt(at, files), list[int]()
 
-        def whole(interrupt: _Interrupt = interrupt, under_way: list[int] = under_way) -> None:
+        def whole(interrupt: Interrupt = interrupt, under_way: list[int] = under_way) -> None:
             with interrupt.on(), pytest.raises(KeyboardInterrupt):
                 use(under_way)
                 raise KeyboardInterrupt

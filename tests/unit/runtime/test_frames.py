@@ -4,9 +4,8 @@ import ctypes
 import gc
 import itertools
 import logging
-import sys
 import threading
-from types import FrameType
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import torch
 from kernelmill.runtime import memory
 from kernelmill.runtime.memory import MOST_IDLE, Frame, FramePool
 from kernelmill.runtime.sizes import Sizes
+from tests.interrupted import Interrupt
 
 
 def pool() -> FramePool:
@@ -72,32 +72,6 @@ def sizes_of(arena_bytes: int, scratch_bytes: int) -> Sizes:
     return Sizes((ctypes.c_int64 * 1)(), {}, {}, arena_bytes, scratch_bytes, arena_bytes)
 
 
-def adopts_until(frame: Frame, sizes: Sizes, instruction: int) -> bool:
-    """Whether the frame gets so far that Ctrl-C comes before that instruction."""
-    left = itertools.count(-instruction)
-    came = False
-
-    def trace(of: FrameType, event: str, _: object) -> Any:
-        nonlocal came
-        if of.f_code is not Frame.adopt.__code__:
-            return None
-        of.f_trace_opcodes = True
-        if event == "opcode" and not next(left):
-            came = True
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        frame.adopt(sizes)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-    return came
-
-
 def tensors_in(kept: Any) -> list[torch.Tensor]:
     return [kept] if isinstance(kept, torch.Tensor) else [t for k in kept for t in tensors_in(k)]
 
@@ -107,7 +81,9 @@ def test_an_interrupt_anywhere_leaves_a_frame_with_memory_of_its_own() -> None:
     for instruction in itertools.count():
         frame = Frame(1, True)
         frame.adopt(few)
-        came = adopts_until(frame, many, instruction)
+        interrupt = Interrupt(instruction, (memory.__file__,))
+        with suppress(KeyboardInterrupt), interrupt.on():
+            frame.adopt(many)
         header = frame._header
         for kept, address, size in (
             (frame._arena, header.arena, frame.arena_bytes),
@@ -120,7 +96,7 @@ def test_an_interrupt_anywhere_leaves_a_frame_with_memory_of_its_own() -> None:
         if (sizes := frame.sizes) is not None:
             expected = sizes.table, ctypes.addressof(sizes.values)
             assert (header.table, header.values) == expected
-        if not came:
+        if interrupt.left >= 0:
             assert instruction > 20 and sizes is many
             return
 

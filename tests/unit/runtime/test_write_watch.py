@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from ctypes import addressof, c_char, memmove, memset
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kernelmill.runtime import page_scan
+from kernelmill.runtime import page_scan, write_watch
 from kernelmill.runtime.page_scan import PAGE, merged
 from kernelmill.runtime.write_watch import Watch, WriteWatch
+from tests.interrupted import Interrupt
 
 PAGES = 8
 
@@ -61,6 +64,27 @@ def test_each_write_gives_another_number_and_nothing_else_does(room: Room) -> No
         watch.look()
         assert its.writes not in seen
         seen.add(its.writes)
+
+
+@needs_scans
+def test_ctrl_c_at_any_instruction_of_a_look_loses_no_write(room: Room) -> None:
+    files = write_watch.__file__, page_scan.__file__
+    watch, all_of_it = WriteWatch(), room.span(0, PAGES * PAGE)
+    its = watched(watch, all_of_it)
+    for instruction in itertools.count():
+        before = its.writes
+        room.put(3)
+        interrupt = Interrupt(instruction, files)
+        with suppress(KeyboardInterrupt), interrupt.on():
+            watch._look()
+        if watch.state.takes & 1 == 0 and its.writes == before:  # calls are not refused for these
+            assert watch._scan is not None and watch._scan.take_written(all_of_it)
+            room.put(3)
+        watch.look()
+        assert its.writes != before and not watch.state.takes & 1
+        if interrupt.left >= 0:
+            assert instruction > 50
+            return
 
 
 @needs_scans
