@@ -131,7 +131,8 @@ class Engine:
             self._check_sizes(values)
         found = self._sizes_of(values)
         while len(self.sizes) >= _MOST_SIZES:
-            self.sizes.pop(next(iter(self.sizes)), None)
+            oldest, *_ = self.sizes  # at once: others may add some between `iter` and `next`
+            self.sizes.pop(oldest, None)
         self.sizes[key] = found
         return found
 

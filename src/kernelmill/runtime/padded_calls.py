@@ -99,7 +99,8 @@ class PaddedCalls:
         if self.dynamic is not None and _sooner(self.dynamic, sizes, program, resizing):
             made = _Chosen(shapes, None, self.dynamic.call)
         while len(self._known) >= _MOST_SIZES:
-            self._known.pop(next(iter(self._known)), None)
+            oldest, *_ = self._known  # at once, as others may add some
+            self._known.pop(oldest, None)
         self._known[key] = made
         return made
 

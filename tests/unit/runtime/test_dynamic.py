@@ -1,7 +1,11 @@
 """Plans over symbols: sizes bound from arguments, checked for consistency, worked out per size."""
 
+import itertools
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.dims import dims_needed
+from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from tests.unit.runtime.kernels import (
     add,
@@ -170,6 +175,37 @@ DIMS = """
   %out = getelementptr i64, ptr %b0, i64 %task
   store i64 %value, ptr %out
 """
+
+
+def test_others_may_add_sizes_at_any_instruction(program: Program) -> None:
+    engine = program.engine
+    for rows in range(1, 257):
+        engine.new_sizes((rows, 2))
+    for instruction in range(1000):
+        left = itertools.count(-instruction)
+        added = False
+
+        def trace(frame: FrameType, event: str, _: object, left: Any = left) -> Any:
+            nonlocal added
+            if frame.f_code is not Engine.new_sizes.__code__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and not next(left):
+                added = True
+                engine.sizes[(-1,)] = engine.sizes[[*engine.sizes][-1]]
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            engine.new_sizes((1000 + instruction, 2))
+        finally:
+            sys.settrace(before)
+        if not added:
+            assert instruction > 20
+            return
+        engine.sizes.pop((-1,), None)
+        engine.new_sizes((3000 + instruction, 2))
 
 
 def test_kernels_get_their_dims_and_scratch_grows() -> None:
