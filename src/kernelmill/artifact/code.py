@@ -100,10 +100,8 @@ def _use_of(
     for holder, name in chain(own, _holders(code, modules)):
         function = _find(holder, name)
         # Another may have taken its name since, as in `g = f` before a second `def f`.
-        if function is None or not _is_in(code, function.__code__):
-            continue
-        if use := _use(holder, name, globals):
-            return use
+        if function is not None and _is_in(code, function.__code__):
+            return _use_of_function(holder, name, function, globals)
     if module is None:
         raise UnsupportedError(
             f"{code.co_qualname} comes from {code.co_filename}, which is no module's file"
@@ -250,8 +248,12 @@ def _use_of_file(module: types.ModuleType) -> CodeUse:
 
 def _use(module: types.ModuleType, name: str, globals: Iterable[str]) -> CodeUse | None:
     function = _find(module, name)
-    if function is None:
-        return None
+    return None if function is None else _use_of_function(module, name, function, globals)
+
+
+def _use_of_function(
+    module: types.ModuleType, name: str, function: types.FunctionType, globals: Iterable[str]
+) -> CodeUse:
     defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
     digest = f"{code_digest([function.__code__])} {defaults}"
     space = vars(module)
