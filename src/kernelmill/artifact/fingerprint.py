@@ -37,7 +37,7 @@ _FUNCTIONS = (
 )
 
 
-_OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
+OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
 """With overloads, and one overload: their text is their name."""
 
 
@@ -58,7 +58,7 @@ def is_data(value: Any, deep: int = 4) -> bool:
 
 def is_told_apart(value: Any) -> bool:
     """Whether the fingerprint of a value is no other one's: not where it is the class alone."""
-    if isinstance(value, (types.MethodType, types.ModuleType, partial, *_OPERATORS)):
+    if isinstance(value, (types.MethodType, types.ModuleType, partial, *OPERATORS)):
         return True
     return is_data(value) or is_numpy_function(value) or is_process_group(value)
 
@@ -102,7 +102,7 @@ def fingerprint(value: Any, deep: int = 4) -> str:
         return f"function {name_of(value)} {function_digest(value, deep - 1)}"
     if isinstance(value, _FUNCTIONS):
         return f"function {name_of(value)}"
-    if isinstance(value, _OPERATORS):
+    if isinstance(value, OPERATORS):
         return f"operator {value}"
     if is_numpy_function(value):
         return f"numpy {value.__name__}"

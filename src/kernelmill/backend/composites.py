@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.fingerprint import OPERATORS
 from kernelmill.artifact.versions import packages_of
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.operators import is_composite
@@ -19,7 +20,7 @@ _KNOWN = frozenset(
 )
 """Namespaces of torch's and of ours, whose versions every entry depends on."""
 
-_OPERATOR, _OVERLOAD = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
+_OPERATOR, _OVERLOAD = OPERATORS
 
 
 def packages_of_composites(gm: torch.fx.GraphModule) -> Mapping[str, str]:
