@@ -315,18 +315,20 @@ _hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)
 def _tensor_hashes() -> bool:
     from torch._dynamo.variables.tensor import TensorVariable
 
-    names = [name for name in ("hash_impl", "get_python_hash") if name in vars(TensorVariable)]
-    for name in names:
-        setattr(TensorVariable, name, _noted(vars(TensorVariable)[name]))
-    return bool(names)
+    space = vars(TensorVariable)
+    methods = {name: space[name] for name in ("hash_impl", "get_python_hash") if name in space}
+    for name, method in methods.items():
+        if not hasattr(method, "__wrapped__"):  # which an earlier probe has done
+            setattr(TensorVariable, name, _noted(method))
+    return bool(methods)
 
 
 def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def noted(*args: Any) -> Any:
+    def noted(*args: Any, **kwargs: Any) -> Any:
         if (hashed := _hashed.get()) is not None:
             hashed.append(True)
-        return method(*args)
+        return method(*args, **kwargs)
 
     return noted
 
