@@ -30,7 +30,7 @@ def register_tile(machine: Machine) -> tuple[int, int]:
 
 
 def packed_tile(spec: AttentionSpec, machine: Machine) -> tuple[int, int]:
-    """The same where keys and values are packed: for so many of them."""
+    """Rows and vectors across where keys and values are packed, for this attention."""
     rows, widest = register_tile(machine)
     lanes = machine.isa.lanes(spec.accumulate)
     values = max(split(spec.value_depth, lanes, widest))
