@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from kernelmill.torch_internals import forced, native
 from tests.repo.source import PACKAGE, ROOT, relative
 from tools.native_entry import TARGETS, TEXT, compiled
 
@@ -30,6 +31,21 @@ def test_others_are_called_in_the_same_way_on_each_processor(made: dict[str, str
 def test_nothing_in_the_text_is_of_one_processor() -> None:
     text = TEXT.read_text()
     assert not re.search(r"target (triple|datalayout)|target-cpu|target-features|x86", text)
+
+
+def test_entries_that_are_called_without_a_part_call_nothing_of_it() -> None:
+    """What was not found has the address 0. Without the part guards have no steps."""
+    bodies = re.findall(r"^define .*?@(\w+)\((.*?)^}", TEXT.read_text(), re.MULTILINE | re.DOTALL)
+    uses = {name: set(re.findall(r"@([\w.]+)", body)) for name, body in bodies}
+    del uses["guards_hold"]
+    reached = {"km_call", "km_validate", "km_launch", "km_repeat", "km_digest"}
+    while more := set[str]().union(*(uses.get(name, ()) for name in reached)) - reached:
+        reached |= more
+    with forced(["native.checks"]):
+        missing = {name for name, address in native.provided().items() if not address}
+    assert {"aoti_torch_get_layout", "Py_IncRef"} <= missing
+    assert {"aoti_torch_get_dim", "PyTuple_GetItem"} <= reached
+    assert not reached & missing
 
 
 def test_the_c_is_as_wide_as_the_rest() -> None:

@@ -41,9 +41,9 @@ _DISPATCH_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"
 _REQUIRES_GRADIENT = "_ZNK3c1010TensorImpl13requires_gradEv"
 _IS_NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"
 _OF_TORCH = (
-    "aoti_torch_get_device_type", "aoti_torch_get_layout", "fegetmode", _IS_NEGATED,
-    _REQUIRES_GRADIENT, _AUTOCAST, _CONTEXT, _DETERMINISM, _DEFAULT_DTYPE, _GRADIENTS,
-    _AUTOCAST_DTYPE, _FUNCTION_MODES, _DISPATCH_MODES, _PRECISION,
+    "aoti_torch_get_device_type", "aoti_torch_get_layout", "fegetmode", _REQUIRES_GRADIENT,
+    _AUTOCAST, _CONTEXT, _DETERMINISM, _DEFAULT_DTYPE, _GRADIENTS, _AUTOCAST_DTYPE,
+    _FUNCTION_MODES, _DISPATCH_MODES, _PRECISION,
 )  # fmt: skip
 _FOR_WATCHERS = ("PyDict_Unwatch", "PyType_Unwatch")
 
