@@ -11,9 +11,9 @@ from kernelmill.core import knobs
 
 NAMES = (
     "autograd.descriptions", "autograd.metadata", "autograd.output_kinds", "dynamo.config",
-    "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
-    "dynamo.tensor_hashes", "dynamo.trace",
+    "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources", "dynamo.trace",
     "native.packed", "sizes.functions", "tensors.handle",
+    "trace_notes.caught_errors", "trace_notes.tensor_hashes",
 )  # fmt: skip
 """The functions of sizes are needed for methods with sizes that vary, as most have."""
 
@@ -21,8 +21,8 @@ KEPT = pytest.mark.needs_internal(*NAMES)
 """Of tests that assert that a method is kept: that it is traced once, or loaded."""
 
 QUICK_NAMES = (
-    "modules.tables", "native.checks", "objects.fields", "objects.spaces", "tensors.allocate",
-    "tensors.impl_place", "tensors.storage_place",
+    "modules.tables", "native.checks", "objects.fields", "objects.functions", "objects.spaces",
+    "tensors.allocate", "tensors.impl_place", "tensors.storage_place",
 )  # fmt: skip
 
 

@@ -217,7 +217,8 @@ class _Watched:
         seen = seen or evaluate_guards(manifest, target, tensors=self._tensors)
         if seen.reason:
             raise Mismatch(seen.reason)
-        watch = Watch(manifest.tree, seen.values, _roots(target, self._tensors))
+        names = frozenset(manifest.guards.names)
+        watch = Watch(manifest.tree, seen.values, _roots(target, self._tensors), names)
         for guard in manifest.guards.reads:
             watch.add_guard(guard)
         for use in manifest.guards.code:

@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -98,7 +98,7 @@ def _use_of(
     globals = sorted(names_in([code]))
     own = [] if module is None else [(module, _outer_name(code))]
     for holder, name in chain(own, _holders(code, modules)):
-        function = _find(holder, name)
+        function = function_of(holder, name)
         # Another may have taken its name since, as in `g = f` before a second `def f`.
         if function is not None and _is_in(code, function.__code__):
             return _use_of_function(holder, name, function, globals)
@@ -131,12 +131,20 @@ def _holders(
 
 
 def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """All names of attributes and globals in these."""
+    """All names of attributes and globals in these, and texts that may be such names."""
     found: set[str] = set()
     for code in codes:
         inside = names_in(c for c in code.co_consts if isinstance(c, types.CodeType))
-        found.update(code.co_names, inside)
+        found.update(code.co_names, inside, _names_among(code.co_consts))
     return frozenset(found)
+
+
+def _names_among(constants: Iterable[Any]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str) and constant.isidentifier():
+            yield constant
+        elif isinstance(constant, (tuple, frozenset)):
+            yield from _names_among(cast("Iterable[Any]", constant))
 
 
 _ABOUT_GRADIENTS = frozenset(("requires_grad", "is_leaf"))
@@ -182,6 +190,19 @@ def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
                 found.add(_sides(steps[:n]))
         found |= compared_by_identity(c for c in code.co_consts if isinstance(c, types.CodeType))
     return frozenset(found)
+
+
+def compared_attributes(codes: Iterable[types.CodeType]) -> Compared:
+    """The names of two attributes each of which one is compared with the other, by identity or
+    equality: objects without an `__eq__` are equal where they are one."""
+    found: set[tuple[str, ...]] = set()
+    for code in codes:
+        steps = [] if _is_library(code.co_filename) else list(dis.get_instructions(code))
+        for n, each in enumerate(steps):
+            if each.opname == "IS_OP" or (each.opname == "COMPARE_OP" and "=" in str(each.argval)):
+                found.add(_sides(steps[:n]))
+        found |= compared_attributes(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return frozenset(sides for sides in found if len(sides) == 2)
 
 
 def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
@@ -247,7 +268,7 @@ def _use_of_file(module: types.ModuleType) -> CodeUse:
 
 
 def _use(module: types.ModuleType, name: str, globals: Iterable[str]) -> CodeUse | None:
-    function = _find(module, name)
+    function = function_of(module, name)
     return None if function is None else _use_of_function(module, name, function, globals)
 
 
@@ -266,7 +287,7 @@ def _outer_name(code: types.CodeType) -> str:
     return code.co_qualname.partition(".<locals>")[0]
 
 
-def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:
+def function_of(module: types.ModuleType, name: str) -> types.FunctionType | None:
     """The function of this qualified name, behind wrappers too; else what is there."""
     value: Any = module
     for part in name.split("."):

@@ -171,24 +171,34 @@ def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     attribute is, each class in its `__mro__` defines itself."""
     found = ""
     for part in kind.__mro__:
-        if not _known_by_version(part.__module__):
-            defined = sorted(n for n in vars(part) if n in names or n in _RESOLVING)
+        if not known_by_version(part.__module__):
+            defined = sorted(n for n in vars(part) if n in names or finds_attributes(n))
             found += f"{name_of(part)} {defined}{_body_text(part)};"
         else:
             found += f"{name_of(part)};"
     return found
 
 
-_RESOLVING = frozenset(
-    "forward __call__ __getattr__ __getattribute__ __iter__ __len__ __setattr__".split()
+def finds_attributes(name: str) -> bool:
+    """Whether code may go through a method of this name that it does not name: operators, loops,
+    truth and calls do."""
+    return name == "forward" or (name[:2] == name[-2:] == "__" and name not in _TOLD_OTHERWISE)
+
+
+_OF_EACH_CLASS = frozenset("__dict__ __doc__ __module__ __qualname__ __weakref__".split())
+_TOLD_OTHERWISE = _OF_EACH_CLASS | frozenset(
+    "__abstractmethods__ __annotate__ __annotate_func__ __annotations__ __annotations_cache__ "
+    "__conditional_annotations__ __constants__ __firstlineno__ __orig_bases__ __parameters__ "
+    "__static_attributes__ __type_params__".split()
 )
+"""What no method is."""
 
 
 def _body_text(kind: type) -> str:
     """What is in a class that its name does not find: others may have that name. "" of a class that
     it does find, whose code is looked up by it."""
     around = _described.get()
-    if _known_by_version(kind.__module__) or kind in around or _named(kind) is kind:
+    if known_by_version(kind.__module__) or kind in around or _named(kind) is kind:
         return ""
     space = ((n, v) for n, v in sorted(vars(kind).items()) if n not in _OF_EACH_CLASS)
     token = _described.set((*around, kind))
@@ -200,9 +210,6 @@ def _body_text(kind: type) -> str:
 
 _described: ContextVar[tuple[type, ...]] = ContextVar("described", default=())
 """The classes whose bodies are being told: what is in them leads back, as `super()` does."""
-
-
-_OF_EACH_CLASS = frozenset("__dict__ __doc__ __module__ __qualname__ __weakref__".split())
 
 
 def _named(kind: type) -> Any:
@@ -221,7 +228,8 @@ def _member_text(value: Any) -> str:
     return f"class {name_of(value)}" if isinstance(value, type) else fingerprint(value, 2)
 
 
-def _known_by_version(module: str) -> bool:
+def known_by_version(module: str) -> bool:
+    """Whether a module is Python's own, torch's or ours, whose classes others do not change."""
     return module.partition(".")[0] in ("torch", "builtins", "kernelmill")
 
 

@@ -10,6 +10,8 @@ from functools import cache, partial
 from operator import eq
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from kernelmill.artifact.fingerprint import (
     class_text,
     fingerprint,
@@ -35,6 +37,7 @@ from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.modules import tables_of
 from kernelmill.torch_internals.objects import dict_of
 
 if TYPE_CHECKING:
@@ -79,6 +82,8 @@ def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
 
 
 def _watch_class(guard: Guard, value: Any, records: GuardRecords) -> None:
+    if guard.kind == "class":
+        records.add_class(type(value))
     if hasattr(value, "__dict__"):
         records.add_property(value, CLASS)
     elif isinstance(value, (dict, list, set)):
@@ -91,8 +96,21 @@ def _watch_name(guard: Guard, value: Any, records: GuardRecords) -> None:
         _watch_container(guard, value, records)
         return
     records.look_up(space, guard.name)
+    if guard.kind != "contains" and not isinstance(value, type):
+        records.find(type(value), guard.name)
     if (guard.kind, guard.found) == ("absent", "True") and not isinstance(value, type):
         records.add_property(value, SPACE)
+
+
+def _watch_has(guard: Guard, value: Any, records: GuardRecords) -> None:
+    if isinstance(value, type):
+        records.find(value, guard.name)
+        return
+    records.add_class(type(value))
+    if isinstance(value, torch.nn.Module):
+        for table in tables_of.get() or ():
+            records.look_up(getattr(value, table), guard.name)
+    _watch_name(guard, value, records)
 
 
 # ---- in arguments ---------------------------------------------------------------------------
@@ -233,7 +251,7 @@ KINDS: Mapping[str, GuardKind] = {
     # Whether hasattr says so, for the guard's name.
     "has": GuardKind(
         lambda guard, value, other, texts: str(hasattr(value, guard.name)),
-        watch=_watch_name, expect=_expect_has, dynamo=("HASATTR",), about="attr",
+        watch=_watch_has, expect=_expect_has, dynamo=("HASATTR",), about="attr",
     ),
     # The value at the guard's other path is the same object.
     "same": GuardKind(

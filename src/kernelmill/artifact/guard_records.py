@@ -10,14 +10,30 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from functools import partial
 from operator import attrgetter, eq, is_
-from typing import Any
+from typing import Any, get_args
 
-from kernelmill.artifact.fingerprint import fingerprint, is_atom, signs_of_keys
+from kernelmill.artifact.fingerprint import (
+    finds_attributes,
+    fingerprint,
+    is_atom,
+    known_by_version,
+    signs_of_keys,
+)
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.quick import Row, cell_row, class_row, order_row, size_row, space_row
+from kernelmill.runtime.quick import (
+    FunctionField,
+    Row,
+    cell_row,
+    class_row,
+    field_row,
+    order_row,
+    size_row,
+    space_row,
+)
 from kernelmill.torch_internals.objects import dict_of
 
 Place = tuple[Any, Any]
@@ -54,6 +70,16 @@ def _held(cell: types.CellType) -> Any:
 
 CELL = Property(_held, is_, cell_row)
 """What a variable of a closure holds."""
+FUNCTION = [
+    Property(attrgetter(field), is_, partial(field_row, field)) for field in get_args(FunctionField)
+]
+"""The code of a function, and its defaults."""
+
+
+def _same_items(found: dict[str, Any], value: dict[str, Any]) -> bool:
+    """Whether these are the same objects, in any order."""
+    same = (found.get(name, MISSING) is each for name, each in value.items())
+    return len(found) == len(value) and all(same)
 
 
 def is_noticed(kind: Property, owner: Any) -> bool:
@@ -101,7 +127,13 @@ class GuardRecords:
     """Collects what has to stay, each once. `items` are (owner, key, value), MISSING for nothing
     there; `properties` are (owner, kind, value)."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        """`names` are those that traced code has, for attributes too."""
+
+        def members(space: dict[str, Any]) -> dict[str, Any]:
+            return {n: v for n, v in list(space.items()) if n in names or finds_attributes(n)}
+
+        self.members = Property(members, _same_items, None, with_contents=True)
         self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self.properties: dict[tuple[int, Property], tuple[Any, Property, Any]] = {}
 
@@ -136,6 +168,18 @@ class GuardRecords:
             if self.look_up(space, name) is not MISSING:
                 return space, name
         return None
+
+    def add_class(self, kind: type) -> None:
+        """How a class finds what the traced code names has to stay (`class_text`)."""
+        for part in self.add_property(kind, ORDER):
+            space = None if known_by_version(part.__module__) else dict_of(vars(part))
+            if space is not None:
+                self.add_property(space, self.members)
+
+    def add_function(self, function: types.FunctionType) -> None:
+        """Its code and defaults have to stay."""
+        for field in FUNCTION:
+            self.add_property(function, field)
 
     def unchanged(self) -> bool:
         """Whether everything is as it was."""

@@ -5,6 +5,7 @@ Only when something is not the same object any more, its fingerprint is taken ag
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.code import function_of
 from kernelmill.artifact.fingerprint import is_atom
 from kernelmill.artifact.guard_kinds import KINDS
 from kernelmill.artifact.guard_records import (
@@ -50,7 +52,7 @@ _INTO = ("attribute", "field", "item", "slice")
 """Steps that may lead to something else although the object is the same."""
 
 _UNCHANGING = (
-    type, tuple, str, range, slice, property, staticmethod, classmethod, torch.Tensor,
+    type, tuple, str, range, slice, property, staticmethod, classmethod,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType, partial,
     torch.nn.Module,
 )  # fmt: skip
@@ -66,17 +68,24 @@ _METHODS = (
 
 class Watch:
     """Remembers where things are; `unchanged()` looks at all of them. `values` are those of the
-    tree, whose places outside of arguments are watched, tensors excepted."""
+    tree, whose places outside of arguments are watched: of tensors those alone of which an
+    attribute is read. `names` are those in the traced code."""
 
-    def __init__(self, tree: Tree, values: Sequence[Any], roots: Roots) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        values: Sequence[Any],
+        roots: Roots,
+        names: frozenset[str] = frozenset(),
+    ) -> None:
         self._tree, self._values, self._roots = tree, values, roots
-        self._records = GuardRecords()
+        self._records = GuardRecords(names)
         self._busy: set[int] = set()
         self._told: set[int] = set()
         self._tensors: list[Place] = []
         self._ties: list[Guard] = []
         self._layouts: list[Guard] = []
-        of_arguments = set[int]()
+        of_arguments, owners = set[int](), {before for before, _ in tree.rows}
         for number, value in enumerate(values):
             before, (kind, *rest) = tree.rows[number]
             if kind == "argument" if before < 0 else before in of_arguments:
@@ -88,8 +97,10 @@ class Watch:
             place = self.place(number)
             if place is None:
                 self._watch_step(number)
-            elif not isinstance(value, torch.Tensor):
+            elif not _is_tensor(value) or number in owners:
                 self._records.add_item(*place, value)
+            if isinstance(value, types.FunctionType):
+                self._records.add_function(value)
 
     def _watch_step(self, number: int) -> None:
         """Watch what is under no key: the variables of closures, and what objects give in ways of
@@ -106,6 +117,8 @@ class Watch:
         elif isinstance(owner, dict):
             self._records.add_property(owner, KEYS)
         elif kind in _INTO and not isinstance(owner, _UNCHANGING) and not is_atom(owner):
+            if kind != "attribute" and _is_tensor(owner):
+                return
             if kind == "attribute" and self._is_method(owner, names[0]):
                 return
             step = self._tree.rows[number][1]
@@ -122,23 +135,30 @@ class Watch:
         value = self._values[guard.place]
         if not guard.of_argument and value is not MISSING:
             KINDS[guard.kind].watch(guard, value, self._records)
+            place = self.place(guard.place) if guard.name and _is_tensor(value) else None
+            if place is not None and not is_about_layout(guard):
+                self._records.add_item(*place, value)  # another may have the attribute
         if not guard.of_argument and is_about_layout(guard):
             self._layouts.append(guard)
-        elif guard.other and not guard.of_argument and isinstance(value, torch.Tensor):
+        elif guard.other and not guard.of_argument and _is_tensor(value):
             self._ties.append(guard)
             places = map(self.place, (guard.place, guard.other_place))
             self._tensors += [place for place in places if place is not None]
 
     def add_code(self, use: CodeUse) -> None:
-        """Watch where a function is found by its name, and the functions and classes among the
-        names of its module that it uses."""
+        """Watch where a function is found by its name, what it is, and the functions and classes
+        among the names of its module that it uses; and that no builtin's name is there."""
         module = sys.modules.get(use.module)
         if module is None:
             return
         space: dict[str, Any] | None = vars(module)
         for name in use.globals:
-            if isinstance(space.get(name), (type, types.FunctionType)):
+            absent = name not in space and hasattr(builtins, name)
+            if absent or isinstance(space.get(name), (type, types.FunctionType)):
                 self._records.look_up(space, name)
+        function = function_of(module, use.name)
+        if function is not None:
+            self._records.add_function(function)
         for name in use.name.split("."):
             if space is None or name not in space:
                 return
@@ -233,7 +253,8 @@ class Watch:
         records, log = self._records, change_log()
         tensors = [(owner, key, owner[key]) for owner, key in self._tensors]
         items = [owner for owner, _, _ in (*records.items.values(), *tensors)]
-        keyed = [owner for owner, kind, _ in records.properties.values() if kind is KEYS]
+        kinds = (KEYS, records.members)
+        keyed = [owner for owner, kind, _ in records.properties.values() if kind in kinds]
         whole = {id(owner): owner for owner in (*items, *keyed) if self._is_whole(owner)}
         # Versions first, then a look: what another thread changes in between is seen by one.
         rows = self._watch_whole(log, whole)
@@ -269,6 +290,10 @@ class Watch:
                 self._busy.add(id(owner))
             elif log is not None and owner is counted:
                 self._busy |= self._told & (log.since(expected) or set())
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:

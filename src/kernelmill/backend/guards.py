@@ -120,6 +120,24 @@ def identities(
     return [Guard("same", path, other=other) for path, other in pairs]
 
 
+def one_or_two(compared: Compared, reads: Iterable[Guard], roots: Roots) -> list[Guard]:
+    """That objects outside of arguments, of which code compares two attributes with each other, are
+    one or two as they were in the trace."""
+    paths = dict.fromkeys(read.path for read in reads if read.path[0][0] != "argument")
+    found = {(path[:-1], path[-1][-1]): path for path in paths if _is_object(follow(path, roots))}
+    pairs = [
+        (path, found[before, second])
+        for (before, name), path in found.items()
+        for first, second in compared
+        if first == name and (before, second) in found
+    ]
+    return [Guard("same", path, other=other) for path, other in pairs]
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, (dict, list, set)) or not (is_data(value) or _is_tensor(value))
+
+
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 

@@ -7,7 +7,7 @@ it guards, which code it went through) and what the compiler made become an entr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import partial
 from typing import Any, cast
@@ -16,6 +16,7 @@ import torch
 
 from kernelmill.artifact.bind import calls_functions
 from kernelmill.artifact.code import (
+    compared_attributes,
     compared_by_identity,
     flags_asked,
     known_by_version,
@@ -53,11 +54,11 @@ from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import NAME, Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import identities, reads_of
+from kernelmill.backend.guards import identities, one_or_two, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
 from kernelmill.backend.side_effects import SideEffects
-from kernelmill.backend.sources import SourceReader, Wrapped
+from kernelmill.backend.sources import SourceReader, Wrapped, is_known_by_version
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
@@ -69,7 +70,7 @@ from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols
 from kernelmill.runtime.program import Program
-from kernelmill.torch_internals import dynamo
+from kernelmill.torch_internals import dynamo, trace_notes
 from kernelmill.torch_internals.autograd import output_kinds
 from kernelmill.torch_internals.modules import global_hooks
 
@@ -320,11 +321,14 @@ class _Trace:
         _refuse_functions(follow(path, roots) for path in tensors)
         more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
         compared = compared_by_identity(codes)
-        if dynamo.has_hashed_tensors():
+        if trace_notes.has_hashed_tensors():
             compared |= {()}
+        more += [noted(read, roots, names) for read in _missed(trace_notes.caught_errors(), reader)]
         more += [noted(read, roots) for read in _hooks_of_all()]
         more += [noted(Guard("value", path), roots) for path in replaced.data]
         more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]
+        pairs = one_or_two(compared_attributes(codes), reads, roots)
+        more += [noted(read, roots) for read in pairs]
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
         codes += replaced.codes
@@ -477,6 +481,22 @@ def _refuse_functions(values: Iterable[Any]) -> None:
             raise UnsupportedError(
                 f"it is called with a {name_of(type(value))}, which has a __torch_function__"
             )
+
+
+def _missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> Iterator[Guard]:
+    """That what was looked for in vain is still not there."""
+    for error in errors:
+        if error.source is None:
+            raise UnsupportedError(f"it catches a {error.kind.__name__} of a value it has made")
+        path = reader.path(error.source)
+        if is_known_by_version(path):
+            continue
+        if issubclass(error.kind, AttributeError):
+            yield Guard("has", path, name=error.name)
+        elif isinstance(error.name, str):
+            yield Guard("contains", path, name=error.name)
+        else:
+            yield Guard("shape", path)
 
 
 def _hooks_of_all() -> list[Guard]:

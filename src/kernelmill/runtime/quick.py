@@ -13,7 +13,7 @@ import itertools
 import types
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -48,8 +48,10 @@ from kernelmill.torch_internals.objects import (
     TYPE_AT,
     dict_version,
     field_of,
+    function_fields,
     resolution_at,
     space_at,
+    word_in,
 )  # fmt: skip
 
 REFUSED: Any = object()
@@ -107,6 +109,20 @@ def cell_row(owner: types.CellType) -> Row | None:
         return None
     right = field_of(owner) == expected
     return (WatchKind.WORD, owner, None, SIZE_AT, expected) if right else None
+
+
+FunctionField = Literal["__code__", "__defaults__", "__kwdefaults__"]
+"""What a function is, besides its closure."""
+
+
+def field_row(field: FunctionField, owner: types.FunctionType) -> Row | None:
+    """Watches a field of a function; None where it is not found."""
+    offset = (function_fields.get() or {}).get(field, 0)
+    value = getattr(owner, field)
+    # No defaults are a null pointer.
+    expected = 0 if value is None else id(value)
+    right = offset and word_in(owner, offset) == expected
+    return (WatchKind.WORD, owner, None, offset, expected) if right else None
 
 
 def space_row(owner: object) -> Row | None:

@@ -7,14 +7,14 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import partial, wraps
+from functools import partial
 from operator import attrgetter
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.after_fork import after_fork
 from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals import trace_notes
 from kernelmill.torch_internals.members import check, names_in
 from kernelmill.torch_internals.registry import internal
 
@@ -303,41 +303,6 @@ def _config() -> Any:
     return settings if right and known == {bool} else None
 
 
-_hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)
-"""While a trace is recorded: an element for each time that it asked for the hash of a tensor."""
-
-
-@internal(
-    "dynamo.tensor_hashes",
-    reason="whether a trace looked for tensors in sets or dicts, which compares them by identity",
-    fallback="methods behind cache_compile are compiled in each process",
-)
-def _tensor_hashes() -> bool:
-    from torch._dynamo.variables.tensor import TensorVariable
-
-    space = vars(TensorVariable)
-    methods = {name: space[name] for name in ("hash_impl", "get_python_hash") if name in space}
-    for name, method in methods.items():
-        if not hasattr(method, "__wrapped__"):  # which an earlier probe has done
-            setattr(TensorVariable, name, _noted(method))
-    return bool(methods)
-
-
-def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        if (hashed := _hashed.get()) is not None:
-            hashed.append(True)
-        return method(*args, **kwargs)
-
-    return noted
-
-
-def has_hashed_tensors() -> bool:
-    """Whether the trace that is being recorded has asked for the hash of a tensor."""
-    return bool(_hashed.get())
-
-
 @contextmanager
 def recording() -> Generator[None]:
     """Inside, traces are made as records need them."""
@@ -345,13 +310,8 @@ def recording() -> Generator[None]:
     if settings is None:
         yield
         return
-    _tensor_hashes.get()
-    token = _hashed.set([])
-    try:
-        with settings.patch(_WHILE_RECORDING):
-            yield
-    finally:
-        _hashed.reset(token)
+    with settings.patch(_WHILE_RECORDING), trace_notes.noting():
+        yield
 
 
 @internal(
@@ -380,7 +340,8 @@ def is_static() -> bool:
 
 
 _FOR_RECORDS = (
-    _current_trace, source_classes, mutation_kinds, _placeholder_sources, _config, _tensor_hashes,
+    _current_trace, source_classes, mutation_kinds, _placeholder_sources, _config,
+    trace_notes.hashes_of_tensors, trace_notes.errors_of_traces,
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ SUBJECTS = (
     "profiler",
     "sizes",
     "tensors",
+    "trace_notes",
     "tracing",
 )
 """The modules of this package that have private parts."""

@@ -34,6 +34,11 @@ def word_at(address: int) -> int:
     return ctypes.c_int64.from_address(address).value
 
 
+def word_in(owner: object, offset: int) -> int:
+    """The word so many bytes behind the beginning of an object."""
+    return word_at(id(owner) + offset)
+
+
 def field_of(value: object) -> int:
     """The first field of an object, as far as its class has one there: of a float or device where
     `plain_fields` works; of another object its user sees whether it is what it is to be."""
@@ -130,6 +135,33 @@ def plain_fields() -> bool | None:
         ctypes.c_double.from_address(id(number) + SIZE_AT).value == number for number in numbers
     ) and [field_of(device) & DEVICE for device in devices] == [0xFF00, 0xFF0E, 0x0301]
     return right or None
+
+
+@internal(
+    "objects.functions",
+    reason="seeing natively that a function keeps its code and defaults",
+    fallback="calls of cached methods are checked in Python",
+)
+def function_fields() -> dict[str, int] | None:
+    """Where a function has these fields; a null pointer stands for no defaults."""
+
+    def sample(a: object = (), *, b: object = ()) -> None:
+        pass
+
+    def plain() -> None:
+        pass
+
+    assert isinstance(sample, FunctionType) and isinstance(plain, FunctionType)
+    found: dict[str, int] = {}
+    offsets = range(SIZE_AT, FunctionType.__basicsize__, 8)
+    for field in ("__code__", "__defaults__", "__kwdefaults__"):
+        wanted = id(getattr(sample, field))
+        places = [n for n in offsets if word_at(id(sample) + n) == wanted]
+        if len(places) != 1:
+            return None
+        (found[field],) = places
+    none = [word_at(id(plain) + found[name]) for name in ("__defaults__", "__kwdefaults__")]
+    return found if none == [0, 0] else None
 
 
 def _space_at(owner: object) -> int:

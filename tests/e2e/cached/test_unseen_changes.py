@@ -75,6 +75,94 @@ def held(value: Any) -> Callable[[Reader], None]:
     return lambda model: setattr(model, "holds", value)
 
 
+def function() -> Callable[..., float]:
+    def rate(a: float = 2.0, *, b: float = 1.0) -> float:
+        return a * b
+
+    return rate
+
+
+def other_code(m: Reader) -> None:
+    m.holds.__code__ = (lambda a, *, b: a + b + 7.0).__code__
+
+
+class Base:
+    """Each object gets a class of its own."""
+
+    def __init__(self) -> None:
+        self.own = 2.0
+
+    def __new__(cls) -> Any:
+        kinds = type("Inner", (cls,), {"level": 2.0}), {"__init__": cls.__init__}
+        return object.__new__(type("Thing", kinds[:1], kinds[1]))
+
+
+def in_class(name: str, value: Any) -> Callable[[Reader], None]:
+    return lambda model: setattr(type(model.holds), name, value)
+
+
+def has(x: Tensor, o: Any) -> Tensor:
+    return x * (2 if hasattr(o, "more") else 3)
+
+
+def caught(x: Tensor, o: Any) -> Tensor:
+    try:
+        return x * o.more
+    except AttributeError:
+        return x - 1
+
+
+def caught_key(x: Tensor, o: Any) -> Tensor:
+    try:
+        return x * o["more"]
+    except KeyError:
+        return x - 1
+
+
+def caught_number(x: Tensor, o: Any) -> Tensor:
+    try:
+        return x * o[1]
+    except KeyError:
+        return x - 1
+
+
+def of_gradient(x: Tensor, o: Any) -> Tensor:
+    return x if o.grad is None else x * o.grad
+
+
+def with_gradient(model: Reader) -> None:
+    model.holds.grad = torch.full((3,), 5.0)
+
+
+def noted_tensor(note: float) -> Tensor:
+    tensor: Any = torch.ones(3)
+    tensor.note = note
+    return tensor
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.one, self.other = [1.0], [1.0]
+
+
+def is_one(x: Tensor, o: Any) -> Tensor:
+    return x * (2 if o.one is o.other else 3)
+
+
+def are_equal(x: Tensor, o: Any) -> Tensor:
+    return x * (2 if o.one == o.other else 3)
+
+
+def made_one(model: Reader) -> None:
+    model.holds.one = model.holds.other
+
+
+def two_objects() -> Pair:
+    pair: Any = Pair()
+    pair.one, pair.other = Slotted(), Slotted()
+    return pair
+
+
 KEYS = {"a": 2.0, "b": 3.0}
 Case = tuple[Callable[[], Any], Callable[[Tensor, Any], Tensor], Callable[[Reader], Any]]
 CASES: dict[str, Case] = {
@@ -128,6 +216,57 @@ CASES: dict[str, Case] = {
         lambda x, o: torch.from_numpy(o(x.numpy(), x.numpy())),
         held(np.multiply),
     ),
+    "default": (
+        function,
+        lambda x, o: x * o(),
+        lambda m: setattr(m.holds, "__defaults__", (5.0,)),
+    ),
+    "keyword default": (
+        function,
+        lambda x, o: x * o(),
+        lambda m: setattr(m.holds, "__kwdefaults__", {"b": 5.0}),
+    ),
+    "code": (function, lambda x, o: x * o(), other_code),
+    "property in the class": (
+        Base,
+        lambda x, o: x * o.own,
+        in_class("own", property(lambda self: 5.0)),
+    ),
+    "attribute in a nearer class": (Base, lambda x, o: x * o.level, in_class("level", 5.0)),
+    "attribute in the class, looked for": (Base, has, in_class("more", 5.0)),
+    "attribute in the class of a module, looked for": (
+        lambda: type("Made", (nn.ReLU,), {})(),
+        has,
+        in_class("more", 5.0),
+    ),
+    "buffer, looked for": (
+        nn.ReLU,
+        has,
+        lambda m: m.holds.register_buffer("more", torch.ones(3)),
+    ),
+    "attribute in the class, with a default": (
+        Base,
+        lambda x, o: x * getattr(o, "more", 3.0),
+        in_class("more", 5.0),
+    ),
+    "attribute that was not there": (Base, caught, lambda m: setattr(m.holds, "more", 5.0)),
+    "attribute in the class that was not there": (Base, caught, in_class("more", 5.0)),
+    "key that was not there": (dict, caught_key, lambda m: m.holds.update(more=5.0)),
+    "number that was not there": (dict, caught_number, lambda m: m.holds.update({1: 5.0})),
+    "gradient": (lambda: nn.Parameter(torch.ones(3)), of_gradient, with_gradient),
+    "attribute of another tensor": (
+        lambda: noted_tensor(2.0),
+        lambda x, o: x * o.note,
+        lambda m: setattr(m, "holds", noted_tensor(5.0)),
+    ),
+    "attribute of another tensor, looked for": (
+        lambda: torch.ones(3),
+        lambda x, o: x * (2 if hasattr(o, "note") else 3),
+        lambda m: setattr(m, "holds", noted_tensor(5.0)),
+    ),
+    "two lists that become one": (Pair, is_one, made_one),
+    "two objects that become one": (two_objects, is_one, made_one),
+    "two objects that become equal": (two_objects, are_equal, made_one),
     "partial": (
         lambda: functools.partial(torch.mul, other=2.0),
         lambda x, o: o(x),

@@ -144,7 +144,7 @@ class Cached(torch.nn.Module):
 
 @case(
     "autograd.output_kinds", "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
-    "dynamo.tensor_hashes", "dynamo.trace",
+    "trace_notes.caught_errors", "trace_notes.tensor_hashes", "dynamo.trace",
 )  # fmt: skip
 def methods_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
@@ -542,16 +542,10 @@ def modules_are_followed_at_each_call(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @case(
-    "native.checks",
-    "objects.fields",
-    "objects.plain_fields",
-    "objects.resolution",
-    "objects.spaces",
-    "objects.versions",
-    "native.watchers",
-    "tensors.impl_place",
-    "tensors.storage_place",
-)
+    "native.checks", "objects.fields", "objects.functions", "objects.plain_fields",
+    "objects.resolution", "objects.spaces", "objects.versions", "native.watchers",
+    "tensors.impl_place", "tensors.storage_place",
+)  # fmt: skip
 def calls_are_checked_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
     with torch.no_grad():

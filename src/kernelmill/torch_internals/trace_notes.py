@@ -1,0 +1,150 @@
+"""What Dynamo does not tell of a trace that is being recorded: which tensors it has looked for by
+identity, and what it has looked for in vain.
+
+Methods of Dynamo's are wrapped for that, once in a process; outside of `noting` they note nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import field
+from functools import wraps
+from typing import Any
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.registry import internal
+
+_hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)
+"""While a trace is recorded: an element for each time that it asked for the hash of a tensor."""
+
+
+@internal(
+    "trace_notes.tensor_hashes",
+    reason="whether a trace looked for tensors in sets or dicts, which compares them by identity",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def hashes_of_tensors() -> bool:
+    """Have each noted."""
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    space = vars(TensorVariable)
+    methods = {name: space[name] for name in ("hash_impl", "get_python_hash") if name in space}
+    for name, method in methods.items():
+        if not hasattr(method, "__wrapped__"):  # which an earlier probe has done
+            setattr(TensorVariable, name, _noted(method))
+    return bool(methods)
+
+
+def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        if (hashed := _hashed.get()) is not None:
+            hashed.append(True)
+        return method(*args, **kwargs)
+
+    return noted
+
+
+def has_hashed_tensors() -> bool:
+    """Whether the trace that is being recorded has asked for the hash of a tensor."""
+    return bool(_hashed.get())
+
+
+@dataclass(frozen=True)
+class CaughtError:
+    """An error that traced code has caught, of what was not found: the source of where it was
+    looked for, None where that is not known, and the key or name."""
+
+    kind: type[Exception]
+    source: Any = None
+    name: Any = None
+
+
+@dataclass
+class _Errors:
+    """Of one trace: the last that a function of C would have raised, and those that were caught."""
+
+    last: CaughtError | None = None
+    caught: list[CaughtError] = field(default_factory=list[CaughtError])
+
+
+_errors: ContextVar[_Errors | None] = ContextVar("errors", default=None)
+
+
+@internal(
+    "trace_notes.caught_errors",
+    reason="what a trace looked for in vain, where its code catches the error: Dynamo guards that "
+    "not",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def errors_of_traces() -> bool:
+    """Have each that traced code catches noted."""
+    from torch._dynamo import exc, symbolic_convert
+
+    base: Any = symbolic_convert.InstructionTranslatorBase
+    find, handle, raiser = (
+        exc.get_dynamo_observed_exception,
+        base.exception_handler,
+        exc.raise_observed_exception.__code__,
+    )
+    if find.__name__ not in raiser.co_names:
+        return False
+    if hasattr(handle, "__wrapped__"):  # which an earlier probe has done
+        return True
+
+    @wraps(find)
+    def noting(kind: type[Exception]) -> Any:
+        errors, frame = _errors.get(), sys._getframe(1)
+        if errors is not None:
+            looked = frame.f_back if frame.f_code is raiser else None
+            errors.last = None if looked is None else _looked_up(kind, looked.f_locals)
+        return find(kind)
+
+    @wraps(handle)
+    def handling(translator: Any, raised: Any) -> Any:
+        found = handle(translator, raised)  # raises where this frame does not catch it
+        errors = _errors.get()
+        if errors is not None and errors.last is not None:
+            errors.caught.append(errors.last)
+            errors.last = None
+        return found
+
+    exc.get_dynamo_observed_exception, base.exception_handler = noting, handling
+    return True
+
+
+def _looked_up(kind: type[Exception], found: Mapping[str, Any]) -> CaughtError | None:
+    """The error that a method of Dynamo's with these variables raises; None for those that depend
+    on nothing unguarded."""
+    if not issubclass(kind, (KeyError, AttributeError)):
+        return None
+    source = getattr(found.get("self"), "source", None)
+    for name in ("name", "arg", "key"):
+        value = found.get(name)
+        if isinstance(value, str):
+            return CaughtError(kind, source, value)
+        if value is not None and value.is_python_constant():
+            return CaughtError(kind, source, value.as_python_constant())
+    return CaughtError(kind)
+
+
+def caught_errors() -> list[CaughtError]:
+    """What the trace that is being recorded has looked for in vain and gone on."""
+    errors = _errors.get()
+    return [] if errors is None else errors.caught
+
+
+@contextmanager
+def noting() -> Generator[None]:
+    """Inside, what one trace does is noted."""
+    hashes_of_tensors.get()
+    errors_of_traces.get()
+    hashed, errors = _hashed.set([]), _errors.set(_Errors())
+    try:
+        yield
+    finally:
+        _hashed.reset(hashed)
+        _errors.reset(errors)
