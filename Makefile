@@ -74,9 +74,10 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 	$(PY) -m tools.bench.fleet
 	$(PY) -m tools.scale
 
-sweep: .venv/stamp-dev          ## torch's operators, random programs; docs/{coverage,programs}.md
+sweep: .venv/stamp-dev          ## operators, random programs and models; docs/{coverage,programs,state}.md
 	$(PY) -m tools.sweep
 	$(PY) -m tools.programs --minutes 10
+	$(PY) -m tools.state --minutes 10
 
 torture: .venv/stamp-dev        ## kills, wrong arguments, threads; writes docs/reliability.md
 	$(PY) -m tools.torture

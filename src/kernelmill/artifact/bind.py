@@ -18,7 +18,13 @@ from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place
-from kernelmill.artifact.guards import ArgumentLayouts, RepeatedChecks, changes, in_words
+from kernelmill.artifact.guards import (
+    ArgumentLayouts,
+    RepeatedChecks,
+    changes,
+    count_tensors,
+    in_words,
+)
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
@@ -77,6 +83,10 @@ def evaluate_guards(
             return GuardResult(differs)
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
+    if guards.objects >= 0:
+        tensors = [values[place] for place in guards.tensor_places(spec.inputs)]
+        if count_tensors(tensors) != guards.objects:
+            return GuardResult("which of the tensors that it reads are one object")
     reads = guards.reads if arguments is None else (*guards.reads, *spec.checks)
     return GuardResult(next(changes(reads, values, frozenset(guards.names)), ""), values)
 
@@ -232,6 +242,8 @@ class _Watched:
                 if place is not None:
                     watch.add_input(place)
                 places.append(place or ([seen.values[source.place]], 0))
+        if manifest.guards.objects >= 0:
+            watch.add_objects(manifest.guards.tensor_places(()))
         self.watch, self.without_rows = watch, watch.without_rows()
         self.places[:] = places
         if self._effects is not None:

@@ -95,13 +95,15 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, types.CodeType):
         return f"code {code_digest([value])}"
     if isinstance(value, type):
-        return f"class {name_of(value)}{_body_text(value)}"
+        return f"class {name_of(value)}{_body_text(value)}{_metaclass_text(type(value))}"
     if isinstance(value, types.MethodType) and deep:
         return f"method {fingerprint(value.__func__, deep - 1)} of {name_of(type(value.__self__))}"
     if isinstance(value, types.FunctionType) and deep:
         return f"function {name_of(value)} {function_digest(value, deep - 1)}"
     if isinstance(value, _FUNCTIONS):
-        return f"function {name_of(value)}"
+        inner = [value.__code__] if isinstance(value, types.FunctionType) else []
+        unnamed = "<" in value.__qualname__ and inner
+        return f"function {name_of(value)}{f' {code_digest(inner)}' if unnamed else ''}"
     if isinstance(value, OPERATORS):
         return f"operator {value}"
     if is_numpy_function(value):
@@ -172,11 +174,23 @@ def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     found = ""
     for part in kind.__mro__:
         if not known_by_version(part.__module__):
-            defined = sorted(n for n in vars(part) if n in names or finds_attributes(n))
+            used = (n for n in vars(part) if n in names or finds_attributes(n))
+            defined = [f"{n}{_taken_from(part, n)}" for n in sorted(used)]
             found += f"{name_of(part)} {defined}{_body_text(part)};"
         else:
             found += f"{name_of(part)};"
     return found
+
+
+def _taken_from(kind: type, name: str) -> str:
+    """What stands in a class under a name that is a function of another name; "" else: code is
+    found by its name, and data is read there."""
+    value = vars(kind)[name]
+    function = getattr(value, "fget", getattr(value, "__func__", value))
+    own = f"{kind.__module__}.{kind.__qualname__}.{name}"
+    if not isinstance(function, types.FunctionType) or name_of(function) == own:
+        return ""
+    return f" {fingerprint(function, 0)}"
 
 
 def finds_attributes(name: str) -> bool:
@@ -206,6 +220,16 @@ def _body_text(kind: type) -> str:
         return f" with {digest_of(repr([(n, _member_text(v)) for n, v in space]).encode())}"
     finally:
         _described.reset(token)
+
+
+def _metaclass_text(kind: type) -> str:
+    """Of a class that others than Python and torch have made: what is in it may be asked of its
+    classes, of which nothing tells."""
+    top = kind.__module__.partition(".")[0]
+    if top in sys.stdlib_module_names or known_by_version(kind.__module__):
+        return ""
+    members = [(n, _member_text(v)) for n, v in sorted(vars(kind).items()) if n[:2] != "__"]
+    return f" of {name_of(kind)} {digest_of(repr(members).encode())}"
 
 
 _described: ContextVar[tuple[type, ...]] = ContextVar("described", default=())

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import torch
+
 from kernelmill.artifact.fingerprint import class_text, name_of
 from kernelmill.artifact.guard_kinds import KINDS, Texts
 from kernelmill.artifact.layouts import is_about_layout, layout_of
@@ -27,6 +29,11 @@ def noted(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> Gu
     other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
     texts = partial(class_text, names=names)
     return replace(guard, found=text(guard, follow(guard.path, roots), other, texts))
+
+
+def count_tensors(values: Iterable[Any]) -> int:
+    """How many objects the tensors among these are."""
+    return len({id(value) for value in values if isinstance(value, torch.Tensor)})
 
 
 def found_in(guard: Guard, value: Any) -> str:

@@ -13,7 +13,7 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -24,7 +24,7 @@ from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 14
+FORMAT = 15
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -174,6 +174,8 @@ class Guards:
     settings    of torch, by name (settings.py)
     packages    versions of the installed packages that the code is of, by name
     function    digest of the code of the function itself: an object may have several of one name
+    objects     how many the tensors are that no call brings, where code compares some by identity;
+                -1 where it does not
     """
 
     reads: tuple[Guard, ...] = ()
@@ -182,6 +184,12 @@ class Guards:
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
     function: str = ""
+    objects: int = -1
+
+    def tensor_places(self, inputs: Iterable[Source]) -> Iterator[int]:
+        """Where in the tree those may be."""
+        yield from (each.place for each in inputs if not each.own)
+        yield from (each.place for each in self.reads)
 
 
 @dataclass(frozen=True)

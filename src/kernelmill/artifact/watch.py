@@ -30,7 +30,7 @@ from kernelmill.artifact.guard_records import (
     is_noticed,
     item_row,
 )
-from kernelmill.artifact.guards import found_in
+from kernelmill.artifact.guards import count_tensors, found_in
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import (
@@ -85,6 +85,7 @@ class Watch:
         self._tensors: list[Place] = []
         self._ties: list[Guard] = []
         self._layouts: list[Guard] = []
+        self._objects = -1
         of_arguments, owners = set[int](), {before for before, _ in tree.rows}
         for number, value in enumerate(values):
             before, (kind, *rest) = tree.rows[number]
@@ -169,6 +170,18 @@ class Watch:
         """A place of a tensor that goes to the program: `rows` watches it, `unchanged` does not."""
         self._tensors.append(place)
 
+    def add_objects(self, numbers: Iterable[int]) -> None:
+        """Watch how many objects the tensors are: the inputs, and those of these places."""
+        places = (self.place(n) for n in numbers if _is_tensor(self._values[n]))
+        self._tensors += [place for place in places if place is not None]
+        self._objects = self._count()
+
+    def _count(self) -> int:
+        try:
+            return count_tensors(owner[key] for owner, key in self._tensors)
+        except LookupError:
+            return -1
+
     def place(self, number: int) -> Place | None:
         """Where the value of a place of the tree is kept; None when that has no key, and for what
         comes from arguments."""
@@ -206,7 +219,8 @@ class Watch:
     def unchanged(self) -> bool:
         """Whether everything is where it was; False where modules cannot be looked into."""
         seen = tables_of.works and self._records.unchanged() and self._tied(self._ties)
-        return seen and self._laid_out()
+        as_many = self._objects < 0 or self._count() == self._objects
+        return seen and as_many and self._laid_out()
 
     def _laid_out(self) -> bool:
         """Whether the tensors that the program does not read are laid out as they were."""

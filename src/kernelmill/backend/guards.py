@@ -86,6 +86,7 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
 
 
 _MOST_PAIRS = 256
+_BOTH = 2
 
 
 def identities(
@@ -104,7 +105,11 @@ def identities(
     tensors = {path: value for path in inputs if _is_tensor(value := follow(path, roots))}
     tensors |= {path: value for path, value in seen.items() if _is_tensor(value)}
     names = {path[-1][-1] for path in tensors}
-    if any(names.issuperset(sides) for sides in compared - {WITH_GLOBAL}):
+    sides = [sides for sides in compared - {WITH_GLOBAL} if names.issuperset(sides)]
+    if all(len(names) == _BOTH for names in sides):
+        named = {name for names in sides for name in names}
+        found |= {path: value for path, value in tensors.items() if path[-1][-1] in named}
+    else:
         found |= tensors
         given = {(("argument", name),): value for name, value in roots.arguments.items()}
         found |= {path: value for path, value in given.items() if not is_data(value)}
@@ -132,6 +137,17 @@ def one_or_two(compared: Compared, reads: Iterable[Guard], roots: Roots) -> list
         if first == name and (before, second) in found
     ]
     return [Guard("same", path, other=other) for path, other in pairs]
+
+
+def attributes_of(reads: Iterable[Guard], roots: Roots) -> list[Guard]:
+    """Which attributes the objects have whose class was guarded, where code looks into the
+    `__dict__` of any. In that of a tensor torch keeps something for itself."""
+    owners = {read.path: follow(read.path, roots) for read in reads if read.kind == "class"}
+    return [
+        Guard("keys", (*path, ("attribute", "__dict__")))
+        for path, value in owners.items()
+        if isinstance(getattr(value, "__dict__", None), dict) and not _is_tensor(value)
+    ]
 
 
 def _is_object(value: Any) -> bool:

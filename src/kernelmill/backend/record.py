@@ -16,6 +16,7 @@ import torch
 
 from kernelmill.artifact.bind import calls_functions
 from kernelmill.artifact.code import (
+    WITH_GLOBAL,
     compared_attributes,
     compared_by_identity,
     flags_asked,
@@ -27,7 +28,7 @@ from kernelmill.artifact.code import (
 )
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guards import noted
+from kernelmill.artifact.guards import count_tensors, noted
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
@@ -54,7 +55,7 @@ from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import NAME, Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import identities, one_or_two, reads_of
+from kernelmill.backend.guards import attributes_of, identities, one_or_two, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
 from kernelmill.backend.side_effects import SideEffects
@@ -259,6 +260,7 @@ class _Dependences:
     packages  versions of the installed packages that these, and operators, come from
     reads     guards of ours
     sources   of the inputs, and the values of those that are no sizes, by their paths
+    objects   as in `Guards`
     """
 
     codes: Sequence[Any]
@@ -268,6 +270,7 @@ class _Dependences:
     sources: Sequence[Source]
     values: Mapping[Path, Any]
     side_effects: SideEffects
+    objects: int
 
 
 @dataclass
@@ -311,6 +314,7 @@ class _Trace:
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         names = names_in(codes)
+        own_names = names_in(c for c in codes if not known_by_version(c.co_filename))
         replaced = reached_from(self.decompositions.values())
         effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
@@ -329,11 +333,19 @@ class _Trace:
         more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]
         pairs = one_or_two(compared_attributes(codes), reads, roots)
         more += [noted(read, roots) for read in pairs]
+        if own_names & {"__dict__", "vars"}:
+            more += [noted(read, roots) for read in attributes_of(reads, roots)]
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
+        objects = -1
+        if compared - {WITH_GLOBAL}:
+            outside = dict.fromkeys((*tensors, *(read.path for read in reads)))
+            objects = count_tensors(follow(p, roots) for p in outside if p[0][0] != "argument")
         codes += replaced.codes
         packages = {**packages_of(modules_of(codes)), **packages}
-        return _Dependences(codes, names, packages, reads, inputs, values, effects)
+        return _Dependences(
+            codes, names, packages, reads, inputs, values, effects, objects
+        )  # fmt: skip
 
     @property
     def may_be_kept(self) -> bool:
@@ -394,6 +406,7 @@ class _Trace:
             state(),
             depends.packages,
             code_digest([self.target.code]),
+            depends.objects,
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(

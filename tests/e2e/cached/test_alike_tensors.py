@@ -113,6 +113,10 @@ class Weights(nn.Module):
         self.compares = cache_compile(self.comparing, cache_dir=folder / "b")
         self.writes = cache_compile(self.writing, cache_dir=folder / "c")
         self.adds = cache_compile(self.adding, cache_dir=folder / "d")
+        self.ties = cache_compile(self.are_tied, cache_dir=folder / "e")
+
+    def are_tied(self, x: Tensor) -> Tensor:
+        return x * (2 if self.total is self.other else 3)
 
     def asking(self, x: Tensor) -> Tensor:
         return x * self.weight * (2 if self.weight.requires_grad else 3)
@@ -127,6 +131,18 @@ class Weights(nn.Module):
     def adding(self, x: Tensor) -> Tensor:
         self.total.add_(x)
         return x * 2 + self.other
+
+
+@torch.no_grad()
+def test_two_weights_that_become_one(tmp_path: Path) -> None:
+    for _ in range(2):  # the second loads what the first has kept
+        model = Weights(tmp_path)
+        first = model.other
+        for other in (first, model.total, first.clone(), model.total):
+            model.other = other
+            for _ in range(2):
+                assert_close(model.ties(X), model.are_tied(X))
+        assert model.ties.statistics["uncached"] == 0
 
 
 @torch.no_grad()

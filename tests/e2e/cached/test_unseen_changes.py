@@ -86,6 +86,10 @@ def other_code(m: Reader) -> None:
     m.holds.__code__ = (lambda a, *, b: a + b + 7.0).__code__
 
 
+class Slotless:
+    more = 7.0
+
+
 class Base:
     """Each object gets a class of its own."""
 
@@ -161,6 +165,30 @@ def two_objects() -> Pair:
     pair: Any = Pair()
     pair.one, pair.other = Slotted(), Slotted()
     return pair
+
+
+def two_tensors() -> Pair:
+    pair: Any = Pair()
+    pair.one, pair.other = torch.ones(3), torch.ones(3)
+    return pair
+
+
+class Chosen:
+    """Has one of its methods under the name of the other."""
+
+    def first(self) -> float:
+        return 2.0
+
+    def second(self) -> float:
+        return 3.0
+
+
+class Kind(type):
+    rate = 2.0
+
+
+class OfKind(metaclass=Kind):
+    """Has an attribute that its class has not."""
 
 
 KEYS = {"a": 2.0, "b": 3.0}
@@ -267,6 +295,12 @@ CASES: dict[str, Case] = {
     "two lists that become one": (Pair, is_one, made_one),
     "two objects that become one": (two_objects, is_one, made_one),
     "two objects that become equal": (two_objects, are_equal, made_one),
+    "two tensors that become one": (two_tensors, is_one, made_one),
+    "attribute in a __dict__": (
+        Slotless,
+        lambda x, o: x * o.__dict__.get("more", 3.0),
+        lambda m: setattr(m.holds, "more", 5.0),
+    ),
     "partial": (
         lambda: functools.partial(torch.mul, other=2.0),
         lambda x, o: o(x),
@@ -286,6 +320,28 @@ def test_a_change_is_seen(tmp_path: Path, what: str) -> None:
         change(model)
         for _ in range(2):
             assert_close(model.run(X), model.step(X))
+
+
+@torch.no_grad()
+def test_a_method_of_a_class_is_another_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Chosen.first
+    for _ in range(2):
+        model = Reader(Chosen(), lambda x, o: x * o.first(), tmp_path)
+        for function in (own, lambda self: 5.0, Chosen.second, lambda self: 7.0, own):
+            monkeypatch.setattr(Chosen, "first", function)
+            assert_close(model.run(X), model.step(X))
+
+
+@torch.no_grad()
+def test_another_process_has_another_metaclass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rate in (2.0, 5.0, 2.0):
+        monkeypatch.setattr(Kind, "rate", rate)
+        model = Reader(None, lambda x, o: x * OfKind.rate, tmp_path)
+        assert_close(model.run(X), model.step(X))
 
 
 def test_marks_without_a_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

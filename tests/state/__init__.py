@@ -1,0 +1,1 @@
+"""Random models that read all kinds of state, which is edited between their calls."""
