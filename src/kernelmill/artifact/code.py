@@ -8,28 +8,18 @@ is covered by the text of its file.
 
 from __future__ import annotations
 
-import dis
-import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
-
+from kernelmill.artifact.bytecode import known_by_version, names_in
 from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint
 from kernelmill.artifact.manifest import CodeUse
 from kernelmill.core.digest import digest_of
 from kernelmill.core.errors import UnsupportedError
-
-_TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parent.parent)
-_LIBRARY = str(Path(os.__file__).parent)
-_PACKAGES = f"{os.sep}site-packages{os.sep}"
-_FROZEN = "<frozen "
-"""How the names of files begin that are compiled into Python."""
 
 
 def changed_code(use: CodeUse) -> str:
@@ -79,19 +69,6 @@ def _modules_by_file() -> dict[str, types.ModuleType]:
     }
 
 
-def known_by_version(file: str) -> bool:
-    """Whether a file is Python's, torch's or ours, whose versions every entry depends on."""
-    inside = (_TORCH + os.sep, _OURS + os.sep)  # torchvision's folder begins as torch's does
-    return file.startswith((*inside, _FROZEN))
-
-
-def _is_library(file: str) -> bool:
-    """Whether a file is torch's, ours or of Python's library, whose functions for other code ask
-    for classes and compare by identity."""
-    python = file.startswith(_LIBRARY + os.sep) and _PACKAGES not in file
-    return python or known_by_version(file)
-
-
 def _use_of(
     code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
 ) -> CodeUse:
@@ -128,139 +105,6 @@ def _holders(
                 for inner, function in list(vars(value).items()):
                     if home is not None and getattr(_plain(function), "__code__", None) is code:
                         yield home, f"{value.__qualname__}.{inner}"
-
-
-def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """All names of attributes and globals in these, and texts that may be such names."""
-    found: set[str] = set()
-    for code in codes:
-        inside = names_in(c for c in code.co_consts if isinstance(c, types.CodeType))
-        found.update(code.co_names, inside, _names_among(code.co_consts))
-    return frozenset(found)
-
-
-def _names_among(constants: Iterable[Any]) -> Iterator[str]:
-    for constant in constants:
-        if isinstance(constant, str) and constant.isidentifier():
-            yield constant
-        elif isinstance(constant, (tuple, frozenset)):
-            yield from _names_among(cast("Iterable[Any]", constant))
-
-
-_ABOUT_GRADIENTS = frozenset(("requires_grad", "is_leaf"))
-
-
-def flags_asked(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """What these may ask of tensors: "class", "requires_grad". What torch's own code does with that
-    changes no result while gradients are off."""
-    found: set[str] = set()
-    for code in codes:
-        if not _is_library(code.co_filename):
-            words = {*code.co_names, *(const for const in code.co_consts if isinstance(const, str))}
-            if not words.isdisjoint(("Parameter", "Buffer")):
-                found.add("class")
-            if words & _ABOUT_GRADIENTS:
-                found.add("requires_grad")
-        found |= flags_asked(c for c in code.co_consts if isinstance(c, types.CodeType))
-    return frozenset(found)
-
-
-Compared = frozenset[tuple[str, ...]]
-"""What code compares by identity: for each comparison the names of the attributes that it compares,
-none where it compares variables."""
-
-WITH_GLOBAL = ("", "")
-"""Stands for a comparison with a global or its attribute, as functions and marks are."""
-
-
-def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
-    """What these compare besides constants. In torch's own code none of that changes a result."""
-    found: set[tuple[str, ...]] = set()
-    for code in codes:
-        own = not _is_library(code.co_filename)
-        steps = list(dis.get_instructions(code)) if own else []
-        for n, each in enumerate(steps):
-            if each.argval in _FUNCTIONS or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
-                found.add(())
-            elif each.opname != "IS_OP":
-                continue
-            elif each.is_jump_target:  # its right side is one of several
-                found.add(())
-            elif steps[n - 1].opname not in _CONSTANT:
-                found.add(_sides(steps[:n]))
-        found |= compared_by_identity(c for c in code.co_consts if isinstance(c, types.CodeType))
-    return frozenset(found)
-
-
-def compared_attributes(codes: Iterable[types.CodeType]) -> Compared:
-    """The names of two attributes each of which one is compared with the other, by identity or
-    equality: objects without an `__eq__` are equal where they are one."""
-    found: set[tuple[str, ...]] = set()
-    for code in codes:
-        steps = [] if _is_library(code.co_filename) else list(dis.get_instructions(code))
-        for n, each in enumerate(steps):
-            if each.opname == "IS_OP" or (each.opname == "COMPARE_OP" and "=" in str(each.argval)):
-                found.add(_sides(steps[:n]))
-        found |= compared_attributes(c for c in code.co_consts if isinstance(c, types.CodeType))
-    return frozenset(sides for sides in found if len(sides) == 2)
-
-
-def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
-    """The names of the attributes that a comparison after these compares. None where its right side
-    is not a variable or its attribute: what comes before that is then not known."""
-    root = len(before) - 1
-    while root > 0 and before[root].opname in _ATTRIBUTE:
-        root -= 1
-    right, kind = before[-1], before[root].opname
-    if any(each.is_jump_target for each in before[root + 1 :]):
-        return ()  # an attribute of one of several
-    if kind == "LOAD_GLOBAL":
-        return WITH_GLOBAL
-    # The first of two variables is the left side, and where code jumps to, that is one of several.
-    if kind in _TWO_VARIABLES or (kind in _VARIABLE and before[root].is_jump_target):
-        ends = (right,)
-    elif kind in _VARIABLE:
-        ends = right, before[root - 1]
-    else:
-        return ()
-    return tuple(str(each.argval) for each in ends if each.opname in _ATTRIBUTE)
-
-
-_FUNCTIONS = ("is_", "is_not")  # of operator
-_VARIABLE = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE")
-_TWO_VARIABLES = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
-_CONSTANT = ("LOAD_CONST", "LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT")
-"""The second is what Python 3.14 loads to see whether `all` and `any` are its own."""
-
-
-def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """What these may call by name: methods, attributes that may be bound methods, and what strings
-    say, which getattr may look for. Not attributes of `self`: layers name settings of theirs as
-    tensors name methods."""
-    found: set[str] = set()
-    for code in codes:
-        found.update(const for const in code.co_consts if isinstance(const, str))
-        root = None
-        for instruction in dis.get_instructions(code):
-            if instruction.opname not in _ATTRIBUTE:
-                both, root = instruction.opname in _TWO_VARIABLES, instruction.argval
-                root = root[-1] if both else root
-                continue
-            if root != "self" or _is_method(instruction):
-                found.add(instruction.argval)
-            root = None
-        found |= methods_in(c for c in code.co_consts if isinstance(c, types.CodeType))
-    return frozenset(found)
-
-
-_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
-
-
-def _is_method(instruction: dis.Instruction) -> bool:
-    """Whether it loads a method to call it; from Python 3.12 on that is a flag."""
-    if sys.version_info < (3, 12):
-        return instruction.opname == "LOAD_METHOD"
-    return bool((instruction.arg or 0) & 1)
 
 
 def _use_of_file(module: types.ModuleType) -> CodeUse:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from kernelmill.artifact.code import known_by_version, names_in
+from kernelmill.artifact.bytecode import known_by_version, names_in
 from kernelmill.artifact.fingerprint import cells_of, is_atom, is_data
 from kernelmill.artifact.paths import Path
 from kernelmill.core.dataclass import dataclass

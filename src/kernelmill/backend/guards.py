@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.code import WITH_GLOBAL, Compared
+from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared
 from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import noted

@@ -15,17 +15,16 @@ from typing import Any, cast
 import torch
 
 from kernelmill.artifact.bind import calls_functions
-from kernelmill.artifact.code import (
+from kernelmill.artifact.bytecode import (
     WITH_GLOBAL,
     compared_attributes,
     compared_by_identity,
     flags_asked,
     known_by_version,
     methods_in,
-    modules_of,
     names_in,
-    uses_of,
 )
+from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guards import count_tensors, noted

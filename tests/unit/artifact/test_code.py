@@ -1,7 +1,6 @@
 """Which code an entry compares, and which versions stand for the rest."""
 
 import importlib
-import operator
 import sys
 import types
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.artifact import code, versions
+from kernelmill.artifact import bytecode, versions
 from kernelmill.artifact.bind import evaluate_guards
 from kernelmill.artifact.code import changed_code, modules_of, uses_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
@@ -30,7 +29,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-extra\nVersion: 1.5\n")
     (info / "top_level.txt").write_text("torchextra\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(code, "_TORCH", str(tmp_path / "torch"))
+    monkeypatch.setattr(bytecode, "_TORCH", str(tmp_path / "torch"))
     function = importlib.import_module("torchextra.inner").function
 
     yield function
@@ -43,7 +42,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_package_whose_folder_begins_as_torchs_or_ours_is_compared(
     beside: Any, monkeypatch: pytest.MonkeyPatch, known: Any
 ):
-    monkeypatch.setattr(code, known, beside.__code__.co_filename.partition("extra/")[0])
+    monkeypatch.setattr(bytecode, known, beside.__code__.co_filename.partition("extra/")[0])
     (use,) = uses_of([beside.__code__])
     assert (use.module, use.name) == ("torchextra.inner", "function")
 
@@ -124,76 +123,3 @@ def test_code_that_nobody_installed_has_no_package(tmp_path: Path):
     module = types.ModuleType("own")
     module.__file__ = str(tmp_path / "own.py")
     assert versions.packages_of([module, types.ModuleType("none")]) == {}
-
-
-def of_variables(a, b):
-    return a is b
-
-
-def of_an_attribute(a, b):
-    return a.x is b.y
-
-
-def of_one_attribute(a, b):
-    return a is b.y
-
-
-def behind_another_attribute(a, b):
-    return max(a.other, a is b)
-
-
-def of_an_element(a, b, self):
-    return a is b[self.place]
-
-
-def of_a_call(a, b, self):
-    return a is b(self.place)
-
-
-def of_a_global(a):
-    return a is pytest
-
-
-def of_one_of_two(a, b, c):
-    return max((a if c else b.x) is b, c)
-
-
-def with_one_of_two(a, b, c):
-    return max(a is (b if c else None), c)
-
-
-def with_an_attribute_of_one_of_two(a, b):
-    return a is (b or pytest).x
-
-
-def by_a_function(a, b):
-    return operator.is_not(a, b)
-
-
-def of_constants(a):
-    return a is None, a is not False, all(x for x in a)
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (of_variables, {()}),
-        (of_an_attribute, {("y", "x")}),
-        (of_one_attribute, {("y",)}),
-        (behind_another_attribute, {()}),
-        (of_an_element, {()}),
-        (of_a_call, {()}),
-        (of_a_global, {code.WITH_GLOBAL}),
-        (of_constants, set()),
-    ],
-)
-def test_what_code_compares_by_identity(function, expected):
-    assert code.compared_by_identity([function.__code__]) == expected
-
-
-@pytest.mark.parametrize(
-    "function", [of_one_of_two, with_one_of_two, with_an_attribute_of_one_of_two, by_a_function]
-)
-def test_what_cannot_be_told_counts_as_variables(function):
-    """Python 3.12 and newer write a comparison twice, once for each of two sides."""
-    assert () in code.compared_by_identity([function.__code__])

@@ -1,0 +1,169 @@
+"""What code says of itself, by its names and instructions, without being run: a trace tells neither
+all that its code asks of objects nor what it compares.
+
+Where that cannot be told exactly, more is given: an entry then depends on more than it has to.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parent.parent)
+_LIBRARY = str(Path(os.__file__).parent)
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
+_FROZEN = "<frozen "
+"""How the names of files begin that are compiled into Python."""
+
+
+def known_by_version(file: str) -> bool:
+    """Whether a file is Python's, torch's or ours, whose versions every entry depends on."""
+    inside = (_TORCH + os.sep, _OURS + os.sep)  # torchvision's folder begins as torch's does
+    return file.startswith((*inside, _FROZEN))
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is torch's, ours or of Python's library, whose functions for other code ask
+    for classes and compare by identity."""
+    python = file.startswith(_LIBRARY + os.sep) and _PACKAGES not in file
+    return python or known_by_version(file)
+
+
+def _all(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
+    """These, and the code of the functions defined inside."""
+    for code in codes:
+        yield code
+        yield from _all(each for each in code.co_consts if isinstance(each, types.CodeType))
+
+
+def _others(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
+    """Those of `_all` that are no library's: what those ask for changes no result."""
+    return (code for code in _all(codes) if not _is_library(code.co_filename))
+
+
+def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """All names of attributes and globals in these, and texts that may be such names."""
+    found: set[str] = set()
+    for code in _all(codes):
+        found.update(code.co_names, _names_among(code.co_consts))
+    return frozenset(found)
+
+
+def _names_among(constants: Iterable[Any]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str) and constant.isidentifier():
+            yield constant
+        elif isinstance(constant, (tuple, frozenset)):
+            yield from _names_among(cast("Iterable[Any]", constant))
+
+
+def flags_asked(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """What these may ask of tensors: "class", "requires_grad"."""
+    words = names_in(_others(codes))
+    asked = {"class": ("Parameter", "Buffer"), "requires_grad": ("requires_grad", "is_leaf")}
+    return frozenset(flag for flag, names in asked.items() if not words.isdisjoint(names))
+
+
+Compared = frozenset[tuple[str, ...]]
+"""What code compares by identity: for each comparison the names of the attributes that it compares,
+none where it compares variables."""
+
+WITH_GLOBAL = ("", "")
+"""Stands for a comparison with a global or its attribute, as functions and marks are."""
+
+
+def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
+    """What these compare besides constants."""
+    found: set[tuple[str, ...]] = set()
+    for steps in _steps(codes):
+        for n, each in enumerate(steps):
+            if each.argval in _FUNCTIONS or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
+                found.add(())
+            elif each.opname != "IS_OP":
+                continue
+            elif each.is_jump_target:  # its right side is one of several
+                found.add(())
+            elif steps[n - 1].opname not in _CONSTANT:
+                found.add(_sides(steps[:n]))
+    return frozenset(found)
+
+
+def _steps(codes: Iterable[types.CodeType]) -> Iterator[list[dis.Instruction]]:
+    return (list(dis.get_instructions(code)) for code in _others(codes))
+
+
+def compared_attributes(codes: Iterable[types.CodeType]) -> Compared:
+    """The names of two attributes each of which one is compared with the other, by identity or
+    equality: objects without an `__eq__` are equal where they are one."""
+    found = (
+        _sides(steps[:n])
+        for steps in _steps(codes)
+        for n, each in enumerate(steps)
+        if each.opname == "IS_OP" or (each.opname == "COMPARE_OP" and each.argval in ("==", "!="))
+    )
+    return frozenset(sides for sides in found if len(sides) == len(WITH_GLOBAL)) - {WITH_GLOBAL}
+
+
+def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
+    """The names of the attributes that a comparison after these compares. None where its right side
+    is not a variable or its attribute: what comes before that is then not known."""
+    root = len(before) - 1
+    while root > 0 and before[root].opname in _ATTRIBUTE:
+        root -= 1
+    right, kind = before[-1], before[root].opname
+    if any(each.is_jump_target for each in before[root + 1 :]):
+        return ()  # an attribute of one of several
+    if kind == "LOAD_GLOBAL":
+        return WITH_GLOBAL
+    # The first of two variables is the left side, and where code jumps to, that is one of several.
+    if kind in _TWO_VARIABLES or (kind in _VARIABLE and before[root].is_jump_target):
+        ends = (right,)
+    elif kind in _VARIABLE:
+        ends = right, before[root - 1]
+    else:
+        return ()
+    return tuple(str(each.argval) for each in ends if each.opname in _ATTRIBUTE)
+
+
+_FUNCTIONS = ("is_", "is_not")  # of operator
+_VARIABLE = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE")
+_TWO_VARIABLES = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
+_CONSTANT = ("LOAD_CONST", "LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT")
+"""The second is what Python 3.14 loads to see whether `all` and `any` are its own."""
+
+
+def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """What these may call by name: methods, attributes that may be bound methods, and what strings
+    say, which getattr may look for. Not attributes of `self`: layers name settings of theirs as
+    tensors name methods."""
+    found: set[str] = set()
+    for code in _all(codes):
+        found.update(const for const in code.co_consts if isinstance(const, str))
+        root = None
+        for instruction in dis.get_instructions(code):
+            if instruction.opname not in _ATTRIBUTE:
+                both, root = instruction.opname in _TWO_VARIABLES, instruction.argval
+                root = root[-1] if both else root
+                continue
+            if root != "self" or _is_method(instruction):
+                found.add(instruction.argval)
+            root = None
+    return frozenset(found)
+
+
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _is_method(instruction: dis.Instruction) -> bool:
+    """Whether it loads a method to call it; from Python 3.12 on that is a flag."""
+    if sys.version_info < (3, 12):
+        return instruction.opname == "LOAD_METHOD"
+    return bool((instruction.arg or 0) & 1)
