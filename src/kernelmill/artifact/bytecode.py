@@ -30,7 +30,7 @@ def known_by_version(file: str) -> bool:
     return file.startswith((*inside, _FROZEN))
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
     """Whether a file is torch's, ours or of Python's library, whose functions for other code ask
     for classes and compare by identity."""
     python = file.startswith(_LIBRARY + os.sep) and _PACKAGES not in file
@@ -46,7 +46,7 @@ def _all(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
 
 def _others(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
     """Those of `_all` that are no library's: what those ask for changes no result."""
-    return (code for code in _all(codes) if not _is_library(code.co_filename))
+    return (code for code in _all(codes) if not is_library(code.co_filename))
 
 
 def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:

@@ -26,7 +26,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kernelmill.core.dataclass import dataclass
@@ -75,13 +74,19 @@ CONTEXT = "context"
 
 
 def _under(value: Any, key: Any) -> Any:
-    """What a container holds under a key. Tensors take text for letters, and warn."""
+    """What a container holds under a key. Tensors take text for letters, and warn; a defaultdict
+    makes what it is asked for."""
     if isinstance(value, dict):
-        return dict.__getitem__(value, key)
+        found: Any = dict.get(value, key, MISSING)
+        if found is MISSING:
+            raise KeyError(key)
+        return found
     if isinstance(key, str) and not hasattr(value, "keys"):
         raise KeyError(key)
     return value[key]
 
+
+_LISTED = (list, tuple)
 
 _STEPS: Mapping[str, _Step] = {
     "attribute": _Step(getattr, "{}.{}"),
@@ -113,6 +118,17 @@ def follow(path: Path, roots: Roots) -> Any:
         except _NOTHING_THERE as error:
             raise MissingPath(text_of(path[:number])) from error
     return value
+
+
+def path_of_class(kind: type) -> Path | None:
+    """The path by which other processes find a class; None where its name does not find it."""
+    first, *inner = kind.__qualname__.split(".")
+    root = ("global", kind.__module__, first)
+    path = (root, *(("attribute", name) for name in inner))
+    try:
+        return path if follow(path, Roots(None, {}, {})) is kind else None
+    except MissingPath:
+        return None
 
 
 MISSING = MissingPath()
@@ -214,7 +230,7 @@ def _getter(step: Sequence[Any]) -> Callable[[Any], Any]:
     if kind != "item":
         return lambda value: step_into(value, step)
     key = names[0]
-    return (lambda value: _under(value, key)) if isinstance(key, str) else itemgetter(key)
+    return lambda value: value[key] if type(value) in _LISTED else _under(value, key)
 
 
 def name_of_argument(path: Path) -> str:

@@ -20,6 +20,7 @@ from kernelmill.artifact.bytecode import (
     compared_attributes,
     compared_by_identity,
     flags_asked,
+    is_library,
     known_by_version,
     methods_in,
     names_in,
@@ -41,7 +42,15 @@ from kernelmill.artifact.manifest import (
     read_manifest,
 )
 from kernelmill.artifact.objects import artifact_of
-from kernelmill.artifact.paths import CONTEXT, MissingPath, Path, Roots, follow, name_of_argument
+from kernelmill.artifact.paths import (
+    CONTEXT,
+    MissingPath,
+    Path,
+    Roots,
+    follow,
+    name_of_argument,
+    path_of_class,
+)
 from kernelmill.artifact.reached_code import reached_from
 from kernelmill.artifact.results import Shaper, tuple_of
 from kernelmill.artifact.settings import state
@@ -498,9 +507,17 @@ def _refuse_functions(values: Iterable[Any]) -> None:
 def _missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> Iterator[Guard]:
     """That what was looked for in vain is still not there."""
     for error in errors:
-        if error.source is None:
-            raise UnsupportedError(f"it catches a {error.kind.__name__} of a value it has made")
-        path = reader.path(error.source)
+        path: Path | None
+        if error.source is not None:
+            path = reader.path(error.source)
+        elif error.made is not None and issubclass(error.kind, KeyError):
+            continue  # what the code has put into what it has made is part of the trace
+        else:
+            path = None if error.made is None else path_of_class(error.made)
+        if path is None and is_library(error.file):
+            continue  # as inspect does of functions
+        if path is None:
+            raise UnsupportedError(f"it catches a {error.kind.__name__} of what no name finds")
         if is_known_by_version(path):
             continue
         if issubclass(error.kind, AttributeError):

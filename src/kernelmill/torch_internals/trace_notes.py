@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import field, replace
 from functools import wraps
 from typing import Any
 
@@ -56,11 +56,14 @@ def has_hashed_tensors() -> bool:
 @dataclass(frozen=True)
 class CaughtError:
     """An error that traced code has caught, of what was not found: the source of where it was
-    looked for, None where that is not known, and the key or name."""
+    looked for, or the class of it where the code has made it, and the key or name. None of these
+    where that is not known. `file` is that of the code."""
 
     kind: type[Exception]
     source: Any = None
+    made: type | None = None
     name: Any = None
+    file: str = ""
 
 
 @dataclass
@@ -108,7 +111,7 @@ def errors_of_traces() -> bool:
         found = handle(translator, raised)  # raises where this frame does not catch it
         errors = _errors.get()
         if errors is not None and errors.last is not None:
-            errors.caught.append(errors.last)
+            errors.caught.append(replace(errors.last, file=translator.f_code.co_filename))
             errors.last = None
         return found
 
@@ -121,14 +124,19 @@ def _looked_up(kind: type[Exception], found: Mapping[str, Any]) -> CaughtError |
     on nothing unguarded."""
     if not issubclass(kind, (KeyError, AttributeError)):
         return None
-    source = getattr(found.get("self"), "source", None)
-    for name in ("name", "arg", "key"):
-        value = found.get(name)
+    looked: Any = found.get("self")
+    source, made = getattr(looked, "source", None), None
+    if source is None:
+        with suppress(Exception):  # where it is no value of Dynamo's, or not of one class
+            made = looked.python_type()
+    given = (found[name] for name in ("name", "arg", "key") if name in found)
+    for value in given:
         if isinstance(value, str):
-            return CaughtError(kind, source, value)
-        if value is not None and value.is_python_constant():
-            return CaughtError(kind, source, value.as_python_constant())
-    return CaughtError(kind)
+            return CaughtError(kind, source, made, value)
+        constant: Any = getattr(getattr(value, "vt", value), "as_python_constant", None)
+        with suppress(Exception):  # whatever Dynamo's values raise that are none
+            return CaughtError(kind, source, made, constant())
+    return CaughtError(kind, made=made)
 
 
 def caught_errors() -> list[CaughtError]:

@@ -186,8 +186,9 @@ def test_one_program_serves_all_sizes(tmp_path: Any) -> None:
 
 
 QUICK = (
-    "modules.tables", "native.checks", "objects.fields", "objects.resolution", "objects.spaces",
-    "tensors.allocate", "tensors.impl_place", "tensors.storage_place",
+    "modules.tables", "native.checks", "objects.fields", "objects.functions",
+    "objects.resolution", "objects.spaces", "tensors.allocate", "tensors.impl_place",
+    "tensors.storage_place",
 )  # fmt: skip
 
 

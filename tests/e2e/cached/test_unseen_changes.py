@@ -130,6 +130,13 @@ def caught_number(x: Tensor, o: Any) -> Tensor:
         return x - 1
 
 
+def caught_in_what_it_made(x: Tensor, o: Any) -> Tensor:
+    try:
+        return x * Slotless().less * {"a": 2.0}["b"]
+    except (AttributeError, KeyError):
+        return x * o
+
+
 def of_gradient(x: Tensor, o: Any) -> Tensor:
     return x if o.grad is None else x * o.grad
 
@@ -281,6 +288,11 @@ CASES: dict[str, Case] = {
     "attribute in the class that was not there": (Base, caught, in_class("more", 5.0)),
     "key that was not there": (dict, caught_key, lambda m: m.holds.update(more=5.0)),
     "number that was not there": (dict, caught_number, lambda m: m.holds.update({1: 5.0})),
+    "number where errors of what is made are caught": (
+        lambda: 2.0,
+        caught_in_what_it_made,
+        held(3.0),
+    ),
     "gradient": (lambda: nn.Parameter(torch.ones(3)), of_gradient, with_gradient),
     "attribute of another tensor": (
         lambda: noted_tensor(2.0),

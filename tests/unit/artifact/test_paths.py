@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from contextvars import ContextVar
 from typing import Any
 
@@ -80,6 +81,18 @@ def test_a_tree_has_each_step_once_and_gives_the_paths_back():
 def test_keys_that_are_equal_and_not_the_same_are_told_apart():
     tree = Tree()
     assert tree.number((("self",), ("item", 1))) != tree.number((("self",), ("item", True)))
+
+
+@pytest.mark.parametrize("key", ["a", 1])
+def test_looking_makes_nothing_in_a_defaultdict(key: Any):
+    value, tree = defaultdict(int, b=5), Tree()
+    path = (("argument", "x"), ("item", key))
+    place = tree.number(path)
+    reader = ArgumentReader(tree, ["x"])
+    assert reader([value])[reader.numbers[place]] is MISSING
+    with pytest.raises(MissingPath):
+        follow(path, Roots(None, {"x": value}, {}))
+    assert value == {"b": 5}
 
 
 @pytest.mark.filterwarnings("error")
