@@ -114,7 +114,7 @@ define internal fastcc i64 @validate(ptr noundef %0, ptr noundef %1, ptr noundef
   br i1 %9, label %10, label %107
 
 10:
-  %11 = getelementptr i8, ptr %0, i64 152
+  %11 = getelementptr i8, ptr %0, i64 160
   %12 = getelementptr inbounds i8, ptr %0, i64 8
   br label %13
 
@@ -342,7 +342,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %55 = load i64, ptr %54, align 8
   %56 = add i64 %55, %36
   store i64 %56, ptr %37, align 8
-  %57 = getelementptr inbounds i8, ptr %0, i64 112
+  %57 = getelementptr inbounds i8, ptr %0, i64 120
   store i64 6000000, ptr %57, align 8
   %58 = call noundef i64 @llvm.smin.i64(i64 %24, i64 %53)
   br label %59
@@ -371,7 +371,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %76 = load i64, ptr %75, align 8
   %77 = getelementptr inbounds i8, ptr %9, i64 384
   store i64 %76, ptr %77, align 64
-  %78 = getelementptr inbounds i8, ptr %0, i64 128
+  %78 = getelementptr inbounds i8, ptr %0, i64 136
   %79 = load ptr, ptr %78, align 8
   %80 = icmp slt i64 %1, %2
   br i1 %80, label %81, label %428
@@ -585,7 +585,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %230 = icmp sgt i64 %228, 999999
   %231 = zext i1 %230 to i8
   %232 = load ptr, ptr %9, align 64
-  %233 = getelementptr inbounds i8, ptr %232, i64 136
+  %233 = getelementptr inbounds i8, ptr %232, i64 144
   %234 = load ptr, ptr %233, align 8
   %235 = getelementptr inbounds i8, ptr %232, i64 40
   %236 = load i64, ptr %235, align 8
@@ -629,7 +629,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   br i1 %260, label %261, label %265
 
 261:
-  %262 = getelementptr inbounds i8, ptr %249, i64 136
+  %262 = getelementptr inbounds i8, ptr %249, i64 144
   %263 = load ptr, ptr %262, align 8
   %264 = getelementptr i8, ptr %263, i64 32
   br label %267
@@ -898,7 +898,7 @@ define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture nou
   br i1 %23, label %24, label %38
 
 24:
-  %25 = getelementptr i8, ptr %6, i64 152
+  %25 = getelementptr i8, ptr %6, i64 160
   br label %26
 
 26:
@@ -1457,7 +1457,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %20 = load ptr, ptr %19, align 8
   %21 = getelementptr inbounds i8, ptr %0, i64 128
   %22 = load ptr, ptr %21, align 8
-  %23 = getelementptr i8, ptr %15, i64 152
+  %23 = getelementptr i8, ptr %15, i64 160
   %24 = getelementptr inbounds i8, ptr %0, i64 48
   %25 = load i64, ptr %24, align 8
   %26 = icmp slt i64 %25, 1
@@ -2297,7 +2297,7 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   br i1 %128, label %129, label %179
 
 129:
-  %130 = getelementptr inbounds i8, ptr %123, i64 128
+  %130 = getelementptr inbounds i8, ptr %123, i64 136
   %131 = load ptr, ptr %130, align 8
   %132 = load atomic i64, ptr %131 monotonic, align 8
   %133 = call i32 @_ZN2at15get_num_threadsEv() #11
@@ -2355,7 +2355,7 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   %168 = load i64, ptr %167, align 8
   %169 = add i64 %168, %149
   store i64 %169, ptr %150, align 8
-  %170 = getelementptr inbounds i8, ptr %123, i64 112
+  %170 = getelementptr inbounds i8, ptr %123, i64 120
   store i64 6000000, ptr %170, align 8
   %171 = call noundef i64 @llvm.smin.i64(i64 %137, i64 %166)
   br label %172
@@ -2480,7 +2480,7 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   br i1 %248, label %249, label %262
 
 249:
-  %250 = getelementptr i8, ptr %0, i64 152
+  %250 = getelementptr i8, ptr %0, i64 160
   br label %251
 
 251:
@@ -2532,7 +2532,7 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
 
 280:
   %281 = getelementptr inbounds i8, ptr %0, i64 16
-  %282 = getelementptr i8, ptr %0, i64 152
+  %282 = getelementptr i8, ptr %0, i64 160
   br label %288
 
 283:
@@ -2679,7 +2679,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %70 = getelementptr inbounds i8, ptr %12, i64 8
   %71 = load ptr, ptr %70, align 8
   %72 = load ptr, ptr %0, align 64
-  %73 = getelementptr i8, ptr %72, i64 152
+  %73 = getelementptr i8, ptr %72, i64 160
   %74 = icmp slt i64 %66, %69
   br i1 %74, label %75, label %362
 
@@ -3185,7 +3185,7 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
 
 12:
   %13 = sub i64 %3, %4
-  %14 = getelementptr inbounds i8, ptr %0, i64 112
+  %14 = getelementptr inbounds i8, ptr %0, i64 120
   %15 = load i64, ptr %14, align 8
   %16 = mul i64 %2, 500000
   %17 = icmp sgt i64 %16, %5
@@ -3232,7 +3232,7 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
   %45 = getelementptr inbounds i8, ptr %0, i64 64
   store i64 %44, ptr %45, align 8
   store i64 0, ptr %14, align 8
-  %46 = getelementptr inbounds i8, ptr %0, i64 120
+  %46 = getelementptr inbounds i8, ptr %0, i64 128
   %47 = load i64, ptr %46, align 8
   %48 = add i64 %47, 1
   store i64 %48, ptr %46, align 8
@@ -3255,117 +3255,133 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef %1) unnamed_addr #0 {
-  %3 = alloca [256 x i8], align 16
-  %4 = alloca [5 x i64], align 16
-  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %3) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(256) %3, i8 0, i64 256, i1 false)
-  %5 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #11
-  %6 = icmp slt i32 %5, 0
-  br i1 %6, label %7, label %9
+  %3 = alloca %struct.Time, align 8
+  %4 = alloca [256 x i8], align 16
+  %5 = alloca [5 x i64], align 16
+  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %4) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(256) %4, i8 0, i64 256, i1 false)
+  %6 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #11
+  %7 = icmp slt i32 %6, 0
+  br i1 %7, label %61, label %8
 
-7:
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #11
-  %8 = getelementptr inbounds i8, ptr %0, i64 104
-  br label %72
+8:
+  %9 = call i64 @read(i32 noundef %6, ptr noundef nonnull %4, i64 noundef 255) #11
+  %10 = icmp slt i64 %9, 1
+  %11 = tail call i32 @close(i32 noundef %6) #11
+  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %5) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(40) %5, i8 0, i64 40, i1 false)
+  %12 = load i8, ptr %4, align 16
+  %13 = icmp eq i8 %12, 0
+  %14 = select i1 %10, i1 true, i1 %13
+  br i1 %14, label %59, label %15
 
-9:
-  %10 = call i64 @read(i32 noundef %5, ptr noundef nonnull %3, i64 noundef 255) #11
-  %11 = icmp slt i64 %10, 1
-  %12 = tail call i32 @close(i32 noundef %5) #11
-  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %4) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(40) %4, i8 0, i64 40, i1 false)
-  %13 = load i8, ptr %3, align 16
-  %14 = icmp eq i8 %13, 0
-  %15 = select i1 %11, i1 true, i1 %14
-  br i1 %15, label %51, label %16
+15:
+  %16 = phi i8 [ %43, %39 ], [ %12, %8 ]
+  %17 = phi i64 [ %40, %39 ], [ 0, %8 ]
+  %18 = phi ptr [ %42, %39 ], [ %4, %8 ]
+  %19 = add i8 %16, -58
+  %20 = icmp ult i8 %19, -10
+  br i1 %20, label %39, label %21
 
-16:
-  %17 = phi i8 [ %44, %40 ], [ %13, %9 ]
-  %18 = phi i64 [ %41, %40 ], [ 0, %9 ]
-  %19 = phi ptr [ %43, %40 ], [ %3, %9 ]
-  %20 = add i8 %17, -58
-  %21 = icmp ult i8 %20, -10
-  br i1 %21, label %40, label %22
+21:
+  %22 = getelementptr [5 x i64], ptr %5, i64 0, i64 %17
+  %23 = load i64, ptr %22, align 8
+  br label %24
 
-22:
-  %23 = getelementptr [5 x i64], ptr %4, i64 0, i64 %18
-  %24 = load i64, ptr %23, align 8
-  br label %25
+24:
+  %25 = phi i64 [ %23, %21 ], [ %31, %24 ]
+  %26 = phi i8 [ %16, %21 ], [ %33, %24 ]
+  %27 = phi ptr [ %18, %21 ], [ %32, %24 ]
+  %28 = mul i64 %25, 10
+  %29 = zext nneg i8 %26 to i64
+  %30 = add i64 %28, -48
+  %31 = add i64 %30, %29
+  store i64 %31, ptr %22, align 8
+  %32 = getelementptr i8, ptr %27, i64 1
+  %33 = load i8, ptr %32, align 1
+  %34 = add i8 %33, -48
+  %35 = icmp ult i8 %34, 10
+  br i1 %35, label %24, label %36
 
-25:
-  %26 = phi i64 [ %24, %22 ], [ %32, %25 ]
-  %27 = phi i8 [ %17, %22 ], [ %34, %25 ]
-  %28 = phi ptr [ %19, %22 ], [ %33, %25 ]
-  %29 = mul i64 %26, 10
-  %30 = zext nneg i8 %27 to i64
-  %31 = add i64 %29, -48
-  %32 = add i64 %31, %30
-  store i64 %32, ptr %23, align 8
-  %33 = getelementptr i8, ptr %28, i64 1
-  %34 = load i8, ptr %33, align 1
-  %35 = add i8 %34, -48
-  %36 = icmp ult i8 %35, 10
-  br i1 %36, label %25, label %37
+36:
+  %37 = add nsw i64 %17, 1
+  %38 = icmp eq i8 %33, 0
+  br i1 %38, label %47, label %39
 
-37:
-  %38 = add nsw i64 %18, 1
-  %39 = icmp eq i8 %34, 0
-  br i1 %39, label %48, label %40
+39:
+  %40 = phi i64 [ %17, %15 ], [ %37, %36 ]
+  %41 = phi ptr [ %18, %15 ], [ %32, %36 ]
+  %42 = getelementptr i8, ptr %41, i64 1
+  %43 = load i8, ptr %42, align 1
+  %44 = icmp ne i8 %43, 0
+  %45 = icmp slt i64 %40, 5
+  %46 = select i1 %44, i1 %45, i1 false
+  br i1 %46, label %15, label %47
 
-40:
-  %41 = phi i64 [ %18, %16 ], [ %38, %37 ]
-  %42 = phi ptr [ %19, %16 ], [ %33, %37 ]
-  %43 = getelementptr i8, ptr %42, i64 1
-  %44 = load i8, ptr %43, align 1
-  %45 = icmp ne i8 %44, 0
-  %46 = icmp slt i64 %41, 5
-  %47 = select i1 %45, i1 %46, i1 false
-  br i1 %47, label %16, label %48
+47:
+  %48 = phi i64 [ %40, %39 ], [ %37, %36 ]
+  %49 = icmp slt i64 %48, 5
+  br i1 %49, label %59, label %50
 
-48:
-  %49 = phi i64 [ %41, %40 ], [ %38, %37 ]
-  %50 = icmp slt i64 %49, 5
-  br i1 %50, label %51, label %53
+50:
+  %51 = getelementptr inbounds i8, ptr %5, i64 8
+  %52 = load i64, ptr %51, align 8
+  %53 = getelementptr inbounds i8, ptr %5, i64 24
+  %54 = load i64, ptr %53, align 8
+  %55 = add i64 %54, %52
+  %56 = getelementptr inbounds i8, ptr %5, i64 32
+  %57 = load i64, ptr %56, align 16
+  %58 = add i64 %55, %57
+  br label %59
 
-51:
-  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #11
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #11
-  %52 = getelementptr inbounds i8, ptr %0, i64 104
-  br label %72
+59:
+  %60 = phi i64 [ %58, %50 ], [ -1, %47 ], [ -1, %8 ]
+  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %5) #11
+  br label %61
 
-53:
-  %54 = getelementptr inbounds i8, ptr %4, i64 8
-  %55 = load i64, ptr %54, align 8
-  %56 = getelementptr inbounds i8, ptr %4, i64 24
-  %57 = load i64, ptr %56, align 8
-  %58 = add i64 %57, %55
-  %59 = getelementptr inbounds i8, ptr %4, i64 32
-  %60 = load i64, ptr %59, align 16
-  %61 = add i64 %58, %60
-  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #11
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #11
-  %62 = getelementptr inbounds i8, ptr %0, i64 104
-  %63 = icmp slt i64 %61, 0
-  br i1 %63, label %72, label %64
-
-64:
-  %65 = load i64, ptr %62, align 8
-  %66 = sub i64 %61, %65
-  %67 = mul i64 %66, 20000000
-  %68 = getelementptr inbounds i8, ptr %0, i64 96
+61:
+  %62 = phi i64 [ %60, %59 ], [ -1, %2 ]
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %4) #11
+  %63 = getelementptr inbounds i8, ptr %0, i64 104
+  %64 = load i64, ptr %63, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
+  %65 = call i32 @clock_gettime(i32 noundef 2, ptr noundef nonnull %3) #11
+  %66 = load i64, ptr %3, align 8
+  %67 = mul i64 %66, 1000000000
+  %68 = getelementptr inbounds i8, ptr %3, i64 8
   %69 = load i64, ptr %68, align 8
-  %70 = sub i64 %1, %69
-  %71 = icmp sge i64 %67, %70
-  br label %72
+  %70 = add i64 %67, %69
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
+  %71 = getelementptr inbounds i8, ptr %0, i64 112
+  %72 = icmp slt i64 %62, 0
+  br i1 %72, label %89, label %73
 
-72:
-  %73 = phi ptr [ %62, %53 ], [ %62, %64 ], [ %8, %7 ], [ %52, %51 ]
-  %74 = phi i64 [ %61, %53 ], [ %61, %64 ], [ -1, %7 ], [ -1, %51 ]
-  %75 = phi i1 [ true, %53 ], [ %71, %64 ], [ true, %7 ], [ true, %51 ]
-  store i64 %74, ptr %73, align 8
-  %76 = getelementptr inbounds i8, ptr %0, i64 96
-  store i64 %1, ptr %76, align 8
-  ret i1 %75
+73:
+  %74 = load i64, ptr %71, align 8
+  %75 = sub i64 %62, %64
+  %76 = mul i64 %75, 10000000
+  %77 = add i64 %70, %76
+  %78 = sub i64 %77, %74
+  %79 = shl i64 %78, 1
+  %80 = getelementptr inbounds i8, ptr %0, i64 64
+  %81 = load i64, ptr %80, align 8
+  %82 = shl i64 %81, 1
+  %83 = or disjoint i64 %82, 1
+  %84 = getelementptr inbounds i8, ptr %0, i64 96
+  %85 = load i64, ptr %84, align 8
+  %86 = sub i64 %1, %85
+  %87 = mul i64 %83, %86
+  %88 = icmp sge i64 %79, %87
+  br label %89
+
+89:
+  %90 = phi i1 [ true, %61 ], [ %88, %73 ]
+  store i64 %70, ptr %71, align 8
+  store i64 %62, ptr %63, align 8
+  %91 = getelementptr inbounds i8, ptr %0, i64 96
+  store i64 %1, ptr %91, align 8
+  ret i1 %90
 }
 
 ; Function Attrs: nofree
@@ -3424,7 +3440,7 @@ define internal void @run_region(ptr noundef %0) #0 {
 15:
   %16 = sext i32 %11 to i64
   %17 = load ptr, ptr %0, align 64
-  %18 = getelementptr inbounds i8, ptr %17, i64 136
+  %18 = getelementptr inbounds i8, ptr %17, i64 144
   %19 = load ptr, ptr %18, align 8
   %20 = shl nsw i64 %16, 6
   %21 = getelementptr i8, ptr %19, i64 %20
@@ -3755,7 +3771,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %253 = shl i64 %252, 32
   %254 = or i64 %253, %250
   %255 = load ptr, ptr %0, align 64
-  %256 = getelementptr inbounds i8, ptr %255, i64 136
+  %256 = getelementptr inbounds i8, ptr %255, i64 144
   %257 = load ptr, ptr %256, align 8
   %258 = shl i64 %248, 6
   %259 = getelementptr i8, ptr %257, i64 %258
@@ -3785,7 +3801,7 @@ define internal void @run_region(ptr noundef %0) #0 {
 271:
   %272 = phi i64 [ %291, %290 ], [ 1, %267 ]
   %273 = load ptr, ptr %0, align 64
-  %274 = getelementptr inbounds i8, ptr %273, i64 136
+  %274 = getelementptr inbounds i8, ptr %273, i64 144
   %275 = load ptr, ptr %274, align 8
   %276 = shl i64 %272, 6
   %277 = getelementptr i8, ptr %275, i64 %276
@@ -3857,7 +3873,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %318 = phi i1 [ %343, %342 ], [ false, %310 ]
   %319 = phi i64 [ %344, %342 ], [ 1, %310 ]
   %320 = load ptr, ptr %0, align 64
-  %321 = getelementptr inbounds i8, ptr %320, i64 136
+  %321 = getelementptr inbounds i8, ptr %320, i64 144
   %322 = load ptr, ptr %321, align 8
   %323 = shl i64 %319, 6
   %324 = getelementptr i8, ptr %322, i64 %323
@@ -4021,7 +4037,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %432 = sub i64 %429, %431
   %433 = add i64 %432, %428
   %434 = load ptr, ptr %0, align 64
-  %435 = getelementptr inbounds i8, ptr %434, i64 136
+  %435 = getelementptr inbounds i8, ptr %434, i64 144
   %436 = load ptr, ptr %435, align 8
   %437 = getelementptr inbounds i8, ptr %436, i64 32
   store i64 %433, ptr %437, align 8
@@ -4071,7 +4087,7 @@ define internal fastcc void @prepare(ptr nocapture noundef %0, i64 noundef %1, i
   %25 = getelementptr inbounds i8, ptr %22, i64 32
   %26 = load ptr, ptr %25, align 8
   %27 = load ptr, ptr %0, align 64
-  %28 = getelementptr i8, ptr %27, i64 152
+  %28 = getelementptr i8, ptr %27, i64 160
   %29 = getelementptr [8 x %struct.Prepared], ptr %10, i64 0, i64 %12
   %30 = getelementptr inbounds i8, ptr %22, i64 72
   %31 = load i64, ptr %30, align 8
@@ -4165,7 +4181,7 @@ declare i64 @pthread_self() local_unnamed_addr #1
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
   %4 = load ptr, ptr %0, align 64
-  %5 = getelementptr inbounds i8, ptr %4, i64 136
+  %5 = getelementptr inbounds i8, ptr %4, i64 144
   %6 = load ptr, ptr %5, align 8
   %7 = shl i64 %1, 6
   %8 = getelementptr i8, ptr %6, i64 %7
@@ -4226,7 +4242,7 @@ define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef
   %51 = add i64 %50, %1
   %52 = srem i64 %51, %2
   %53 = load ptr, ptr %0, align 64
-  %54 = getelementptr inbounds i8, ptr %53, i64 136
+  %54 = getelementptr inbounds i8, ptr %53, i64 144
   %55 = load ptr, ptr %54, align 8
   %56 = shl i64 %52, 6
   %57 = getelementptr i8, ptr %55, i64 %56

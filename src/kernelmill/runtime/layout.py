@@ -374,7 +374,8 @@ class FrameHeader(ctypes.Structure):
     Where threads are held up (native/contention.c), calls have no more than `limit` (0: no limit)
     until `limited_until`, and a trial of more lasts as long again; `pause` is how long that was to
     be, and at `try_at` there is a trial in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
-    the processors had been free at `asked_at`. `lost` is how many more nanoseconds threads have
+    the processors had been free at `asked_at`, and `ran` nanoseconds the process' threads had run.
+    `lost` is how many more nanoseconds threads have
     lost, as they did not run or waited for one, than regions took, and `held_up` how often it came
     to a limit. `callers` is the address of a word that counts calls under way in the process.
     """
@@ -394,6 +395,7 @@ class FrameHeader(ctypes.Structure):
         ("pause", word),
         ("asked_at", word),
         ("free_ticks", word),
+        ("ran", word),
         ("lost", word),
         ("held_up", word),
         ("callers", pointer),

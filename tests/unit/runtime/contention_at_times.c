@@ -13,11 +13,12 @@ struct Time {
   int64_t seconds, nanoseconds;
 };
 
-static int64_t now;
+static int64_t now, ran; /* ran: by all threads of the process */
 static const char *processors; /* what /proc/stat has; NULL: it is not there */
 
 static int clock_gettime(int32_t clock, struct Time *time) {
-  *time = (struct Time){now / 1000000000, now % 1000000000};
+  int64_t told = clock == 2 ? ran : now;
+  *time = (struct Time){told / 1000000000, told % 1000000000};
   return 0;
 }
 static int open(const char *path, int flags) { return processors ? 3 : -1; }
@@ -29,13 +30,14 @@ static int close(int file) { return 0; }
 
 #include "contention.c"
 
-int64_t threads_at(FrameHeader *frame, int64_t time, const char *text, int64_t threads) {
-  now = time, processors = text;
+int64_t threads_at(FrameHeader *frame, int64_t time, int64_t own, const char *text,
+                   int64_t threads) {
+  now = time, ran = own, processors = text;
   return limited(frame, threads);
 }
 
-void region(FrameHeader *frame, int64_t began, int64_t ended, int64_t lost, const char *text,
-            int64_t threads) {
-  now = ended, processors = text;
+void region(FrameHeader *frame, int64_t began, int64_t ended, int64_t own, int64_t lost,
+            const char *text, int64_t threads) {
+  now = ended, ran = own, processors = text;
   judge(frame, threads, threads, began, ended, lost);
 }

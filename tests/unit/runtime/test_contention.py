@@ -19,8 +19,8 @@ class Rules:
 
     def __init__(self, code: LinkedObject) -> None:
         frame, number, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
-        threads_at = ctypes.CFUNCTYPE(number, frame, number, text, number)
-        region = ctypes.CFUNCTYPE(None, frame, number, number, number, text, number)
+        threads_at = ctypes.CFUNCTYPE(number, frame, number, number, text, number)
+        region = ctypes.CFUNCTYPE(None, frame, number, number, number, number, text, number)
         self.threads_at, self.region = threads_at(code["threads_at"]), region(code["region"])
         self._code = code
 
@@ -46,6 +46,7 @@ class Calls:
         self.frame = FrameHeader()
         self.now = 100 * SECOND
         self.free = 0  # hundredths of a second in which processors were free
+        self.ran = 0  # nanoseconds of all threads of the process
         self.tells = True
 
     def stat(self) -> bytes | None:
@@ -57,12 +58,13 @@ class Calls:
     def threads(self) -> int:
         """How many a call has now."""
         frame = ctypes.addressof(self.frame)
-        return self.rules.threads_at(frame, self.now, self.stat(), self.most)
+        return self.rules.threads_at(frame, self.now, self.ran, self.stat(), self.most)
 
-    def wait(self, nanoseconds: int, free: bool = False) -> None:
-        """Time goes by, in which a processor is free or not."""
+    def wait(self, nanoseconds: int, free: int = 0, own: float = 1.0) -> None:
+        """Time goes by, in which so many processors are free, and so many the process' own."""
         self.now += nanoseconds
-        self.free += nanoseconds // (10 * MILLISECOND) if free else 0
+        self.free += free * nanoseconds // (10 * MILLISECOND)
+        self.ran += int(own * nanoseconds)
 
     def call(self, took: float, lost: float) -> int:
         """A call of one region, in milliseconds, of which each thread has lost so many; how many
@@ -72,7 +74,8 @@ class Calls:
         self.wait(int(took * MILLISECOND))
         frame, nanoseconds = ctypes.addressof(self.frame), int(lost * threads * MILLISECOND)
         if threads > 1:
-            self.rules.region(frame, began, self.now, nanoseconds, self.stat(), threads)
+            told = self.ran, nanoseconds, self.stat()
+            self.rules.region(frame, began, self.now, *told, threads)
         return threads
 
     def until_limited(self) -> int:
@@ -114,7 +117,27 @@ def test_more_is_tried_when_processors_are_free(rules: Rules) -> None:
     calls.until_limited()
     calls.wait(SECOND)
     assert calls.threads() == 1
-    calls.wait(SECOND, free=True)
+    calls.wait(SECOND, free=1)
+    assert calls.threads() == 2
+
+
+def test_processors_that_other_programs_of_the_process_have_are_not_taken(rules: Rules) -> None:
+    calls = Calls(rules)
+    calls.until_limited()
+    calls.wait(SECOND, own=1.3)  # beside a process that wants a whole one
+    assert calls.threads() == 1
+    calls.wait(SECOND, own=1.9)
+    assert calls.threads() == 2
+
+
+def test_what_the_process_does_not_use_is_no_room_where_another_one_has_the_rest(
+    rules: Rules,
+) -> None:
+    calls = Calls(rules)
+    calls.until_limited()
+    calls.wait(SECOND, free=1, own=0.0)
+    assert calls.threads() == 1
+    calls.wait(SECOND, free=2, own=0.0)
     assert calls.threads() == 2
 
 
@@ -145,7 +168,7 @@ def test_pauses_grow_while_trials_fail(rules: Rules) -> None:
     for _ in range(7):
         calls.until_limited()
         pauses.append(calls.frame.pause // MILLISECOND)
-        calls.wait(calls.frame.pause, free=True)
+        calls.wait(calls.frame.pause, free=1)
     assert pauses == [250, 500, 1000, 2000, 4000, 4000, 4000]
     assert calls.threads() == 2
     calls.wait(20 * SECOND)  # a trial that went well
@@ -156,7 +179,7 @@ def test_pauses_grow_while_trials_fail(rules: Rules) -> None:
 def test_a_trial_begins_with_time_for_waking_threads(rules: Rules) -> None:
     calls = Calls(rules)
     calls.until_limited()
-    calls.wait(SECOND, free=True)
+    calls.wait(SECOND, free=1)
     assert [calls.call(20, 18), calls.call(20, 18)] == [2, 2]
     assert [calls.call(2, 0) for _ in range(20)] == [2] * 20
     assert calls.frame.held_up == 1

@@ -7,7 +7,7 @@
    region, that is what it would have been sooner by with all of them; with one thread less it
    would have been sooner if that is more than an n-th of what it took, that is, if all threads
    together have lost more than it took. Then calls of this frame go on with one less. It is tried
-   again when processors are free, after pauses that grow as long as trials fail.
+   again when there are processors for it, after pauses that grow as long as trials fail.
 
    A thread that is held up now and then is not meant: what is lost has to come faster than time
    without a loss makes up for (a cumulative sum: E. S. Page, "Continuous inspection schemes",
@@ -16,8 +16,9 @@
    Asking the system how long a thread has run takes a microsecond, so only regions with much work
    are timed; of others the time is counted in which the first thread waits. */
 
-#define CLOCK 1     /* CLOCK_MONOTONIC */
-#define OWN_CLOCK 3 /* CLOCK_THREAD_CPUTIME_ID: how long this thread has run */
+#define CLOCK 1         /* CLOCK_MONOTONIC */
+#define PROCESS_CLOCK 2 /* CLOCK_PROCESS_CPUTIME_ID: how long all threads of the process have run */
+#define OWN_CLOCK 3     /* CLOCK_THREAD_CPUTIME_ID: how long this thread has run */
 
 #define MILLISECONDS INT64_C(1000000)
 #define LEAST_TIMED MILLISECONDS /* the work of a region that is timed */
@@ -27,7 +28,7 @@
 #define GRACE (50 * MILLISECONDS) /* the system may take so long to spread threads that it wakes */
 #define FIRST_PAUSE (250 * MILLISECONDS)
 #define LONGEST_PAUSE (4000 * MILLISECONDS)
-#define PAUSES 20 /* after so many, more is tried whether processors are free or not */
+#define PAUSES 20 /* after so many, more is tried in any case */
 #define TICK (10 * MILLISECONDS)            /* the unit of /proc/stat: proc(5), sysconf(3) */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -58,10 +59,13 @@ static int64_t free_ticks(void) {
   return count < 5 ? -1 : numbers[1] + numbers[3] + numbers[4];
 }
 
-/* Whether half a processor or more was free since somebody last asked. */
+/* Whether this process could have had the processors of the frame's threads and half of another
+   one since somebody last asked: what was free, and what it had, for this or for other programs. */
 static bool is_room(FrameHeader *frame, int64_t now) {
   int64_t ticks = free_ticks(), free = (ticks - frame->free_ticks) * TICK;
-  bool found = ticks < 0 || 2 * free >= now - frame->asked_at;
+  int64_t ran = time_of(PROCESS_CLOCK), own = ran - frame->ran;
+  bool found = ticks < 0 || 2 * (free + own) >= (2 * frame->limit + 1) * (now - frame->asked_at);
+  frame->ran = ran;
   frame->free_ticks = ticks;
   frame->asked_at = now;
   return found;
