@@ -57,6 +57,7 @@ from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import identities, one_or_two, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
+from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
 from kernelmill.backend.side_effects import SideEffects
 from kernelmill.backend.sources import SourceReader, Wrapped, is_known_by_version
 from kernelmill.backend.tested_torch import TESTED, is_tested
@@ -114,7 +115,11 @@ def record(
     compiled = torch.compile(target.function, backend=backend, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo.recording():
-        returned = compiled(*args, **kwargs)
+        try:
+            returned = compiled(*args, **kwargs)
+        except SharedMemory as error:
+            trace.refused_call = str(error)
+            returned = target.function(*args, **kwargs)
     backend.trace = None
     try:
         artifact, reason = trace.artifact(returned, ingredients), ""
@@ -134,6 +139,8 @@ def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Calla
         nonlocal told
         try:
             return compiled(*args, **kwargs)
+        except SharedMemory:
+            return function(*args, **kwargs)
         except dynamo.limit_errors():
             if not told:
                 told = True
@@ -236,7 +243,10 @@ class _Backend:
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         trace, compile = self.trace, partial(compile_capture, gm, example_inputs, *self._options)
         if trace is None or trace.output is not None or _unknown():
-            return compile()  # traced anew, by the function that serves in this process
+            # Traced anew, by the function that serves in this process.
+            with collect_linked() as linked:
+                call = compile()
+            return with_storages_apart(call, [each.draft for each in linked])
         call = trace.compiled(gm, compile)
 
         def run(*args: Any) -> Any:
@@ -273,7 +283,8 @@ class _Dependences:
 @dataclass
 class _Trace:
     """One graph: what Dynamo knows of it, and what the compiler has made of it. `refused` says why
-    it cannot be kept, if that is known before the program runs."""
+    it cannot be kept, if that is known before the program runs; `refused_call` why its call, which
+    says what the function returns, has not run it."""
 
     target: Target
     roots: Roots
@@ -281,6 +292,7 @@ class _Trace:
     decompositions: Decompositions
     output: Any = None
     refused: str = ""
+    refused_call: str = ""
     depends: _Dependences | None = None
     captures: list[Capture] = field(default_factory=list[Capture])
     traced: list[Traced] = field(default_factory=list[Traced])
@@ -298,6 +310,7 @@ class _Trace:
         with collect_linked() as linked:
             call = compile(observe=self.traced.append)
         self.drafts = [each.draft for each in linked]
+        call = with_storages_apart(call, self.drafts)
         try:
             self.depends = self._depends(tx, sources, packages_of_composites(gm))
         except (MissingPath, UnsupportedError) as error:
@@ -363,6 +376,8 @@ class _Trace:
         none."""
         if unknown := _unknown():
             raise UnsupportedError(unknown)
+        if self.refused_call:
+            raise UnsupportedError(self.refused_call)
         if self.output is None:
             raise UnsupportedError("it computes nothing with tensors")
         if self.depends is None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from weakref import WeakValueDictionary
@@ -27,7 +26,7 @@ from weakref import WeakValueDictionary
 from kernelmill.core.after_fork import ReentryLock
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.layout import WatchState
-from kernelmill.runtime.page_scan import PAGE, PageScan, Range, merged
+from kernelmill.runtime.page_scan import PAGE, PageScan, Range, meeting, merged
 
 Span = tuple[int, int]
 """The addresses at which bytes begin and end."""
@@ -84,11 +83,11 @@ class Watch:
         """
         first, last = _within(self.span)
         low, high = _around(self.span)
-        filled = bool(_meeting(written, (first, last)))
+        filled = bool(meeting(written, (first, last)))
         if filled:
             self.writes = self._looks.value = number
         for edge, its in enumerate(((low, first), (last, high))):
-            if _meeting(written, its):
+            if meeting(written, its):
                 self._loose[edge] |= not filled
                 self._looks.value = number
 
@@ -238,7 +237,7 @@ class WriteWatch:
             if self._protected(pages, others):
                 continue
             for watch in its:
-                met = [other for other in others if _meeting([watch.pages], other.pages)]
+                met = [other for other in others if meeting([watch.pages], other.pages)]
                 if not self._protected(watch.pages, met):
                     watch.lose(next(self._numbers))
 
@@ -299,19 +298,11 @@ def _within(span: Span) -> Range:
     return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
 
 
-def _meeting(ranges: Sequence[Range], pages: Range) -> range:
-    """Which of these ranges, in order and apart, have something of the pages: their indices."""
-    if pages[0] >= pages[1]:
-        return range(0)
-    after = bisect_right(ranges, pages[0], key=lambda each: each[1])
-    return range(after, bisect_left(ranges, pages[1], after, key=lambda each: each[0]))
-
-
 def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Watch]]:
     """The watches that have pages in each of these ranges, which are in order and apart."""
     found: list[list[Watch]] = [[] for _ in ranges]
     for watch in watches:
-        for index in _meeting(ranges, watch.pages):
+        for index in meeting(ranges, watch.pages):
             found[index].append(watch)
     return found
 
