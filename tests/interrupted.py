@@ -1,20 +1,27 @@
-"""Ctrl-C at a chosen instruction, as a test of what it leaves behind."""
+"""Ctrl-C or a signal handler at a chosen instruction, as a test of what it leaves behind."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 
-class Interrupt:
-    """Raises KeyboardInterrupt at one instruction of this thread in code of some files."""
+def ctrl_c() -> None:
+    raise KeyboardInterrupt
 
-    def __init__(self, at: int, files: tuple[str | None, ...]) -> None:
+
+class Interrupt:
+    """Does something at one instruction of this thread in code of some files, as a signal handler
+    would: raises KeyboardInterrupt, or what else it is told."""
+
+    def __init__(
+        self, at: int, files: tuple[str | None, ...], act: Callable[[], object] = ctrl_c
+    ) -> None:
         self.left = at
-        self._files = files
+        self._files, self._act = files, act
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename not in self._files:
@@ -23,7 +30,7 @@ class Interrupt:
         if event == "opcode" and self.left >= 0:
             self.left -= 1
             if self.left < 0:
-                raise KeyboardInterrupt
+                self._act()
         return self._trace
 
     @contextmanager

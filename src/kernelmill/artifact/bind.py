@@ -36,8 +36,9 @@ from kernelmill.artifact.watch import Watch
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.object_checks import supported
+from kernelmill.runtime.page_scan import overlap
 from kernelmill.runtime.quick import REFUSED, NativeWatch
-from kernelmill.runtime.samples import span_of
+from kernelmill.runtime.samples import memory_behind, span_of
 
 
 class Mismatch(InputError):
@@ -352,9 +353,10 @@ def _lies_in_memory(value: Any) -> bool:
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:
     """InputError when a tensor that is written to shares memory with another one of these."""
     real = {n: t for n, t in tensors.items() if t.numel()}
-    if len({t.untyped_storage() for t in real.values()}) == len(real):
+    if not overlap([memory_behind(t.untyped_storage()) for t in real.values()]):
         return
-    # What lies in one storage, as the weights of a file do, may still be apart.
+    # What lies in one storage, as the weights of a file do, may still be apart; and what has
+    # storages of its own may not, as two tensors over an array.
     spans = sorted(
         (tensor.data_ptr(), tensor.data_ptr() + last - first, number)
         for number, tensor in real.items()

@@ -6,11 +6,10 @@ it guards, which code it went through) and what the compiler made become an entr
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -52,7 +51,7 @@ from kernelmill.artifact.paths import (
     path_of_class,
 )
 from kernelmill.artifact.reached_code import reached_from
-from kernelmill.artifact.results import Shaper, tuple_of
+from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.target import Target
@@ -66,6 +65,8 @@ from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import attributes_of, identities, one_or_two, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
+from kernelmill.backend.result_marks import MarkedInteger, MarkedTensor, marked, unmarked
+from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
 from kernelmill.backend.side_effects import SideEffects
 from kernelmill.backend.sources import SourceReader, Wrapped, is_known_by_version
 from kernelmill.backend.tested_torch import TESTED, is_tested
@@ -123,14 +124,18 @@ def record(
     compiled = torch.compile(target.function, backend=backend, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo.recording():
-        returned = compiled(*args, **kwargs)
+        try:
+            returned = compiled(*args, **kwargs)
+        except SharedMemory as error:
+            trace.refused_call = str(error)
+            returned = target.function(*args, **kwargs)
     backend.trace = None
     try:
         artifact, reason = trace.artifact(returned, ingredients), ""
     except UnsupportedError as error:
         artifact, reason = None, str(error)
-    if any(isinstance(result, (_Integer, _Scalar)) for result in trace.results):
-        returned = _unmarked(returned)
+    if any(isinstance(result, (MarkedInteger, MarkedTensor)) for result in trace.results):
+        returned = unmarked(returned)
         trace.unmark()
     return Recording(returned, artifact, reason, _served(compiled, target.function))
 
@@ -143,6 +148,8 @@ def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Calla
         nonlocal told
         try:
             return compiled(*args, **kwargs)
+        except SharedMemory:
+            return function(*args, **kwargs)
         except dynamo.limit_errors():
             if not told:
                 told = True
@@ -166,70 +173,6 @@ def _unknown() -> str:
     return f"torch {torch.__version__} does not show {missing}" if missing else ""
 
 
-class _Integer(int):
-    """An integer that is a result of the program, told from others of the same value."""
-
-
-class _Float(float):
-    """A number that was taken out of a result, told from others of the same value."""
-
-
-class _Scalar(torch.Tensor):
-    """A result of the program that holds a number which the function computes with or returns, as
-    `x.sum().item()`: Dynamo takes it out of the result. `taken` are such numbers, `plain` is the
-    result itself."""
-
-    plain: torch.Tensor
-    taken: list[_Float]
-
-    @classmethod
-    def of(cls, result: torch.Tensor) -> _Scalar:
-        made = result.as_subclass(cls)
-        made.plain, made.taken = result, []
-        return made
-
-    def item(self) -> float:
-        number = _Float(self.plain.item())
-        self.taken.append(number)
-        return number
-
-
-def _marked(number: int, result: Any, scalars: Collection[int]) -> Any:
-    if type(result) is int:
-        return _Integer(result)
-    return _Scalar.of(result) if number in scalars else result
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, _Integer):
-        return int(value)
-    if isinstance(value, _Float):
-        return float(value)
-    if isinstance(value, _Scalar):
-        return value.plain
-    if isinstance(value, dict):
-        for key in list(value):
-            value[key] = _unmarked(value[key])
-        return value
-    if isinstance(value, type):
-        return value
-    if is_dataclass(value):
-        for each in fields(value):
-            if hasattr(value, each.name):  # it need not be set
-                object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
-        return value
-    if isinstance(value, (list, deque)):
-        for place, part in enumerate(cast("list[Any]", value)):
-            value[place] = _unmarked(part)
-        return value
-    if isinstance(value, tuple):
-        return tuple_of(type(value), [_unmarked(part) for part in value])
-    for name, part in list(getattr(value, "__dict__", {}).items()):
-        if isinstance(part, (_Integer, _Float, _Scalar)):  # it may be a model: no deeper
-            vars(value)[name] = _unmarked(part)
-    return value
-
-
 class _Backend:
     """A backend that records the first graph it is given.
 
@@ -245,7 +188,10 @@ class _Backend:
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         trace, compile = self.trace, partial(compile_capture, gm, example_inputs, *self._options)
         if trace is None or trace.output is not None or _unknown():
-            return compile()  # traced anew, by the function that serves in this process
+            # Traced anew, by the function that serves in this process.
+            with collect_linked() as linked:
+                call = compile()
+            return with_storages_apart(call, [each.draft for each in linked])
         call = trace.compiled(gm, compile)
 
         def run(*args: Any) -> Any:
@@ -253,7 +199,7 @@ class _Backend:
             recorded = self.trace
             if recorded is not None and recorded.may_be_kept and not recorded.results:
                 scalars = recorded.scalars
-                results = [_marked(n, r, scalars) for n, r in enumerate(results)]
+                results = [marked(n, r, scalars) for n, r in enumerate(results)]
                 recorded.results = results
             return results
 
@@ -284,7 +230,8 @@ class _Dependences:
 @dataclass
 class _Trace:
     """One graph: what Dynamo knows of it, and what the compiler has made of it. `refused` says why
-    it cannot be kept, if that is known before the program runs."""
+    it cannot be kept, if that is known before the program runs; `refused_call` why its call, which
+    says what the function returns, has not run it."""
 
     target: Target
     roots: Roots
@@ -292,6 +239,7 @@ class _Trace:
     decompositions: Decompositions
     output: Any = None
     refused: str = ""
+    refused_call: str = ""
     depends: _Dependences | None = None
     captures: list[Capture] = field(default_factory=list[Capture])
     traced: list[Traced] = field(default_factory=list[Traced])
@@ -309,6 +257,7 @@ class _Trace:
         with collect_linked() as linked:
             call = compile(observe=self.traced.append)
         self.drafts = [each.draft for each in linked]
+        call = with_storages_apart(call, self.drafts)
         try:
             self.depends = self._depends(tx, sources, packages_of_composites(gm))
         except (MissingPath, UnsupportedError) as error:
@@ -364,7 +313,7 @@ class _Trace:
     def unmark(self) -> None:
         """Give what the program has put into objects the class that it has in eager."""
         if self.depends is not None:
-            self.depends.side_effects.replace(_unmarked)
+            self.depends.side_effects.replace(unmarked)
 
     def _reader(self, tx: Any) -> SourceReader:
         """Reads the sources of this trace, as far as Dynamo has named them."""
@@ -383,13 +332,15 @@ class _Trace:
         none."""
         if unknown := _unknown():
             raise UnsupportedError(unknown)
+        if self.refused_call:
+            raise UnsupportedError(self.refused_call)
         if self.output is None:
             raise UnsupportedError("it computes nothing with tensors")
         if self.depends is None:
             self._one_graph()  # says what to do where that is what is wrong
             raise UnsupportedError(self.refused)
         depends, isa = self.depends, target_isa(self.config.target)
-        items = {n: r.taken for n, r in enumerate(self.results) if isinstance(r, _Scalar)}
+        items = {n: r.taken for n, r in enumerate(self.results) if isinstance(r, MarkedTensor)}
         shaper = Shaper(self.results, {**depends.values, **depends.side_effects.owners}, items)
         effects, restored = depends.side_effects.settled(shaper)
         traced, sources = self._one_graph(), depends.sources

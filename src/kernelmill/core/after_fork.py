@@ -68,17 +68,54 @@ class RenewedLock:
         self.lock = self._make()
 
 
+class ReentryLock:
+    """A lock that knows whether its thread has it already: a signal handler or a finalizer can come
+    into the midst of what its own thread does inside, and would wait for itself. It is told so
+    instead, and has to leave alone what is half done.
+
+    A child keeps it for its own thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._thread = 0
+        track(self)
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread has it."""
+        return self._thread == threading.get_ident()
+
+    @contextmanager
+    def enter(self) -> Generator[bool]:
+        """Inside, this thread has it. Gives whether it had not before."""
+        with self._lock:
+            if self.inside:
+                yield False
+                return
+            try:
+                self._thread = threading.get_ident()
+                yield True
+            finally:
+                self._thread = 0
+
+    def after_fork(self) -> None:
+        """A new lock, unless the thread that is left has the old one."""
+        if not self.inside:
+            self._lock, self._thread = threading.RLock(), 0
+
+
 class Overlapping:
     """Something that is so while anybody wants it: `begin` when the first comes, `end` when the
     last has gone. Uses may nest, and overlap between threads; a child keeps its own thread's.
 
-    A fork and Ctrl-C can come anywhere in `begin` and `end`: `end` must be right before, in and
-    after both.
+    A fork, Ctrl-C and a signal handler's use can come anywhere in `begin` and `end`: `end` must be
+    right before, in and after both.
     """
 
     def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
         self._begin, self._end = begin, end
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._users: set[tuple[int, object]] = set()  # with their threads
         track(self)
 
@@ -101,7 +138,7 @@ class Overlapping:
 
     def after_fork(self) -> None:
         """Forget the users that are other threads."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         thread = threading.get_ident()
         own = {user for user in self._users if user[0] == thread}
         if self._users and not own:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Union
 
 import torch
 
@@ -29,7 +30,7 @@ from kernelmill.runtime.write_watch import Span, Watch, write_watch
 from kernelmill.torch_internals.libraries import torch_library
 from kernelmill.torch_internals.tensors import handle_of, version_of
 
-OnDeath = Callable[[object], None]
+OnDeath = Union[Callable[[object], None], None]
 """Is called when a storage has died."""
 
 
@@ -110,10 +111,24 @@ class BoundParameters:
             watch = watches.get(memory_span(tensor)) if self._counts(i, copy) else None
             if copy is not None and watch is not None:
                 copy.copy_(tensor.detach())  # once more, now that writes are seen
-            found[i] = self._bind(i, tensor, copy, watch, mappings, on_death)
+            way = Way.UNREAD
+            if self._counts(i, copy):
+                way = way_for(tensor, self.check, watch, mappings)
+            found[i] = _bind(i, tensor, copy, watch, way, on_death)
         if watches:
             _settle(found[i] for i in tensors)
         return {i: found[i] for i in self._arguments}
+
+    def read_once(self, arguments: Sequence[object]) -> dict[int, BoundParameter]:
+        """The bound for one call, which comes at once: of what is written later nothing tells.
+        What others have bound, and the watch over memory, is not touched."""
+        found: dict[int, BoundParameter] = {}
+        for i in self._arguments:
+            fitting, tensor = self._validate(i, arguments[i]), arguments[i]
+            assert isinstance(tensor, torch.Tensor)
+            copy = None if fitting is tensor else fitting
+            found[i] = _bind(i, tensor, copy, None, Way.UNREAD, None)
+        return found
 
     def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
         """Whether kernels read something made from this argument, which writes make stale."""
@@ -133,26 +148,21 @@ class BoundParameters:
         )
         return write_watch().watch(span for span in spans if span[1] - span[0] > WATCHED_BYTES)
 
-    def _bind(
-        self,
-        number: int,
-        tensor: torch.Tensor,
-        copy: torch.Tensor | None,
-        watch: Watch | None,
-        mappings: SharedMappings,
-        on_death: OnDeath,
-    ) -> BoundParameter:
-        way = Way.UNREAD
-        if self._counts(number, copy):
-            way = way_for(tensor, self.check, watch, mappings)
-        looks = 0 if watch is None else watch.looks
-        state = read_state(tensor, way, watch)
-        storage = tensor.untyped_storage()
-        reference = weakref.ref(storage, on_death)
-        base, kind = storage.data_ptr(), type(tensor)
-        return BoundParameter(
-            number, id(tensor), kind, reference, base, state, way, watch, copy, looks
-        )
+
+def _bind(
+    number: int,
+    tensor: torch.Tensor,
+    copy: torch.Tensor | None,
+    watch: Watch | None,
+    way: Way,
+    on_death: OnDeath,
+) -> BoundParameter:
+    looks = 0 if watch is None else watch.looks
+    state = read_state(tensor, way, watch)
+    storage = tensor.untyped_storage()
+    reference = weakref.ref(storage, on_death)
+    base, kind = storage.data_ptr(), type(tensor)
+    return BoundParameter(number, id(tensor), kind, reference, base, state, way, watch, copy, looks)
 
 
 def _settle(parameters: Iterable[BoundParameter]) -> None:

@@ -38,6 +38,7 @@
 %struct.PagesRecord = type { i64, i64 }
 %struct.ParameterRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, i64, ptr, ptr, i64, i64, i64 }
 %struct.EdgeRecord = type { ptr, i64, ptr }
+%struct.PlaceRecord = type { i64, i64, i64 }
 
 @km_changes = external local_unnamed_addr global %struct.Changes, align 8
 @.str = private unnamed_addr constant [11 x i8] c"/proc/stat\00", align 1
@@ -59,7 +60,7 @@ define noundef i32 @km_dict_changed(i32 noundef %0, ptr noundef %1, ptr nocaptur
   store ptr %1, ptr %12, align 8
   %13 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 8), align 8
   %14 = trunc i64 %13 to i32
-  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #11
+  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #12
   br label %16
 
 16:
@@ -80,7 +81,7 @@ define noundef i32 @km_type_changed(ptr noundef %0) local_unnamed_addr #0 {
   store ptr %0, ptr %7, align 8
   %8 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 16), align 8
   %9 = trunc i64 %8 to i32
-  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #11
+  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #12
   ret i32 0
 }
 
@@ -272,7 +273,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %8 = alloca %struct.Time, align 8
   %9 = alloca %struct.Run, align 64
   %10 = load ptr, ptr %0, align 8
-  call void @llvm.lifetime.start.p0(i64 576, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 576, ptr nonnull %9) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(576) %9, i8 0, i64 576, i1 false)
   store ptr %0, ptr %9, align 64
   %11 = getelementptr inbounds i8, ptr %9, i64 8
@@ -287,7 +288,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %18 = load i64, ptr %17, align 8
   %19 = getelementptr inbounds i8, ptr %9, i64 424
   store i64 %18, ptr %19, align 8
-  %20 = tail call i32 @_ZN2at15get_num_threadsEv() #11
+  %20 = tail call i32 @_ZN2at15get_num_threadsEv() #12
   %21 = sext i32 %20 to i64
   %22 = getelementptr inbounds i8, ptr %0, i64 40
   %23 = load i64, ptr %22, align 8
@@ -300,15 +301,15 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   br i1 %29, label %30, label %59
 
 30:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %31 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
+  %31 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #12
   %32 = load i64, ptr %8, align 8
   %33 = mul i64 %32, 1000000000
   %34 = getelementptr inbounds i8, ptr %8, i64 8
   %35 = load i64, ptr %34, align 8
   %36 = add i64 %33, %35
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
   %37 = getelementptr inbounds i8, ptr %0, i64 72
   %38 = load i64, ptr %37, align 8
   %39 = icmp slt i64 %36, %38
@@ -594,25 +595,25 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   store i64 0, ptr %89, align 16
   store i64 0, ptr %90, align 64
   store i8 %231, ptr %91, align 16
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %238 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %238 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
   %239 = load i64, ptr %7, align 8
   %240 = mul i64 %239, 1000000000
   %241 = load i64, ptr %92, align 8
   %242 = add i64 %240, %241
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
   store i64 %242, ptr %93, align 8
   %243 = trunc i64 %229 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %243, i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %243, i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %244 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %244 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
   %245 = load i64, ptr %6, align 8
   %246 = mul i64 %245, 1000000000
   %247 = load i64, ptr %94, align 8
   %248 = add i64 %246, %247
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
   store i64 %199, ptr %19, align 8
   %249 = load ptr, ptr %9, align 64
   %250 = load i64, ptr %61, align 32
@@ -762,26 +763,26 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %355 = load i64, ptr %354, align 8
   %356 = shl i64 %355, 6
   call void @llvm.memset.p0.i64(ptr align 1 %352, i8 0, i64 %356, i1 false)
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %357 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
+  %357 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
   %358 = load i64, ptr %5, align 8
   %359 = mul i64 %358, 1000000000
   %360 = load i64, ptr %83, align 8
   %361 = add i64 %359, %360
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
   store i64 %361, ptr %84, align 8
   store i64 0, ptr %85, align 16
   %362 = trunc i64 %211 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %362, i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %362, i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %363 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
+  %363 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
   %364 = load i64, ptr %4, align 8
   %365 = mul i64 %364, 1000000000
   %366 = load i64, ptr %86, align 8
   %367 = add i64 %365, %366
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
   %368 = load i64, ptr %85, align 16
   %369 = mul i64 %368, %211
   %370 = load ptr, ptr %9, align 64
@@ -832,7 +833,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %405 = getelementptr inbounds i8, ptr %393, i64 16
   %406 = load ptr, ptr %405, align 8
   %407 = sub i64 %399, %395
-  call void %402(ptr noundef %404, ptr noundef %406, i64 noundef 0, i64 noundef %407, ptr noundef %387) #11
+  call void %402(ptr noundef %404, ptr noundef %406, i64 noundef 0, i64 noundef %407, ptr noundef %387) #12
   %408 = load i64, ptr %97, align 8
   br label %409
 
@@ -868,7 +869,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
 428:
   %429 = getelementptr inbounds i8, ptr %0, i64 56
   %430 = load i64, ptr %429, align 8
-  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #12
   ret i64 %430
 }
 
@@ -1049,22 +1050,22 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unnamed_addr #0 {
   %1 = alloca i64, align 8
-  %2 = tail call ptr @_ZN2at13globalContextEv() #11
-  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #11
-  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #11
-  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #11
-  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #11
-  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #11
-  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #11
-  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #11
-  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #11
-  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #11
-  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #11
+  %2 = tail call ptr @_ZN2at13globalContextEv() #12
+  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #12
+  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #12
+  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #12
+  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #12
+  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #12
+  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #12
+  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #12
+  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #12
+  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #12
+  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #12
   store i64 0, ptr %1, align 8
-  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #11
+  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #12
   %14 = load i64, ptr %1, align 8
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #12
   %15 = load ptr, ptr getelementptr inbounds (i8, ptr @km_flags, i64 8), align 8
   %16 = load i64, ptr @km_flags, align 8
   %17 = icmp sgt i64 %16, 0
@@ -1075,7 +1076,7 @@ define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unname
   %20 = phi i64 [ %27, %18 ], [ 0, %0 ]
   %21 = getelementptr ptr, ptr %15, i64 %19
   %22 = load ptr, ptr %21, align 8
-  %23 = call i32 %22(ptr noundef %2) #11
+  %23 = call i32 %22(ptr noundef %2) #12
   %24 = and i32 %23, 255
   %25 = zext nneg i32 %24 to i64
   %26 = shl i64 %25, %19
@@ -1174,7 +1175,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %27 = load i64, ptr %26, align 8
   %28 = getelementptr ptr, ptr %1, i64 %27
   %29 = load ptr, ptr %28, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   %30 = getelementptr inbounds i8, ptr %19, i64 24
   %31 = load i64, ptr %30, align 8
   %32 = getelementptr i64, ptr %2, i64 %31
@@ -1182,14 +1183,14 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %21, label %34, label %40
 
 34:
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  %35 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %29, ptr noundef nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  %35 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %29, ptr noundef nonnull %7) #12
   %36 = icmp eq i64 %35, %33
   %37 = load i32, ptr %7, align 4
   %38 = icmp eq i32 %37, 0
   %39 = select i1 %36, i1 %38, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
   br i1 %39, label %184, label %189
 
 40:
@@ -1199,7 +1200,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %44 = load i64, ptr %8, align 8
   %45 = icmp eq i64 %44, %33
   %46 = select i1 %43, i1 %45, i1 false
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
   br i1 %46, label %184, label %189
 
 47:
@@ -1298,19 +1299,19 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %107 = getelementptr inbounds i8, ptr %19, i64 32
   %108 = load i64, ptr %107, align 8
   %109 = getelementptr ptr, ptr %1, i64 %108
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
   store i64 0, ptr %5, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
   %110 = icmp slt i64 %102, 1
   br i1 %110, label %111, label %112
 
 111:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
   br label %184
 
 112:
-  %113 = call i32 @PyDict_Next(ptr noundef nonnull %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %109) #11
+  %113 = call i32 @PyDict_Next(ptr noundef nonnull %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %109) #12
   %114 = icmp eq i32 %113, 0
   br i1 %114, label %119, label %115
 
@@ -1321,8 +1322,8 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %118, label %120, label %188
 
 119:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
   br label %189
 
 120:
@@ -1333,7 +1334,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 
 124:
   %125 = getelementptr ptr, ptr %109, i64 %122
-  %126 = call i32 @PyDict_Next(ptr noundef %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %125) #11
+  %126 = call i32 @PyDict_Next(ptr noundef %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %125) #12
   %127 = icmp eq i32 %126, 0
   br i1 %127, label %133, label %128
 
@@ -1346,8 +1347,8 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 
 133:
   %134 = icmp slt i64 %122, %102
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
   br i1 %134, label %189, label %184
 
 135:
@@ -1369,7 +1370,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 147:
   %148 = getelementptr inbounds i8, ptr %19, i64 24
   %149 = load i64, ptr %148, align 8
-  %150 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #11
+  %150 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
   %151 = icmp eq ptr %150, null
   br i1 %151, label %155, label %152
 
@@ -1386,7 +1387,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br label %189
 
 159:
-  %160 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %153, ptr noundef %53, i64 noundef %149) #11
+  %160 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %153, ptr noundef %53, i64 noundef %149) #12
   %161 = getelementptr inbounds i8, ptr %19, i64 32
   %162 = load i64, ptr %161, align 8
   %163 = getelementptr ptr, ptr %1, i64 %162
@@ -1397,7 +1398,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 165:
   %166 = getelementptr inbounds i8, ptr %19, i64 24
   %167 = load i64, ptr %166, align 8
-  %168 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #11
+  %168 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
   %169 = icmp eq ptr %168, null
   br i1 %169, label %184, label %170
 
@@ -1409,17 +1410,17 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 173:
   %174 = getelementptr inbounds i8, ptr %19, i64 32
   %175 = load i64, ptr %174, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #11
-  %176 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #12
+  %176 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #12
   %177 = icmp eq i64 %176, %175
   %178 = load i32, ptr %4, align 4
   %179 = icmp eq i32 %178, 0
   %180 = select i1 %177, i1 %179, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #12
   br i1 %180, label %184, label %189
 
 181:
-  %182 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %171, ptr noundef %53, i64 noundef %167) #11
+  %182 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %171, ptr noundef %53, i64 noundef %167) #12
   %183 = icmp eq ptr %182, null
   br i1 %183, label %184, label %189
 
@@ -1430,8 +1431,8 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %187, label %17, label %189
 
 188:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
   br label %189
 
 189:
@@ -1498,29 +1499,29 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 53:
   %54 = load i64, ptr %32, align 8
   %55 = getelementptr i8, ptr %39, i64 %54
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
   store i32 0, ptr %7, align 4
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #12
   store i32 0, ptr %8, align 4
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %9) #12
   store i32 0, ptr %9, align 4
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #12
   store i64 0, ptr %10, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %13) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %13) #12
   %56 = load ptr, ptr %55, align 8
   %57 = icmp eq ptr %56, null
   br i1 %57, label %106, label %58
 
 58:
-  %59 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %55) #11
+  %59 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %55) #12
   %60 = and i32 %59, 255
   %61 = icmp eq i32 %60, 0
   br i1 %61, label %62, label %106
 
 62:
-  %63 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %55, ptr noundef nonnull %7) #11
+  %63 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %55, ptr noundef nonnull %7) #12
   %64 = icmp ne i32 %63, 0
   %65 = load i32, ptr %7, align 4
   %66 = icmp ne i32 %65, 0
@@ -1528,7 +1529,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %67, label %106, label %68
 
 68:
-  %69 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %55, ptr noundef nonnull %8) #11
+  %69 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %55, ptr noundef nonnull %8) #12
   %70 = icmp ne i32 %69, 0
   %71 = load i32, ptr %8, align 4
   %72 = icmp ne i32 %71, 0
@@ -1536,7 +1537,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %73, label %106, label %74
 
 74:
-  %75 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %55, ptr noundef nonnull %9) #11
+  %75 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %55, ptr noundef nonnull %9) #12
   %76 = icmp eq i32 %75, 0
   %77 = load i32, ptr %9, align 4
   %78 = sext i32 %77 to i64
@@ -1545,7 +1546,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %80, label %81, label %106
 
 81:
-  %82 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %55, ptr noundef nonnull %10) #11
+  %82 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %55, ptr noundef nonnull %10) #12
   %83 = icmp eq i32 %82, 0
   br i1 %83, label %84, label %106
 
@@ -1557,7 +1558,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %88, label %89, label %106
 
 89:
-  %90 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %55, ptr noundef nonnull %13) #11
+  %90 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %55, ptr noundef nonnull %13) #12
   %91 = icmp eq i32 %90, 0
   br i1 %91, label %92, label %106
 
@@ -1572,23 +1573,23 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %99, label %100, label %106
 
 100:
-  %101 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %55, ptr noundef nonnull %11) #11
+  %101 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %55, ptr noundef nonnull %11) #12
   %102 = icmp eq i32 %101, 0
   br i1 %102, label %103, label %106
 
 103:
-  %104 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %55, ptr noundef nonnull %12) #11
+  %104 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %55, ptr noundef nonnull %12) #12
   %105 = icmp eq i32 %104, 0
   br i1 %105, label %107, label %106
 
 106:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   br label %244
 
 107:
@@ -1618,13 +1619,13 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %127, label %129, label %128
 
 128:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   br label %244
 
 129:
@@ -1649,13 +1650,13 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %146 = phi i1 [ false, %107 ], [ %141, %129 ]
   %147 = and i1 %111, %145
   %148 = select i1 %147, i1 true, i1 %146
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   br i1 %148, label %149, label %244
 
 149:
@@ -1672,7 +1673,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %156 = load i64, ptr %32, align 8
   %157 = getelementptr i8, ptr %39, i64 %156
   %158 = load ptr, ptr %157, align 8
-  %159 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %158) #11
+  %159 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %158) #12
   %160 = and i32 %159, 255
   %161 = icmp eq i32 %160, 0
   br i1 %161, label %162, label %244
@@ -1684,7 +1685,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %165, label %33, label %166
 
 166:
-  %167 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef %2)
+  %167 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef nonnull %15, ptr noundef %2)
   br i1 %167, label %168, label %244
 
 168:
@@ -1731,8 +1732,8 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %197 = load i64, ptr %196, align 8
   %198 = getelementptr ptr, ptr %2, i64 %197
   %199 = load ptr, ptr %198, align 8
-  call void @Py_IncRef(ptr noundef %199) #11
-  %200 = call i32 @PyList_SetItem(ptr noundef nonnull %180, i64 noundef %194, ptr noundef %199) #11
+  call void @Py_IncRef(ptr noundef %199) #12
+  %200 = call i32 @PyList_SetItem(ptr noundef nonnull %180, i64 noundef %194, ptr noundef %199) #12
   %201 = add nuw nsw i64 %194, 1
   %202 = icmp eq i64 %201, %181
   br i1 %202, label %189, label %193
@@ -1744,8 +1745,8 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %207 = load i64, ptr %206, align 8
   %208 = getelementptr ptr, ptr %2, i64 %207
   %209 = load ptr, ptr %208, align 8
-  call void @Py_IncRef(ptr noundef %209) #11
-  %210 = call i32 @PyList_SetItem(ptr noundef nonnull %180, i64 noundef %205, ptr noundef %209) #11
+  call void @Py_IncRef(ptr noundef %209) #12
+  %210 = call i32 @PyList_SetItem(ptr noundef nonnull %180, i64 noundef %205, ptr noundef %209) #12
   %211 = add nuw nsw i64 %204, 1
   %212 = load i64, ptr %190, align 8
   %213 = icmp slt i64 %211, %212
@@ -1777,7 +1778,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %233 = getelementptr i64, ptr %217, i64 %227
   %234 = load i64, ptr %233, align 8
   %235 = getelementptr ptr, ptr %23, i64 %234
-  %236 = call i32 @aoti_torch_get_data_ptr(ptr noundef %232, ptr noundef %235) #11
+  %236 = call i32 @aoti_torch_get_data_ptr(ptr noundef %232, ptr noundef %235) #12
   %237 = add nuw nsw i64 %227, 1
   %238 = load i64, ptr %218, align 8
   %239 = icmp slt i64 %237, %238
@@ -1842,18 +1843,18 @@ define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture 
   %38 = load i64, ptr %36, align 8
   %39 = getelementptr ptr, ptr %14, i64 %38
   %40 = load ptr, ptr %39, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #12
   %41 = getelementptr inbounds i8, ptr %36, i64 8
   %42 = load i64, ptr %41, align 8
   %43 = icmp eq i64 %42, 5
   br i1 %43, label %44, label %48
 
 44:
-  %45 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %5) #11
+  %45 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %5) #12
   store i64 %45, ptr %37, align 8
   %46 = load i32, ptr %5, align 4
   %47 = icmp eq i32 %46, 0
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
   br i1 %47, label %30, label %65
 
 48:
@@ -1879,11 +1880,11 @@ define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture 
   %62 = sub i64 %57, %59
   %63 = sdiv i64 %62, %54
   store i64 %63, ptr %37, align 8
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
   br label %30
 
 64:
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
   br label %65
 
 65:
@@ -1987,7 +1988,7 @@ define internal fastcc zeroext i1 @guards_hold(ptr nocapture noundef readonly %0
   %28 = load ptr, ptr %27, align 8
   %29 = getelementptr inbounds i8, ptr %14, i64 24
   %30 = load i64, ptr %29, align 8
-  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #11
+  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #12
   %32 = ptrtoint ptr %31 to i64
   %33 = getelementptr inbounds i8, ptr %14, i64 32
   %34 = load i64, ptr %33, align 8
@@ -2137,14 +2138,14 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
 17:
   %18 = getelementptr inbounds i8, ptr %1, i64 40
   %19 = load ptr, ptr %18, align 8
-  call void @llvm.lifetime.start.p0(i64 144, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 144, ptr nonnull %9) #12
   %20 = getelementptr inbounds i8, ptr %19, i64 16
   %21 = load i64, ptr %20, align 8
   %22 = icmp eq i64 %21, 0
   br i1 %22, label %35, label %23
 
 23:
-  %24 = call i32 @getrusage(i32 noundef 0, ptr noundef nonnull %9) #11
+  %24 = call i32 @getrusage(i32 noundef 0, ptr noundef nonnull %9) #12
   %25 = icmp eq i32 %24, 0
   br i1 %25, label %26, label %35
 
@@ -2161,12 +2162,12 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
 
 35:
   %36 = phi i64 [ %34, %26 ], [ 0, %23 ], [ 0, %17 ]
-  call void @llvm.lifetime.end.p0(i64 144, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 144, ptr nonnull %9) #12
   br label %37
 
 37:
   %38 = phi i64 [ %36, %35 ], [ 0, %13 ], [ 0, %5 ]
-  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %10) #11
+  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %10) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(192) %10, i8 0, i64 192, i1 false)
   store ptr %0, ptr %10, align 64
   %39 = getelementptr inbounds i8, ptr %10, i64 8
@@ -2300,7 +2301,7 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   %130 = getelementptr inbounds i8, ptr %123, i64 136
   %131 = load ptr, ptr %130, align 8
   %132 = load atomic i64, ptr %131 monotonic, align 8
-  %133 = call i32 @_ZN2at15get_num_threadsEv() #11
+  %133 = call i32 @_ZN2at15get_num_threadsEv() #12
   %134 = sext i32 %133 to i64
   %135 = getelementptr inbounds i8, ptr %123, i64 40
   %136 = load i64, ptr %135, align 8
@@ -2313,15 +2314,15 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   br i1 %142, label %143, label %172
 
 143:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %144 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
+  %144 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #12
   %145 = load i64, ptr %8, align 8
   %146 = mul i64 %145, 1000000000
   %147 = getelementptr inbounds i8, ptr %8, i64 8
   %148 = load i64, ptr %147, align 8
   %149 = add i64 %146, %148
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
   %150 = getelementptr inbounds i8, ptr %123, i64 72
   %151 = load i64, ptr %150, align 8
   %152 = icmp slt i64 %149, %151
@@ -2393,26 +2394,26 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   br i1 %192, label %188, label %211
 
 193:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %194 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %194 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
   %195 = load i64, ptr %7, align 8
   %196 = mul i64 %195, 1000000000
   %197 = getelementptr inbounds i8, ptr %7, i64 8
   %198 = load i64, ptr %197, align 8
   %199 = add i64 %196, %198
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
   %200 = trunc i64 %183 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %10, i32 noundef %200, i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %10, i32 noundef %200, i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %201 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %201 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
   %202 = load i64, ptr %6, align 8
   %203 = mul i64 %202, 1000000000
   %204 = getelementptr inbounds i8, ptr %6, i64 8
   %205 = load i64, ptr %204, align 8
   %206 = add i64 %203, %205
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
   %207 = getelementptr inbounds i8, ptr %10, i64 88
   %208 = load i64, ptr %207, align 8
   %209 = sub i64 %206, %208
@@ -2497,16 +2498,16 @@ define internal fastcc i64 @validate_bound(ptr noundef %0, ptr noundef %1, ptr n
   br i1 %260, label %251, label %262
 
 261:
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #12
   br label %268
 
 262:
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #12
   br label %272
 
 263:
   %264 = phi i64 [ %242, %241 ], [ %216, %211 ]
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #12
   %265 = icmp eq i64 %264, 0
   br i1 %265, label %272, label %266
 
@@ -2598,12 +2599,12 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %23 = load ptr, ptr %22, align 8
   %24 = getelementptr inbounds i8, ptr %12, i64 56
   %25 = load ptr, ptr %24, align 8
-  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #12
   %26 = icmp slt i64 %17, %21
   br i1 %26, label %28, label %27
 
 27:
-  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #12
   br label %362
 
 28:
@@ -2630,7 +2631,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 45:
   %46 = phi i1 [ false, %28 ], [ %43, %41 ]
   %47 = phi i64 [ %17, %28 ], [ %42, %41 ]
-  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #11
+  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #12
   store i64 96, ptr %10, align 8
   store i64 2, ptr %29, align 8
   %48 = getelementptr %struct.PagesRecord, ptr %25, i64 %47
@@ -2649,14 +2650,14 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   store i64 2, ptr %40, align 8
   %52 = load i64, ptr %23, align 8
   %53 = trunc i64 %52 to i32
-  %54 = call i32 (i32, i64, ...) @ioctl(i32 noundef %53, i64 noundef 3227543056, ptr noundef nonnull %10) #11
+  %54 = call i32 (i32, i64, ...) @ioctl(i32 noundef %53, i64 noundef 3227543056, ptr noundef nonnull %10) #12
   %55 = icmp eq i32 %54, 0
-  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #12
   br i1 %55, label %41, label %56
 
 56:
   %57 = phi i1 [ %43, %41 ], [ %46, %45 ]
-  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #12
   br i1 %57, label %362, label %58
 
 58:
@@ -2777,7 +2778,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %138 = load i64, ptr %77, align 8
   %139 = getelementptr inbounds i8, ptr %136, i64 16
   %140 = load i64, ptr %139, align 8
-  %141 = call ptr @PyTuple_GetItem(ptr noundef %137, i64 noundef %140) #11
+  %141 = call ptr @PyTuple_GetItem(ptr noundef %137, i64 noundef %140) #12
   %142 = load ptr, ptr %136, align 8
   %143 = icmp eq ptr %141, %142
   br i1 %143, label %144, label %164
@@ -2790,13 +2791,13 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %147 = getelementptr inbounds i8, ptr %136, i64 24
   %148 = getelementptr inbounds i8, ptr %136, i64 88
   %149 = load ptr, ptr %148, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
   %150 = getelementptr inbounds i8, ptr %136, i64 72
   %151 = load i64, ptr %150, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   br label %170
 
 152:
@@ -2816,23 +2817,23 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %163, label %165, label %164
 
 164:
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   br label %238
 
 165:
   %166 = getelementptr inbounds i8, ptr %136, i64 88
   %167 = load ptr, ptr %166, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
   %168 = getelementptr inbounds i8, ptr %136, i64 72
   %169 = load i64, ptr %168, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   br label %170
 
 170:
@@ -2841,7 +2842,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %173 = phi ptr [ %149, %146 ], [ %167, %165 ]
   %174 = phi ptr [ %147, %146 ], [ %159, %165 ]
   %175 = shl i64 %171, 3
-  %176 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %174, ptr noundef nonnull %8) #11
+  %176 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %174, ptr noundef nonnull %8) #12
   %177 = icmp eq i32 %176, 0
   br i1 %177, label %178, label %238
 
@@ -2853,7 +2854,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %182, label %183, label %238
 
 183:
-  %184 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %174, ptr noundef nonnull %4) #11
+  %184 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %174, ptr noundef nonnull %4) #12
   %185 = icmp eq i32 %184, 0
   br i1 %185, label %186, label %238
 
@@ -2864,7 +2865,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %189, label %190, label %238
 
 190:
-  %191 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %174, ptr noundef nonnull %7) #11
+  %191 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %174, ptr noundef nonnull %7) #12
   %192 = icmp eq i32 %191, 0
   br i1 %192, label %193, label %238
 
@@ -2877,12 +2878,12 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %198, label %199, label %238
 
 199:
-  %200 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %174, ptr noundef nonnull %5) #11
+  %200 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %174, ptr noundef nonnull %5) #12
   %201 = icmp eq i32 %200, 0
   br i1 %201, label %202, label %238
 
 202:
-  %203 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %174, ptr noundef nonnull %6) #11
+  %203 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %174, ptr noundef nonnull %6) #12
   %204 = icmp eq i32 %203, 0
   br i1 %204, label %205, label %238
 
@@ -2901,7 +2902,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %214, label %215, label %238
 
 215:
-  %216 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %174) #11
+  %216 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %174) #12
   %217 = and i32 %216, 255
   %218 = zext nneg i32 %217 to i64
   %219 = getelementptr inbounds i8, ptr %136, i64 56
@@ -2910,7 +2911,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %221, label %222, label %238
 
 222:
-  %223 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %174) #11
+  %223 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %174) #12
   %224 = and i32 %223, 255
   %225 = zext nneg i32 %224 to i64
   %226 = getelementptr inbounds i8, ptr %136, i64 64
@@ -2925,18 +2926,18 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %232, label %239, label %233
 
 233:
-  %234 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %174) #11
+  %234 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %174) #12
   %235 = getelementptr inbounds i8, ptr %136, i64 40
   %236 = load i64, ptr %235, align 8
   %237 = icmp eq i64 %234, %236
   br i1 %237, label %239, label %238
 
 238:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
   br label %339
 
 239:
@@ -3015,11 +3016,11 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %293, label %294, label %295
 
 294:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
   br label %331
 
 295:
@@ -3063,11 +3064,11 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br i1 %325, label %327, label %315
 
 326:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
   br label %339
 
 327:
@@ -3075,11 +3076,11 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %328 = getelementptr inbounds i8, ptr %136, i64 184
   %329 = load i64, ptr %328, align 8
   %330 = icmp eq i64 %323, %329
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
   br i1 %330, label %331, label %339
 
 331:
@@ -3152,20 +3153,20 @@ define internal void @run_checks(ptr nocapture noundef %0) #0 {
   br i1 %12, label %8, label %13
 
 13:
-  %14 = tail call i32 @omp_get_thread_num() #11
+  %14 = tail call i32 @omp_get_thread_num() #12
   %15 = icmp eq i32 %14, 0
   br i1 %15, label %16, label %24
 
 16:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %17 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #11
+  %17 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #12
   %18 = load i64, ptr %2, align 8
   %19 = mul i64 %18, 1000000000
   %20 = getelementptr inbounds i8, ptr %2, i64 8
   %21 = load i64, ptr %20, align 8
   %22 = add i64 %19, %21
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
   %23 = getelementptr inbounds i8, ptr %0, i64 88
   store i64 %22, ptr %23, align 8
   br label %24
@@ -3197,15 +3198,15 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
   br i1 %21, label %22, label %51
 
 22:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %23 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %23 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
   %24 = load i64, ptr %7, align 8
   %25 = mul i64 %24, 1000000000
   %26 = getelementptr inbounds i8, ptr %7, i64 8
   %27 = load i64, ptr %26, align 8
   %28 = add i64 %25, %27
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
   %29 = getelementptr inbounds i8, ptr %0, i64 72
   %30 = load i64, ptr %29, align 8
   %31 = icmp slt i64 %28, %30
@@ -3258,17 +3259,17 @@ define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef
   %3 = alloca %struct.Time, align 8
   %4 = alloca [256 x i8], align 16
   %5 = alloca [5 x i64], align 16
-  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(256) %4, i8 0, i64 256, i1 false)
-  %6 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #11
+  %6 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #12
   %7 = icmp slt i32 %6, 0
   br i1 %7, label %61, label %8
 
 8:
-  %9 = call i64 @read(i32 noundef %6, ptr noundef nonnull %4, i64 noundef 255) #11
+  %9 = call i64 @read(i32 noundef %6, ptr noundef nonnull %4, i64 noundef 255) #12
   %10 = icmp slt i64 %9, 1
-  %11 = tail call i32 @close(i32 noundef %6) #11
-  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %5) #11
+  %11 = tail call i32 @close(i32 noundef %6) #12
+  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %5) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(40) %5, i8 0, i64 40, i1 false)
   %12 = load i8, ptr %4, align 16
   %13 = icmp eq i8 %12, 0
@@ -3336,23 +3337,23 @@ define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef
 
 59:
   %60 = phi i64 [ %58, %50 ], [ -1, %47 ], [ -1, %8 ]
-  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %5) #12
   br label %61
 
 61:
   %62 = phi i64 [ %60, %59 ], [ -1, %2 ]
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %4) #12
   %63 = getelementptr inbounds i8, ptr %0, i64 104
   %64 = load i64, ptr %63, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %65 = call i32 @clock_gettime(i32 noundef 2, ptr noundef nonnull %3) #11
+  %65 = call i32 @clock_gettime(i32 noundef 2, ptr noundef nonnull %3) #12
   %66 = load i64, ptr %3, align 8
   %67 = mul i64 %66, 1000000000
   %68 = getelementptr inbounds i8, ptr %3, i64 8
   %69 = load i64, ptr %68, align 8
   %70 = add i64 %67, %69
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
   %71 = getelementptr inbounds i8, ptr %0, i64 112
   %72 = icmp slt i64 %62, 0
   br i1 %72, label %89, label %73
@@ -3431,8 +3432,8 @@ define internal void @run_region(ptr noundef %0) #0 {
   %8 = alloca %struct.Time, align 8
   %9 = alloca %struct.Time, align 8
   %10 = alloca %struct.Time, align 8
-  %11 = tail call i32 @omp_get_thread_num() #11
-  %12 = tail call i32 @omp_get_num_threads() #11
+  %11 = tail call i32 @omp_get_thread_num() #12
+  %12 = tail call i32 @omp_get_num_threads() #12
   %13 = sext i32 %12 to i64
   %14 = icmp eq i32 %11, 0
   br i1 %14, label %87, label %15
@@ -3444,24 +3445,24 @@ define internal void @run_region(ptr noundef %0) #0 {
   %19 = load ptr, ptr %18, align 8
   %20 = shl nsw i64 %16, 6
   %21 = getelementptr i8, ptr %19, i64 %20
-  %22 = tail call i64 @pthread_self() #11
+  %22 = tail call i64 @pthread_self() #12
   %23 = getelementptr inbounds i8, ptr %21, i64 16
-  %24 = tail call i32 @pthread_getcpuclockid(i64 noundef %22, ptr noundef nonnull %23) #11
+  %24 = tail call i32 @pthread_getcpuclockid(i64 noundef %22, ptr noundef nonnull %23) #12
   %25 = getelementptr inbounds i8, ptr %0, i64 432
   %26 = load i8, ptr %25, align 16
   %27 = trunc nuw i8 %26 to i1
   br i1 %27, label %28, label %35
 
 28:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %10) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %10) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %10, i8 0, i64 16, i1 false)
-  %29 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %10) #11
+  %29 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %10) #12
   %30 = load i64, ptr %10, align 8
   %31 = mul i64 %30, 1000000000
   %32 = getelementptr inbounds i8, ptr %10, i64 8
   %33 = load i64, ptr %32, align 8
   %34 = add i64 %31, %33
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %10) #12
   br label %35
 
 35:
@@ -3497,7 +3498,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %57 = mul i64 %56, 2000
   %58 = add i64 %57, %45
   %59 = trunc i64 %56 to i32
-  %60 = call i32 @usleep(i32 noundef %59) #11
+  %60 = call i32 @usleep(i32 noundef %59) #12
   br label %65
 
 61:
@@ -3505,7 +3506,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %62, label %63, label %65
 
 63:
-  %64 = call i32 @sched_yield() #11
+  %64 = call i32 @sched_yield() #12
   br label %65
 
 65:
@@ -3521,13 +3522,13 @@ define internal void @run_region(ptr noundef %0) #0 {
   %73 = load i64, ptr %72, align 8
   %74 = getelementptr inbounds i8, ptr %0, i64 440
   %75 = load i64, ptr %74, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %9) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %9, i8 0, i64 16, i1 false)
-  %76 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %9) #11
+  %76 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %9) #12
   %77 = load i64, ptr %9, align 8
   %78 = getelementptr inbounds i8, ptr %9, i64 8
   %79 = load i64, ptr %78, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %9) #12
   %80 = mul i64 %77, -1000000000
   %81 = add i64 %36, %73
   %82 = add i64 %41, %75
@@ -3549,15 +3550,15 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %93, label %94, label %101
 
 94:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %95 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %8) #11
+  %95 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %8) #12
   %96 = load i64, ptr %8, align 8
   %97 = mul i64 %96, 1000000000
   %98 = getelementptr inbounds i8, ptr %8, i64 8
   %99 = load i64, ptr %98, align 8
   %100 = add i64 %97, %99
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
   br label %101
 
 101:
@@ -3587,15 +3588,15 @@ define internal void @run_region(ptr noundef %0) #0 {
   br label %133
 
 123:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %124 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %124 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
   %125 = load i64, ptr %7, align 8
   %126 = mul i64 %125, 1000000000
   %127 = getelementptr inbounds i8, ptr %7, i64 8
   %128 = load i64, ptr %127, align 8
   %129 = add i64 %126, %128
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
   %130 = getelementptr inbounds i8, ptr %0, i64 456
   store i64 %129, ptr %130, align 8
   %131 = load i8, ptr %91, align 16
@@ -3739,7 +3740,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %232 = getelementptr inbounds i8, ptr %220, i64 16
   %233 = load ptr, ptr %232, align 8
   %234 = sub i64 %226, %222
-  call void %229(ptr noundef %231, ptr noundef %233, i64 noundef 0, i64 noundef %234, ptr noundef %214) #11
+  call void %229(ptr noundef %231, ptr noundef %233, i64 noundef 0, i64 noundef %234, ptr noundef %214) #12
   %235 = load i64, ptr %115, align 8
   br label %236
 
@@ -3790,12 +3791,12 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %266, label %267, label %358
 
 267:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %268 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %268 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
   %269 = load i64, ptr %6, align 8
   %270 = load i64, ptr %118, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
   br label %271
 
 271:
@@ -3813,14 +3814,14 @@ define internal void @run_region(ptr noundef %0) #0 {
 281:
   %282 = getelementptr inbounds i8, ptr %277, i64 16
   %283 = load i32, ptr %282, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %284 = call i32 @clock_gettime(i32 noundef %283, ptr noundef nonnull %5) #11
+  %284 = call i32 @clock_gettime(i32 noundef %283, ptr noundef nonnull %5) #12
   %285 = load i64, ptr %5, align 8
   %286 = mul i64 %285, 1000000000
   %287 = load i64, ptr %119, align 8
   %288 = add i64 %286, %287
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
   %289 = getelementptr inbounds i8, ptr %277, i64 24
   store i64 %288, ptr %289, align 8
   br label %290
@@ -3847,7 +3848,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %302, label %303, label %305
 
 303:
-  %304 = call i32 @usleep(i32 noundef 50) #11
+  %304 = call i32 @usleep(i32 noundef 50) #12
   br label %310
 
 305:
@@ -3858,14 +3859,14 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %309, label %347, label %310
 
 310:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %311 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
+  %311 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
   %312 = load i64, ptr %4, align 8
   %313 = mul i64 %312, 1000000000
   %314 = load i64, ptr %120, align 8
   %315 = add i64 %313, %314
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
   %316 = sub i64 %315, %301
   br label %317
 
@@ -3885,14 +3886,14 @@ define internal void @run_region(ptr noundef %0) #0 {
 328:
   %329 = getelementptr inbounds i8, ptr %324, i64 16
   %330 = load i32, ptr %329, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %331 = call i32 @clock_gettime(i32 noundef %330, ptr noundef nonnull %3) #11
+  %331 = call i32 @clock_gettime(i32 noundef %330, ptr noundef nonnull %3) #12
   %332 = load i64, ptr %3, align 8
   %333 = mul i64 %332, 1000000000
   %334 = load i64, ptr %121, align 8
   %335 = add i64 %333, %334
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
   %336 = getelementptr inbounds i8, ptr %324, i64 24
   %337 = load i64, ptr %336, align 8
   %338 = sub i64 %335, %337
@@ -3912,7 +3913,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %343, label %351, label %354
 
 347:
-  %348 = call i32 @sched_yield() #11
+  %348 = call i32 @sched_yield() #12
   %349 = add nuw nsw i64 %306, 1
   %350 = icmp eq i64 %349, 200
   br i1 %350, label %310, label %305
@@ -3934,7 +3935,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %359, label %360, label %362
 
 360:
-  %361 = call i32 @sched_yield() #11
+  %361 = call i32 @sched_yield() #12
   br label %362
 
 362:
@@ -3990,7 +3991,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %399 = getelementptr inbounds i8, ptr %387, i64 16
   %400 = load ptr, ptr %399, align 8
   %401 = sub i64 %393, %389
-  call void %396(ptr noundef %398, ptr noundef %400, i64 noundef 0, i64 noundef %401, ptr noundef %381) #11
+  call void %396(ptr noundef %398, ptr noundef %400, i64 noundef 0, i64 noundef %401, ptr noundef %381) #12
   %402 = load i64, ptr %115, align 8
   br label %403
 
@@ -4023,13 +4024,13 @@ define internal void @run_region(ptr noundef %0) #0 {
   %421 = load i64, ptr %420, align 8
   %422 = getelementptr inbounds i8, ptr %0, i64 448
   %423 = load i64, ptr %422, align 64
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %424 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %2) #11
+  %424 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %2) #12
   %425 = load i64, ptr %2, align 8
   %426 = getelementptr inbounds i8, ptr %2, i64 8
   %427 = load i64, ptr %426, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
   %428 = mul i64 %425, -1000000000
   %429 = add i64 %129, %102
   %430 = add i64 %421, %423
@@ -4327,7 +4328,7 @@ define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef
   %117 = load ptr, ptr %116, align 8
   %118 = sub i64 %109, %105
   %119 = sub i64 %110, %105
-  tail call void %113(ptr noundef %115, ptr noundef %117, i64 noundef %118, i64 noundef %119, ptr noundef %95) #11
+  tail call void %113(ptr noundef %115, ptr noundef %117, i64 noundef %118, i64 noundef %119, ptr noundef %95) #12
   %120 = load i64, ptr %15, align 8
   br label %121
 
@@ -4357,9 +4358,9 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %2 = alloca %struct.Time, align 8
   %3 = alloca %struct.Time, align 8
   %4 = alloca %struct.Time, align 8
-  %5 = tail call i32 @omp_get_thread_num() #11
+  %5 = tail call i32 @omp_get_thread_num() #12
   %6 = sext i32 %5 to i64
-  %7 = tail call i32 @omp_get_num_threads() #11
+  %7 = tail call i32 @omp_get_num_threads() #12
   %8 = sext i32 %7 to i64
   %9 = getelementptr inbounds i8, ptr %0, i64 336
   %10 = load ptr, ptr %9, align 8
@@ -4374,35 +4375,35 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %17 = load ptr, ptr %0, align 8
   %18 = getelementptr inbounds i8, ptr %0, i64 8
   %19 = load ptr, ptr %18, align 8
-  tail call void %17(ptr noundef %19, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #11
+  tail call void %17(ptr noundef %19, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #12
   br label %54
 
 20:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %21 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %4) #11
+  %21 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %4) #12
   %22 = load i64, ptr %4, align 8
   %23 = getelementptr inbounds i8, ptr %4, i64 8
   %24 = load i64, ptr %23, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
   %25 = load ptr, ptr %0, align 8
   %26 = getelementptr inbounds i8, ptr %0, i64 8
   %27 = load ptr, ptr %26, align 8
-  call void %25(ptr noundef %27, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
+  call void %25(ptr noundef %27, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %28 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %3) #11
+  %28 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %3) #12
   %29 = load i64, ptr %3, align 8
   %30 = getelementptr inbounds i8, ptr %3, i64 8
   %31 = load i64, ptr %30, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %32 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #11
+  %32 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #12
   %33 = load i64, ptr %2, align 8
   %34 = getelementptr inbounds i8, ptr %2, i64 8
   %35 = load i64, ptr %34, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
   %36 = getelementptr inbounds i8, ptr %0, i64 352
   %37 = load i64, ptr %36, align 8
   %38 = sub i64 %22, %29
@@ -4473,17 +4474,17 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
   %19 = getelementptr inbounds i8, ptr %0, i64 96
   %20 = load i64, ptr %19, align 8
   %21 = getelementptr i8, ptr %1, i64 %20
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
   store i32 0, ptr %6, align 4
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
   store i64 0, ptr %7, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   %22 = load ptr, ptr %21, align 8
   %23 = icmp eq ptr %22, null
   br i1 %23, label %53, label %24
 
 24:
-  %25 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %21, ptr noundef nonnull %6) #11
+  %25 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %21, ptr noundef nonnull %6) #12
   %26 = icmp ne i32 %25, 0
   %27 = load i32, ptr %6, align 4
   %28 = icmp ne i32 %27, 0
@@ -4495,12 +4496,12 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
   br i1 %31, label %32, label %35
 
 32:
-  %33 = call i32 @aoti_torch_get_storage_offset(ptr noundef nonnull %21, ptr noundef %4) #11
+  %33 = call i32 @aoti_torch_get_storage_offset(ptr noundef nonnull %21, ptr noundef %4) #12
   %34 = icmp eq i32 %33, 0
   br label %53
 
 35:
-  %36 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %21, ptr noundef nonnull %7) #11
+  %36 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %21, ptr noundef nonnull %7) #12
   %37 = icmp eq i32 %36, 0
   %38 = load i64, ptr %7, align 8
   %39 = icmp sgt i64 %38, %3
@@ -4512,12 +4513,12 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
   br i1 %42, label %43, label %46
 
 43:
-  %44 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %21, ptr noundef nonnull %8) #11
+  %44 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %21, ptr noundef nonnull %8) #12
   %45 = icmp eq i32 %44, 0
   br i1 %45, label %49, label %53
 
 46:
-  %47 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %21, ptr noundef nonnull %8) #11
+  %47 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %21, ptr noundef nonnull %8) #12
   %48 = icmp eq i32 %47, 0
   br i1 %48, label %49, label %53
 
@@ -4530,9 +4531,9 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
 
 53:
   %54 = phi i1 [ %34, %32 ], [ true, %49 ], [ false, %24 ], [ false, %18 ], [ false, %35 ], [ false, %46 ], [ false, %43 ]
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
   br label %55
 
 55:
@@ -4552,114 +4553,201 @@ declare ptr @_PyObject_GetDictPtr(ptr noundef) local_unnamed_addr #1
 
 declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #1
 
-; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
-define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1) unnamed_addr #3 {
-  %3 = getelementptr inbounds i8, ptr %0, i64 48
-  %4 = load i64, ptr %3, align 8
-  %5 = getelementptr inbounds i8, ptr %0, i64 136
+; Function Attrs: nofree nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
+define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1, ptr nocapture noundef readonly %2) unnamed_addr #9 {
+  %4 = load ptr, ptr %1, align 8
+  %5 = getelementptr inbounds i8, ptr %4, i64 8
   %6 = load ptr, ptr %5, align 8
-  %7 = getelementptr inbounds i8, ptr %0, i64 128
-  %8 = load ptr, ptr %7, align 8
-  %9 = getelementptr inbounds i8, ptr %0, i64 120
-  %10 = load i64, ptr %9, align 8
-  %11 = icmp eq i64 %10, 0
-  br i1 %11, label %73, label %12
-
-12:
-  %13 = shl i64 %4, 3
-  %14 = alloca i8, i64 %13, align 16
-  %15 = icmp sgt i64 %4, 0
-  br i1 %15, label %16, label %72
+  %7 = getelementptr inbounds i8, ptr %0, i64 48
+  %8 = load i64, ptr %7, align 8
+  %9 = getelementptr inbounds i8, ptr %0, i64 128
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr inbounds i8, ptr %0, i64 136
+  %12 = load ptr, ptr %11, align 8
+  %13 = getelementptr inbounds i8, ptr %0, i64 120
+  %14 = load i64, ptr %13, align 8
+  %15 = icmp eq i64 %14, 0
+  br i1 %15, label %143, label %16
 
 16:
-  %17 = getelementptr inbounds i8, ptr %0, i64 56
-  %18 = getelementptr inbounds i8, ptr %0, i64 96
-  %19 = getelementptr inbounds i8, ptr %0, i64 144
-  br label %21
+  %17 = mul i64 %8, 24
+  %18 = alloca i8, i64 %17, align 16
+  %19 = icmp sgt i64 %8, 0
+  br i1 %19, label %20, label %142
 
 20:
-  br i1 %15, label %43, label %72
+  %21 = getelementptr inbounds i8, ptr %0, i64 56
+  %22 = getelementptr inbounds i8, ptr %0, i64 96
+  %23 = getelementptr inbounds i8, ptr %0, i64 144
+  %24 = getelementptr inbounds i8, ptr %1, i64 8
+  %25 = getelementptr i8, ptr %1, i64 160
+  br label %27
 
-21:
-  %22 = phi i64 [ 0, %16 ], [ %41, %40 ]
-  %23 = getelementptr i64, ptr %14, i64 %22
-  store i64 0, ptr %23, align 8
-  %24 = getelementptr i64, ptr %8, i64 %22
-  %25 = load i64, ptr %24, align 8
-  %26 = icmp eq i64 %25, 0
-  br i1 %26, label %40, label %27
+26:
+  br i1 %19, label %96, label %142
 
 27:
-  %28 = load ptr, ptr %17, align 8
-  %29 = getelementptr i64, ptr %28, i64 %22
-  %30 = load i64, ptr %29, align 8
-  %31 = getelementptr ptr, ptr %1, i64 %30
-  %32 = load ptr, ptr %31, align 8
-  %33 = load i64, ptr %18, align 8
-  %34 = getelementptr i8, ptr %32, i64 %33
-  %35 = load ptr, ptr %34, align 8
-  %36 = load i64, ptr %19, align 8
-  %37 = getelementptr i8, ptr %35, i64 %36
-  %38 = load i64, ptr %37, align 8
-  store i64 %38, ptr %23, align 8
-  %39 = icmp eq i64 %38, 0
-  br i1 %39, label %73, label %40
+  %28 = phi i64 [ 0, %20 ], [ %94, %93 ]
+  %29 = getelementptr %struct.PlaceRecord, ptr %18, i64 %28
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(24) %29, i8 0, i64 24, i1 false)
+  %30 = getelementptr i64, ptr %10, i64 %28
+  %31 = load i64, ptr %30, align 8
+  %32 = icmp eq i64 %31, 0
+  br i1 %32, label %93, label %33
 
-40:
-  %41 = add nuw nsw i64 %22, 1
-  %42 = icmp eq i64 %41, %4
-  br i1 %42, label %20, label %21
+33:
+  %34 = load ptr, ptr %21, align 8
+  %35 = getelementptr i64, ptr %34, i64 %28
+  %36 = load i64, ptr %35, align 8
+  %37 = getelementptr ptr, ptr %2, i64 %36
+  %38 = load ptr, ptr %37, align 8
+  %39 = load i64, ptr %22, align 8
+  %40 = getelementptr i8, ptr %38, i64 %39
+  %41 = load ptr, ptr %40, align 8
+  %42 = load i64, ptr %23, align 8
+  %43 = getelementptr i8, ptr %41, i64 %42
+  %44 = load i64, ptr %43, align 8
+  %45 = icmp eq i64 %44, 0
+  br i1 %45, label %143, label %46
 
-43:
-  %44 = phi i64 [ %70, %69 ], [ 0, %20 ]
-  %45 = getelementptr i64, ptr %14, i64 %44
-  %46 = load i64, ptr %45, align 8
-  %47 = getelementptr i64, ptr %6, i64 %44
-  %48 = load i64, ptr %47, align 8
-  %49 = icmp eq i64 %46, %48
-  br i1 %49, label %69, label %50
+46:
+  %47 = getelementptr %struct.InputRecord, ptr %6, i64 %28
+  %48 = load ptr, ptr %24, align 8
+  %49 = load i64, ptr %47, align 8
+  %50 = getelementptr ptr, ptr %25, i64 %49
+  %51 = load ptr, ptr %50, align 8
+  %52 = getelementptr inbounds i8, ptr %47, i64 24
+  %53 = load ptr, ptr %52, align 8
+  %54 = getelementptr inbounds i8, ptr %47, i64 8
+  %55 = load i64, ptr %54, align 8
+  %56 = getelementptr i64, ptr %53, i64 %55
+  %57 = ptrtoint ptr %51 to i64
+  %58 = getelementptr inbounds i8, ptr %47, i64 16
+  %59 = load i32, ptr %58, align 8
+  %60 = lshr i32 %59, 8
+  %61 = and i32 %60, 255
+  %62 = ashr i32 %59, 16
+  %63 = mul nsw i32 %61, %62
+  %64 = sdiv i32 %63, 8
+  %65 = sext i32 %64 to i64
+  %66 = icmp sgt i64 %55, 0
+  br i1 %66, label %67, label %85
 
-50:
-  %51 = getelementptr i64, ptr %8, i64 %44
-  br label %52
+67:
+  %68 = phi i64 [ %83, %75 ], [ 0, %46 ]
+  %69 = phi i64 [ %82, %75 ], [ 1, %46 ]
+  %70 = getelementptr i64, ptr %53, i64 %68
+  %71 = load i64, ptr %70, align 8
+  %72 = getelementptr i64, ptr %48, i64 %71
+  %73 = load i64, ptr %72, align 8
+  %74 = icmp eq i64 %73, 0
+  br i1 %74, label %89, label %75
 
-52:
-  %53 = phi i64 [ 0, %50 ], [ %67, %66 ]
-  %54 = icmp eq i64 %53, %44
-  br i1 %54, label %66, label %55
+75:
+  %76 = add i64 %73, -1
+  %77 = getelementptr i64, ptr %56, i64 %68
+  %78 = load i64, ptr %77, align 8
+  %79 = getelementptr i64, ptr %48, i64 %78
+  %80 = load i64, ptr %79, align 8
+  %81 = mul i64 %80, %76
+  %82 = add i64 %81, %69
+  %83 = add nuw nsw i64 %68, 1
+  %84 = icmp eq i64 %83, %55
+  br i1 %84, label %85, label %67
 
-55:
-  %56 = getelementptr i64, ptr %14, i64 %53
-  %57 = load i64, ptr %56, align 8
-  %58 = icmp eq i64 %57, %46
-  br i1 %58, label %59, label %66
+85:
+  %86 = phi i64 [ 1, %46 ], [ %82, %75 ]
+  %87 = mul i64 %86, %65
+  %88 = add i64 %87, %57
+  br label %89
 
-59:
-  %60 = load i64, ptr %51, align 8
-  %61 = getelementptr i64, ptr %8, i64 %53
-  %62 = load i64, ptr %61, align 8
-  %63 = or i64 %62, %60
-  %64 = and i64 %63, 1
-  %65 = icmp eq i64 %64, 0
-  br i1 %65, label %66, label %73
+89:
+  %90 = phi i64 [ %88, %85 ], [ %57, %67 ]
+  store i64 %44, ptr %29, align 8
+  %91 = getelementptr inbounds i8, ptr %29, i64 8
+  store i64 %57, ptr %91, align 8
+  %92 = getelementptr inbounds i8, ptr %29, i64 16
+  store i64 %90, ptr %92, align 8
+  br label %93
 
-66:
-  %67 = add nuw nsw i64 %53, 1
-  %68 = icmp eq i64 %67, %4
-  br i1 %68, label %69, label %52
+93:
+  %94 = add nuw nsw i64 %28, 1
+  %95 = icmp eq i64 %94, %8
+  br i1 %95, label %26, label %27
 
-69:
-  %70 = add nuw nsw i64 %44, 1
-  %71 = icmp eq i64 %70, %4
-  br i1 %71, label %72, label %43
+96:
+  %97 = phi i64 [ %140, %139 ], [ 0, %26 ]
+  %98 = getelementptr i64, ptr %10, i64 %97
+  %99 = load i64, ptr %98, align 8
+  %100 = icmp eq i64 %99, 0
+  br i1 %100, label %139, label %101
 
-72:
-  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %6, ptr nonnull align 16 %14, i64 %13, i1 false)
-  br label %73
+101:
+  %102 = getelementptr %struct.PlaceRecord, ptr %18, i64 %97
+  %103 = getelementptr %struct.PlaceRecord, ptr %12, i64 %97
+  %104 = call i32 @bcmp(ptr noundef nonnull dereferenceable(24) %102, ptr noundef nonnull dereferenceable(24) %103, i64 24)
+  %105 = icmp eq i32 %104, 0
+  br i1 %105, label %139, label %106
 
-73:
-  %74 = phi i1 [ true, %2 ], [ true, %72 ], [ false, %59 ], [ false, %27 ]
-  ret i1 %74
+106:
+  %107 = getelementptr inbounds i8, ptr %102, i64 8
+  %108 = getelementptr inbounds i8, ptr %102, i64 16
+  br label %109
+
+109:
+  %110 = phi i64 [ 0, %106 ], [ %137, %136 ]
+  %111 = getelementptr i64, ptr %10, i64 %110
+  %112 = load i64, ptr %111, align 8
+  %113 = or i64 %112, %99
+  %114 = icmp eq i64 %110, %97
+  %115 = and i64 %113, 1
+  %116 = icmp eq i64 %115, 0
+  %117 = select i1 %114, i1 true, i1 %116
+  br i1 %117, label %136, label %118
+
+118:
+  %119 = getelementptr %struct.PlaceRecord, ptr %18, i64 %110
+  %120 = load i64, ptr %119, align 8
+  %121 = load i64, ptr %102, align 8
+  %122 = icmp eq i64 %120, %121
+  br i1 %122, label %143, label %123
+
+123:
+  %124 = and i64 %113, 2
+  %125 = icmp eq i64 %124, 0
+  br i1 %125, label %136, label %126
+
+126:
+  %127 = load i64, ptr %107, align 8
+  %128 = getelementptr inbounds i8, ptr %119, i64 16
+  %129 = load i64, ptr %128, align 8
+  %130 = icmp slt i64 %127, %129
+  br i1 %130, label %131, label %136
+
+131:
+  %132 = getelementptr inbounds i8, ptr %119, i64 8
+  %133 = load i64, ptr %132, align 8
+  %134 = load i64, ptr %108, align 8
+  %135 = icmp slt i64 %133, %134
+  br i1 %135, label %143, label %136
+
+136:
+  %137 = add nuw nsw i64 %110, 1
+  %138 = icmp eq i64 %137, %8
+  br i1 %138, label %139, label %109
+
+139:
+  %140 = add nuw nsw i64 %97, 1
+  %141 = icmp eq i64 %140, %8
+  br i1 %141, label %142, label %96
+
+142:
+  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %12, ptr nonnull align 16 %18, i64 %17, i1 false)
+  br label %143
+
+143:
+  %144 = phi i1 [ true, %3 ], [ true, %142 ], [ false, %131 ], [ false, %118 ], [ false, %33 ]
+  ret i1 %144
 }
 
 declare i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef) local_unnamed_addr #1
@@ -4671,19 +4759,19 @@ declare void @Py_IncRef(ptr noundef) local_unnamed_addr #1
 declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smin.i64(i64, i64) #9
+declare i64 @llvm.smin.i64(i64, i64) #10
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smax.i64(i64, i64) #9
+declare i64 @llvm.smax.i64(i64, i64) #10
 
 ; Function Attrs: nofree nounwind willreturn memory(argmem: read)
-declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
+declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #11
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.umax.i64(i64, i64) #9
+declare i64 @llvm.umax.i64(i64, i64) #10
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.umin.i64(i64, i64) #9
+declare i64 @llvm.umin.i64(i64, i64) #10
 
 attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #1 = { "no-trapping-math"="true" }
@@ -4694,6 +4782,7 @@ attributes #5 = { mustprogress nocallback nofree nounwind willreturn memory(argm
 attributes #6 = { nounwind "no-trapping-math"="true" }
 attributes #7 = { nofree "no-trapping-math"="true" }
 attributes #8 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
-attributes #9 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
-attributes #10 = { nofree nounwind willreturn memory(argmem: read) }
-attributes #11 = { nounwind }
+attributes #9 = { nofree nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
+attributes #10 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #11 = { nofree nounwind willreturn memory(argmem: read) }
+attributes #12 = { nounwind }

@@ -297,6 +297,13 @@ class ArgumentBits(IntEnum):
     WRITTEN = 1 << 1
 
 
+class PlaceRecord(ctypes.Structure):
+    """Where a tensor argument lies: its storage, and the addresses at which its elements begin and
+    end. All 0 for one that is not looked at."""
+
+    _fields_ = (("storage", word), ("first", word), ("end", word))
+
+
 class QuickTable(ctypes.Structure):
     """What `km_quick` checks of a call: see runtime/quick.py.
 
@@ -308,8 +315,8 @@ class QuickTable(ctypes.Structure):
 
     `own` are the ArgumentBits of each tensor argument: none that is OWN may require a gradient
     while gradients are on, and where the program `writes` to arguments, none may share a storage
-    with another one that has any of them. `storages` are those of the last call (0 for those that
-    have none), and `storage_offset` is where a TensorImpl has its own.
+    with another one that has any of them, nor memory if one of the two is WRITTEN. `places` are
+    those of the last call, and `storage_offset` is where a TensorImpl has its storage.
 
     `symbols` are SymbolRecords, for `km_symbols`; there are none where sizes cannot be read so.
     `inner` are registers: of the objects that the call will change, `changed_count` of them, then
@@ -334,7 +341,7 @@ class QuickTable(ctypes.Structure):
         ("binding", word),
         ("writes", word),
         ("own", pointer),
-        ("storages", pointer),
+        ("places", pointer),
         ("storage_offset", word),
         ("symbol_count", word),
         ("symbols", pointer),

@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from kernelmill.core.after_fork import RenewedLock, after_fork
+from kernelmill.core.after_fork import ReentryLock, after_fork
 from kernelmill.core.cpus import quota
 from kernelmill.core.log import get_logger
 from kernelmill.plan.arena import ALIGNMENT
@@ -48,8 +48,8 @@ class FramePool:
     def __init__(self) -> None:
         # A full one lets go of the frame that has been idle for longest.
         self.free: deque[Frame] = deque(maxlen=MOST_IDLE)
-        self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
-        self._busy = RenewedLock()
+        self._frames: set[weakref.ref[Frame]] = set()
+        self._busy = ReentryLock()
         self._gone_calls: deque[int] = deque()
         self._past_calls = 0
         self._slots = 0
@@ -58,18 +58,19 @@ class FramePool:
     @property
     def frames(self) -> list[Frame]:
         """All frames, idle or in use."""
-        with self._busy.lock:
-            return list(self._frames)
+        # Taken at once: a signal handler's call can add one at any time.
+        return [frame for known in tuple(self._frames) if (frame := known()) is not None]
 
     @property
     def calls(self) -> int:
         """How many calls the frames have served, those that are gone too."""
-        with self._busy.lock:
-            frames = list(self._frames)
+        with self._busy.enter() as first:
+            frames = self.frames
             # A frame can go at any time, in any thread: it only leaves its number here.
-            while self._gone_calls:
+            while first and self._gone_calls:
                 self._past_calls += self._gone_calls.popleft()
-            return self._past_calls + sum(frame.calls for frame in frames)
+            gone = sum(tuple(self._gone_calls))
+            return self._past_calls + gone + sum(frame.calls for frame in frames)
 
     def reserve(self, slots: int, threaded: bool) -> None:
         """Let coming frames have room for so many buffers."""
@@ -87,8 +88,7 @@ class FramePool:
         """One more frame."""
         frame = Frame(self._slots, self._threaded, self._gone_calls)
         _ = self.calls  # adds up those that are gone
-        with self._busy.lock:
-            self._frames.add(frame)
+        self._frames.add(weakref.ref(frame, self._frames.discard))
         return frame
 
 

@@ -14,7 +14,7 @@ from kernelmill.runtime.allocation import is_direct
 from kernelmill.runtime.bound_parameters import scalar_type
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.executor import executor
-from kernelmill.runtime.layout import ArgumentBits, QuickTable, words
+from kernelmill.runtime.layout import ArgumentBits, PlaceRecord, QuickTable, words
 from kernelmill.runtime.sizes import Sizes
 from kernelmill.torch_internals.native import for_checks
 from kernelmill.torch_internals.objects import tuple_items
@@ -47,11 +47,8 @@ class ObjectChecks:
         numbers = [scalar_type(torch.empty(0, dtype=dtype)) for dtype in dtypes]
         written = [(i in engine.updated) * ArgumentBits.WRITTEN for i in arguments]
         bits = [its * ArgumentBits.OWN | other for its, other in zip(own, written, strict=True)]
-        self._scalars, self._own, self._storages = (
-            words(numbers),
-            words(bits),
-            words([0] * len(own)),
-        )
+        self._scalars, self._own = words(numbers), words(bits)
+        self._places = (PlaceRecord * len(own))()
         self._sources = words(arguments)
         self.table = QuickTable(
             settings=REFUSES,
@@ -64,7 +61,7 @@ class ObjectChecks:
             tuple_items=tuple_items.require(),
             writes=bool(engine.updated),
             own=ctypes.addressof(self._own),
-            storages=ctypes.addressof(self._storages),
+            places=ctypes.addressof(self._places),
             storage_offset=storage_at.require(),
         )
         self.address = ctypes.addressof(self.table)

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.after_fork import ReentryLock
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
@@ -38,6 +38,7 @@ from kernelmill.runtime.dims import fixed_layout
 from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.streaming import stream_of
+from kernelmill.runtime.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 
 _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
@@ -153,13 +154,13 @@ class Parameters:
         self.bindings: dict[int, Binding] = {}
         self._transient: dict[int, Binding] = {}
         self._key_at: dict[int, int] = {}
-        self._busy = RenewedLock()
+        self._busy = ReentryLock()
         self._repacks = self._background_repacks = 0
         self._streamed = 0
 
     def check_weights(self, check: CheckWeights) -> None:
         """How to look for writes to what is packed, from the next binding on."""
-        with self._busy.lock:
+        with self._busy.enter():
             self._bound.check = check
             self.bindings.clear()
             self._transient.clear()
@@ -167,7 +168,9 @@ class Parameters:
     def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
         """A binding for these arguments as they are now; `again` for a call that had one already.
         InputError names one that cannot be."""
-        with self._busy.lock, background.paused():
+        with self._busy.enter() as first, background.paused():
+            if not first or write_watch().busy:
+                return self._bound_once(arguments)
             key = id(arguments[self.key_argument])
             known = self.bindings.get(key) or self._transient.get(key)
             old = known.bound if known is not None else {}
@@ -182,6 +185,19 @@ class Parameters:
             self._settle(key, bound[self.key_argument])
             (self.bindings if impl_at.works and not pending else self._transient)[key] = binding
             return binding
+
+    def _bound_once(self, arguments: Sequence[object]) -> Binding:
+        """A binding for a call that a signal handler or a finalizer makes while its thread is in
+        the midst of binding, or of a look for writes. All is packed anew, in a frame and in memory
+        that nobody else has: what is half done stays as it is, and nothing comes of this."""
+        bound = self._bound.read_once(arguments)
+        tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
+        prepare = self._preparer(True)
+        arena = HugePageArena(self._layout(b) for part in self.components for b in part.buffers)
+        parts = [self._run(part, tensors, arena, prepare) for part in self.components]
+        binding = self._binding(bound, parts, frozenset(), None)
+        write_table(binding, self._places)
+        return binding
 
     def _binding(
         self,
@@ -330,11 +346,11 @@ class Parameters:
     ) -> PackedPart:
         component = self.components[number]
         if place is None:
-            return self._run(component, tensors, arena)
+            return self._run(component, tensors, arena, self._prepare)
         sources = [tensors[i] for i in sorted(component.sources)]
         found = place.find(self._lasting[number], sources)
         if found is None:
-            made = self._run(component, tensors, arena)
+            made = self._run(component, tensors, arena, self._prepare)
             found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
         return PackedPart(tuple(found))
 
@@ -342,12 +358,14 @@ class Parameters:
     def _prepare(self) -> Prepare:
         return self._preparer(True)
 
-    def _run(self, component: Component, tensors: Tensors, arena: HugePageArena) -> PackedPart:
+    def _run(
+        self, component: Component, tensors: Tensors, arena: HugePageArena, prepare: Prepare
+    ) -> PackedPart:
         part = PackedPart(tuple(arena.tensor(self._layout(b)) for b in component.buffers))
         addresses = {self._places[i]: tensors[i].data_ptr() for i in component.sources}
         for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
-        self._prepare(addresses, component.launches)
+        prepare(addresses, component.launches)
         self._repacks += 1
         return part
 

@@ -13,6 +13,7 @@ import ctypes
 import mmap
 import os
 import resource
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -176,6 +177,23 @@ def merged(ranges: Sequence[Range]) -> list[Range]:
         elif first < last:
             found.append((first, last))
     return found
+
+
+def overlap(ranges: Sequence[Range]) -> bool:
+    """Whether two of these have something in common."""
+    return _size(ranges) > _size(merged(ranges))
+
+
+def _size(ranges: Sequence[Range]) -> int:
+    return sum(last - first for first, last in ranges)
+
+
+def meeting(ranges: Sequence[Range], pages: Range) -> range:
+    """Which of these ranges, in order and apart, have something of the pages: their indices."""
+    if pages[0] >= pages[1]:
+        return range(0)
+    after = bisect_right(ranges, pages[0], key=lambda each: each[1])
+    return range(after, bisect_left(ranges, pages[1], after, key=lambda each: each[0]))
 
 
 def _ioctl(file: int, request: int, argument: ctypes.Structure) -> int:

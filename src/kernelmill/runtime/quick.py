@@ -38,7 +38,9 @@ from kernelmill.runtime.layout import (
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
 from kernelmill.runtime.packing import Binding
+from kernelmill.runtime.page_scan import Range, meeting, merged
 from kernelmill.runtime.program import Program
+from kernelmill.runtime.samples import memory_behind
 from kernelmill.runtime.sizes import Sizes
 from kernelmill.runtime.straight import straightened
 from kernelmill.torch_internals.dispatch import version_counter
@@ -191,9 +193,8 @@ def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
     return (WatchRecord * len(rows)).from_buffer(array("q", fields))
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    """Where the memory of a tensor begins."""
-    return tensor.untyped_storage().data_ptr()
+def _memory(tensor: torch.Tensor) -> Range:
+    return memory_behind(tensor.untyped_storage())
 
 
 class CallEffects(Protocol):
@@ -251,8 +252,8 @@ class QuickCall(NativeWatch):
         self._written = [place for place, (n, its) in numbers if its and n in updated]
         held = [place for place, (n, its) in numbers if not its and n not in updated]
         self._held = held if self._written else []
-        self._outside: frozenset[int] = frozenset()
-        self._apart: tuple[int, ...] = ()
+        self._outside: list[Range] = []
+        self._apart: tuple[Sizes | None, tuple[int, ...]] = None, ()
 
     def set_steps(self, unpacking: Unpacking) -> None:
         """How values are taken apart from now on."""
@@ -281,11 +282,11 @@ class QuickCall(NativeWatch):
         self._table.binding = address
         # A call keeps what it found: the memory it reads lives as long.
         self._arguments, self.binding, self._bound = arguments, binding, (address, binding)
-        self._outside, self._apart = frozenset(), ()
+        self._outside, self._apart = [], (None, ())
         if self._written:
             # These stay where they are, or the binding is another.
             bound = [arguments[n] for n in self._program.engine.tables.bound_arguments]
-            self._outside = frozenset(_storage(t) for t in bound if isinstance(t, torch.Tensor))
+            self._outside = [_memory(t) for t in bound if isinstance(t, torch.Tensor)]
         now = settings()
         if not now & (SettingBits.FUNCTION_MODES | SettingBits.DISPATCH_MODES):
             self._table.settings = now & ~SettingBits.GRADIENTS
@@ -370,7 +371,7 @@ class QuickCall(NativeWatch):
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
                 if effects is not None and not code and not effects.are_apart(held[tensors:]):
                     code = Refusal.TENSOR
-                if not code and self._written and not self._are_outside_apart(held):
+                if not code and self._written and not self._are_outside_apart(held, sizes):
                     code = Refusal.TENSOR
                 if not code:
                     if updates:
@@ -385,17 +386,17 @@ class QuickCall(NativeWatch):
 
         return call
 
-    def _are_outside_apart(self, held: Sequence[Any]) -> bool:
+    def _are_outside_apart(self, held: Sequence[Any], sizes: Sizes) -> bool:
         """Whether none of the call's own tensors that the program writes to lies in the memory of a
         tensor that no call brings, which km_quick looks at where the program writes to that."""
         places = tuple([held[n].data_ptr() for n in (*self._written, *self._held)])
-        if places == self._apart:
+        last, known = self._apart
+        if places == known and sizes is last:
             return True
-        written = {_storage(held[n]) for n in self._written}
-        outside = self._outside.union(_storage(held[n]) for n in self._held)
-        if not outside.isdisjoint(written):
+        outside = merged([*self._outside, *[_memory(held[n]) for n in self._held]])
+        if any(meeting(outside, _memory(held[n])) for n in self._written):
             return False
-        self._apart = places
+        self._apart = sizes, places
         return True
 
     def _resize(self, frame: Frame, sizes: Sizes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.after_fork import ReentryLock
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime import large_pages
 from kernelmill.runtime.allocation import Alias, alias, elements_of, empty_strided
@@ -52,7 +52,7 @@ class ResultMemory:
         self._users = storage_users.require()
         self._limit = limit
         self._pieces: list[_Piece] = []
-        self._busy = RenewedLock()
+        self._busy = ReentryLock()
 
     @property
     def kept_bytes(self) -> int:
@@ -66,7 +66,9 @@ class ResultMemory:
         bytes = elements * dtype.itemsize
         if bytes > self._limit:
             return empty_strided(shape, strides, dtype)
-        with self._busy.lock:
+        with self._busy.enter() as first:
+            if not first:  # a signal handler, in the midst of looking for a piece
+                return empty_strided(shape, strides, dtype)
             piece = self._find(bytes, dtype) or self._new(elements, dtype, bytes)
             self._pieces.append(piece)
             return self._alias(piece.base, shape, strides, 0)

@@ -50,6 +50,12 @@ def memory_in(storage: torch.UntypedStorage, first: int, last: int) -> memoryvie
     return memoryview(contents).cast("B")
 
 
+def memory_behind(storage: torch.UntypedStorage) -> tuple[int, int]:
+    """The addresses at which a storage begins and ends."""
+    first = storage.data_ptr()
+    return first, first + storage.nbytes()
+
+
 def span_of(tensor: Tensor) -> tuple[int, int]:
     """Where in its storage a tensor's elements begin and end, in bytes."""
     width = tensor.element_size()

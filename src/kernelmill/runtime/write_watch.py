@@ -19,15 +19,14 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from contextlib import AbstractContextManager
 from weakref import WeakValueDictionary
 
+from kernelmill.core.after_fork import ReentryLock
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.layout import WatchState
-from kernelmill.runtime.page_scan import PAGE, PageScan, Range, merged
+from kernelmill.runtime.page_scan import PAGE, PageScan, Range, meeting, merged
 
 Span = tuple[int, int]
 """The addresses at which bytes begin and end."""
@@ -84,11 +83,11 @@ class Watch:
         """
         first, last = _within(self.span)
         low, high = _around(self.span)
-        filled = bool(_meeting(written, (first, last)))
+        filled = bool(meeting(written, (first, last)))
         if filled:
             self.writes = self._looks.value = number
         for edge, its in enumerate(((low, first), (last, high))):
-            if _meeting(written, its):
+            if meeting(written, its):
                 self._loose[edge] |= not filled
                 self._looks.value = number
 
@@ -99,7 +98,10 @@ class Watch:
 
 class WriteWatch:
     """See the file's docstring. `state` is what the native entry needs for scans: what it finds
-    says nothing where `takes` is odd, or another number afterwards."""
+    says nothing where `takes` is odd, or another number afterwards.
+
+    A signal handler can come into the midst of a look, where this is `busy` for its thread: what it
+    calls must do without. It may fork, though."""
 
     def __init__(self) -> None:
         self.state = WatchState(-1, 0, 0)
@@ -108,13 +110,21 @@ class WriteWatch:
         self._refused = False
         self._watches: WeakValueDictionary[Span, Watch] = WeakValueDictionary()
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        self._turns = ReentryLock()
+        self._forking: list[AbstractContextManager[bool]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether this thread is in the midst of something here."""
+        return self._turns.inside
 
     @property
     def allowed(self) -> bool:
         """Whether this system lets us watch."""
         if self._scan is None and not self._refused:
-            self._open()
+            with self._turns.enter() as first:
+                if first and self._scan is None:
+                    self._open()
         return self._scan is not None
 
     def watch(self, spans: Iterable[Span]) -> dict[Span, Watch]:
@@ -122,7 +132,9 @@ class WriteWatch:
         wanted = set(spans)
         if not wanted or not self.allowed:
             return {}
-        with self._lock:
+        with self._turns.enter() as first:
+            if not first:
+                return {}
             found = {span: self._watches.get(span) for span in wanted}
             missing = [span for span, watch in found.items() if watch is None]
             found.update(self._new(missing))
@@ -137,14 +149,27 @@ class WriteWatch:
 
     def look(self) -> None:
         """Give another number to all that was written since the last look."""
-        with self._lock:
+        with self._turns.enter() as first:
+            self._look_if(first)
+
+    def _look_if(self, first: bool) -> None:
+        """A look; in the midst of another one, all counts as written."""
+        if first:
             self._look()
+        else:
+            self._note_all()
 
     def _open(self) -> None:
+        forks = self._forks
         try:
-            self._scan = PageScan()
-            self.state.pagemap = self._scan.pagemap
-            self.state.epoch = 1 + self._forks if self._scan.counts_faults else 0
+            scan = PageScan()
+            while forks != self._forks:  # a handler's fork: its files tell of the process before
+                forks = self._forks
+                scan.close()
+                scan = PageScan()
+            self._scan = scan
+            self.state.pagemap = scan.pagemap
+            self.state.epoch = 1 + self._forks if scan.counts_faults else 0
         except OSError as error:
             self._refused = True
             _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
@@ -155,9 +180,12 @@ class WriteWatch:
         unfinished = self.state.takes & 1
         self.state.takes |= 1
         if unfinished:
-            number = next(self._numbers)
-            for watch in self._known():
-                watch.note([_around(watch.span)], number)
+            self._note_all()
+
+    def _note_all(self) -> None:
+        number = next(self._numbers)
+        for watch in self._known():
+            watch.note([_around(watch.span)], number)
 
     def _look(self) -> None:
         watches = self._known()
@@ -171,7 +199,8 @@ class WriteWatch:
         return [watch for watch in self._watches.values() if watch.writes is not None]
 
     def _take(self, pages: Range, watches: Sequence[Watch]) -> None:
-        assert self._scan is not None
+        if self._scan is None:
+            return  # in a child of a handler, which has lost them
         try:
             written = self._scan.take_written(pages)
         except OSError:
@@ -190,10 +219,13 @@ class WriteWatch:
             return {}
         number = next(self._numbers)
         made = {span: Watch(span, number) for span in spans}
+        known, forks = self._known(), -1
         self._begin_to_take()
-        self._protect(list(made.values()), self._known())
+        while forks != self._forks:  # a handler's fork: protection does not come along
+            forks = self._forks
+            self._protect(list(made.values()), known)
+            self._watches.update(made)
         self.state.takes += 1
-        self._watches.update(made)
         return made
 
     def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
@@ -205,13 +237,14 @@ class WriteWatch:
             if self._protected(pages, others):
                 continue
             for watch in its:
-                met = [other for other in others if _meeting([watch.pages], other.pages)]
+                met = [other for other in others if meeting([watch.pages], other.pages)]
                 if not self._protected(watch.pages, met):
                     watch.lose(next(self._numbers))
 
     def _protected(self, pages: Range, others: Sequence[Watch]) -> bool:
         """Whether these pages could be protected, some of which the others watch already."""
-        assert self._scan is not None
+        if self._scan is None:
+            return False
         try:
             self._scan.register(pages)
             for part in _without(pages, merged([watch.pages for watch in others])):
@@ -229,12 +262,14 @@ class WriteWatch:
 
     def before_fork(self) -> None:
         """What was written so far is known to both processes; nobody else looks meanwhile."""
-        self._lock.acquire()
-        self._look()
+        turn = self._turns.enter()
+        first = turn.__enter__()
+        self._forking.append(turn)
+        self._look_if(first)
 
     def in_parent(self) -> None:
         """Go on after a fork."""
-        self._lock.release()
+        self._forking.pop().__exit__(None, None, None)
 
     def in_child(self) -> None:
         """Begin anew: protection does not come along, and the files tell of the parent."""
@@ -250,7 +285,7 @@ class WriteWatch:
         else:
             for watch in watches:
                 watch.lose(next(self._numbers))
-        self._lock.release()
+        self.in_parent()
 
 
 def _around(span: Span) -> Range:
@@ -263,19 +298,11 @@ def _within(span: Span) -> Range:
     return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
 
 
-def _meeting(ranges: Sequence[Range], pages: Range) -> range:
-    """Which of these ranges, in order and apart, have something of the pages: their indices."""
-    if pages[0] >= pages[1]:
-        return range(0)
-    after = bisect_right(ranges, pages[0], key=lambda each: each[1])
-    return range(after, bisect_left(ranges, pages[1], after, key=lambda each: each[0]))
-
-
 def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Watch]]:
     """The watches that have pages in each of these ranges, which are in order and apart."""
     found: list[list[Watch]] = [[] for _ in ranges]
     for watch in watches:
-        for index in _meeting(ranges, watch.pages):
+        for index in meeting(ranges, watch.pages):
             found[index].append(watch)
     return found
 
@@ -291,13 +318,14 @@ def _without(pages: Range, others: Sequence[Range]) -> Iterator[Range]:
         yield place, end
 
 
-@cache
+_watch = WriteWatch()
+os.register_at_fork(
+    before=_watch.before_fork,
+    after_in_parent=_watch.in_parent,
+    after_in_child=_watch.in_child,
+)
+
+
 def write_watch() -> WriteWatch:
     """The watch of this process."""
-    watch = WriteWatch()
-    os.register_at_fork(
-        before=watch.before_fork,
-        after_in_parent=watch.in_parent,
-        after_in_child=watch.in_child,
-    )
-    return watch
+    return _watch

@@ -116,27 +116,53 @@ static bool check_objects(const QuickTable *quick, FrameHeader *frame, Object **
   return true;
 }
 
+/* Where a tensor whose layout was checked lies; nowhere when it is empty. */
+static PlaceRecord place_of(const InputRecord *input, const int64_t *values, int64_t storage,
+                            void *data) {
+  const int64_t *sizes = input->dims, *strides = sizes + input->rank;
+  PlaceRecord place = {storage, (int64_t)data, (int64_t)data};
+  int64_t reach = 1, width = (input->dtype >> 8 & 255) * (input->dtype >> 16) / 8;
+  for (int64_t d = 0; d < input->rank; d++) {
+    if (!values[sizes[d]]) return place;
+    reach += (values[sizes[d]] - 1) * values[strides[d]];
+  }
+  place.end += reach * width;
+  return place;
+}
+
+static bool have_one_memory(const PlaceRecord *one, const PlaceRecord *other) {
+  return one->first < other->end && other->first < one->end;
+}
+
 /* Whether no tensor of the call's own lies in the storage of another one, or of one that is written
-   to, in programs that write to some. The storages of the last call that was found right are
-   remembered: only those that are others are compared with all. */
-static bool no_alias(const QuickTable *quick, Object **registers) {
-  int64_t count = quick->tensor_count, *known = quick->storages;
+   to, in programs that write to some; and none that is written to in the memory of another one,
+   which may have a storage of its own: two tensors over an array. The places of the last call that
+   was found right are remembered: only those that are others are compared with all. */
+static bool no_alias(const QuickTable *quick, FrameHeader *frame, Object **registers) {
+  const InputRecord *inputs = ((const Table *)frame->table)->inputs;
+  int64_t count = quick->tensor_count;
   const int64_t *own = quick->own;
+  PlaceRecord *known = quick->places;
   if (!quick->writes) return true;
-  int64_t *now = __builtin_alloca(sizeof(int64_t) * count);
+  PlaceRecord *now = __builtin_alloca(sizeof(PlaceRecord) * count);
   for (int64_t i = 0; i < count; i++) {
-    now[i] = 0;
+    now[i] = (PlaceRecord){0};
     if (!own[i]) continue;
     char *impl = impl_of(quick, source_of(quick, registers, i));
-    now[i] = *(int64_t *)(impl + quick->storage_offset);
-    if (!now[i]) return false;
+    int64_t storage = *(int64_t *)(impl + quick->storage_offset);
+    if (!storage) return false;
+    now[i] = place_of(&inputs[i], frame->values, storage, addresses_of(frame)[inputs[i].buffer]);
   }
   for (int64_t i = 0; i < count; i++) {
-    if (now[i] == known[i]) continue;
-    for (int64_t other = 0; other < count; other++)
-      if (other != i && now[other] == now[i] && (own[i] | own[other]) & ARGUMENT_OWN) return false;
+    if (!own[i] || !memcmp(&now[i], &known[i], sizeof(PlaceRecord))) continue;
+    for (int64_t other = 0; other < count; other++) {
+      int64_t either = own[i] | own[other];
+      if (other == i || !(either & ARGUMENT_OWN)) continue;
+      if (now[other].storage == now[i].storage) return false;
+      if (either & ARGUMENT_WRITTEN && have_one_memory(&now[i], &now[other])) return false;
+    }
   }
-  memcpy(known, now, sizeof(int64_t) * count);
+  memcpy(known, now, sizeof(PlaceRecord) * count);
   return true;
 }
 

@@ -64,7 +64,7 @@ static int64_t call_objects(const QuickTable *quick, const TVMFFIAny *args, Obje
                             Object *arguments, bool gradients, int64_t watch_count) {
   FrameHeader *frame = args[0].v_ptr;
   if (!check_objects(quick, frame, registers, gradients)) return REFUSAL_TENSOR;
-  if (!no_alias(quick, registers)) return REFUSAL_TENSOR;
+  if (!no_alias(quick, frame, registers)) return REFUSAL_TENSOR;
   int64_t code = validate_bound(frame, args[1].v_ptr, arguments, quick->watch, watch_count);
   if (code) return code == CHECK_MOVED ? REFUSAL_WATCH : REFUSAL_TENSOR;
   keep_alive(quick, registers, args[6].v_ptr);
