@@ -30,6 +30,11 @@ def known_by_version(file: str) -> bool:
     return file.startswith((*inside, _FROZEN))
 
 
+def is_users(file: str) -> bool:
+    """Whether a file is neither of a library nor of an installed package."""
+    return not is_library(file) and _PACKAGES not in file
+
+
 def is_library(file: str) -> bool:
     """Whether a file is torch's, ours or of Python's library, whose functions for other code ask
     for classes and compare by identity."""

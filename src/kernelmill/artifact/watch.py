@@ -120,7 +120,8 @@ class Watch:
         elif kind in _INTO and not isinstance(owner, _UNCHANGING) and not is_atom(owner):
             if kind != "attribute" and _is_tensor(owner):
                 return
-            if kind == "attribute" and self._is_method(owner, names[0]):
+            # Which dict the __dict__ is was watched when its place was looked for.
+            if kind == "attribute" and (names[0] == "__dict__" or self._is_method(owner, names[0])):
                 return
             step = self._tree.rows[number][1]
             self._records.add_property(owner, found_by(lambda owner: step_into(owner, step)))

@@ -5,13 +5,14 @@ Which kinds of guards are understood, and as what, is in the table of artifact/g
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from itertools import combinations
 from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared
+from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared, is_users
 from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import noted
@@ -140,14 +141,19 @@ def one_or_two(compared: Compared, reads: Iterable[Guard], roots: Roots) -> list
 
 
 def attributes_of(reads: Iterable[Guard], roots: Roots) -> list[Guard]:
-    """Which attributes the objects have whose class was guarded, where code looks into the
-    `__dict__` of any. In that of a tensor torch keeps something for itself."""
+    """Which attributes the objects of a user's classes have, where a user's code looks into the
+    `__dict__` of any."""
     owners = {read.path: follow(read.path, roots) for read in reads if read.kind == "class"}
     return [
         Guard("keys", (*path, ("attribute", "__dict__")))
         for path, value in owners.items()
-        if isinstance(getattr(value, "__dict__", None), dict) and not _is_tensor(value)
+        if hasattr(value, "__dict__") and _is_of_user(type(value))
     ]
+
+
+def _is_of_user(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and is_users(file)
 
 
 def _is_object(value: Any) -> bool:

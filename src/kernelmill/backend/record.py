@@ -20,6 +20,7 @@ from kernelmill.artifact.bytecode import (
     compared_by_identity,
     flags_asked,
     is_library,
+    is_users,
     known_by_version,
     methods_in,
     names_in,
@@ -271,7 +272,7 @@ class _Trace:
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         names = names_in(codes)
-        own_names = names_in(c for c in codes if not known_by_version(c.co_filename))
+        own_names = names_in(c for c in codes if is_users(c.co_filename))
         replaced = reached_from(self.decompositions.values())
         effects = SideEffects(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.

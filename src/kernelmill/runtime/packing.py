@@ -10,8 +10,9 @@ What is packed is shared by all programs of the process that pack a parameter al
 a model, its prefill and its decode step): each looks for what another one has made.
 
 Sets of parameters are told apart by the identity of one of them, so that a program which is called
-for every layer of a model keeps a binding for each. Bindings do not keep their parameters alive:
-when a storage dies, what was packed from it goes.
+for every layer of a model keeps a binding for each. Layers that share this one are bound anew by
+turns, but keep what they have packed. Bindings do not keep their parameters alive: when a storage
+dies, what was packed from it goes.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ from kernelmill.torch_internals.tensors import impl_at
 _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
 """What the bindings of this process hold, by how it was packed and from what."""
 
+
+_MOST_BESIDE = 32
+"""So many sets of parameters with the same key keep what they have packed beside the last one."""
 
 COUNTS = {
     "weights_watched": (Way.PAGES, Way.SHARED),
@@ -99,8 +103,13 @@ class Binding:
     _room: tuple[torch.Tensor, int] | None = None
 
     @property
-    def packed_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.packed.values())
+    def is_alive(self) -> bool:
+        """Whether all of the memory that it is bound to is there."""
+        return all(parameter.storage() is not None for parameter in self.bound.values())
+
+    def is_for(self, arguments: Sequence[object]) -> bool:
+        """Whether its parameters are these objects."""
+        return all(id(arguments[i]) == its.object for i, its in self.bound.items())
 
     def memory(self, job: PackJob) -> int:
         """The address of the memory into which its call packs what is pending."""
@@ -153,6 +162,7 @@ class Parameters:
         self.key_argument = min(packed_from or places)
         self.bindings: dict[int, Binding] = {}
         self._transient: dict[int, Binding] = {}
+        self._beside: dict[int, list[Binding]] = {}
         self._key_at: dict[int, int] = {}
         self._busy = ReentryLock()
         self._repacks = self._background_repacks = 0
@@ -164,6 +174,7 @@ class Parameters:
             self._bound.check = check
             self.bindings.clear()
             self._transient.clear()
+            self._beside.clear()
 
     def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
         """A binding for these arguments as they are now; `again` for a call that had one already.
@@ -172,7 +183,10 @@ class Parameters:
             if not first or write_watch().busy:
                 return self._bound_once(arguments)
             key = id(arguments[self.key_argument])
-            known = self.bindings.get(key) or self._transient.get(key)
+            last = self.bindings.get(key)
+            sets = [*self._beside.get(key, ()), *([] if last is None else [last])]
+            its_own = next((binding for binding in sets if binding.is_for(arguments)), None)
+            known = its_own or last or self._transient.get(key)
             old = known.bound if known is not None else {}
             bound = self._bound.read(arguments, old, _BindingFinalizer(self, key))
             tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
@@ -184,6 +198,7 @@ class Parameters:
             self._forget(key)
             self._settle(key, bound[self.key_argument])
             (self.bindings if impl_at.works and not pending else self._transient)[key] = binding
+            self._keep_beside(key, [each for each in sets if each is not its_own])
             return binding
 
     def _bound_once(self, arguments: Sequence[object]) -> Binding:
@@ -220,6 +235,7 @@ class Parameters:
         other = self._key_at.get(parameter.state.data, key)
         if other != key:
             self._forget(other)
+            self._beside.pop(other, None)
         self._key_at[parameter.state.data] = key
 
     def report(self) -> dict[str, int]:
@@ -227,10 +243,12 @@ class Parameters:
         components packed so far where they stay, calls that streamed, components that calls stream
         for the time being; how contents are looked at, and parameters copied so far."""
         bindings = [*self.bindings.values(), *self._transient.values()]
+        sets = [*bindings, *[binding for beside in self._beside.values() for binding in beside]]
+        packed = {id(tensor): tensor.nbytes for each in sets for tensor in each.packed.values()}
         ways = [parameter.way for binding in bindings for parameter in binding.bound.values()]
         jobs = [(binding, binding.job) for binding in bindings if binding.job is not None]
         return {
-            "packed_bytes": sum(binding.packed_bytes for binding in bindings),
+            "packed_bytes": sum(packed.values()),
             "repacks": self._repacks + self._background_repacks,
             "streamed": self._streamed,
             "packing": sum(len(binding.pending - job.parts.keys()) for binding, job in jobs),
@@ -242,10 +260,22 @@ class Parameters:
         self.bindings.pop(key, None)
         self._transient.pop(key, None)
 
+    def _keep_beside(self, key: int, sets: Sequence[Binding]) -> None:
+        """Keep what these have packed, as far as it is of use."""
+        alive = [binding for binding in sets if binding.is_alive]
+        if alive:
+            self._beside[key] = alive[-_MOST_BESIDE:]
+        else:
+            self._beside.pop(key, None)
+
     def forget_dead(self, key: int) -> None:
         """Let go of what a binding has packed from memory that is not there any more, and of the
         binding when nothing is left. It serves no further call."""
-        known = self.bindings.get(key) or self._transient.get(key)
+        self._keep_beside(key, self._beside.get(key, ()))
+        last = self.bindings.get(key)
+        if last is not None and last.is_alive:
+            return  # it was of another set
+        known = last or self._transient.get(key)
         self._forget(key)
         if known is None:
             return

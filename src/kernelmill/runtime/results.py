@@ -8,6 +8,7 @@ array or saved variable over it holds one.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
@@ -77,7 +78,10 @@ class ResultMemory:
         """A free piece of this size, taken out of the list."""
         for number, piece in enumerate(self._pieces):
             if piece.bytes == bytes and piece.base.dtype == dtype and piece.state() == piece.alone:
-                return self._pieces.pop(number)
+                del self._pieces[number]
+                # A weight lay in it: that it is gone is told by the death of its storage, without
+                # which another one in the same place could be taken for it.
+                return None if weakref.getweakrefcount(piece.storage) else piece
         return None
 
     def _new(self, elements: int, dtype: torch.dtype, bytes: int) -> _Piece:

@@ -12,10 +12,12 @@ import transformers
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
-from kernelmill.inference import cache_compile
-from tests.kept_methods import KEPT
+from kernelmill.inference import cache_compile, finish_packing
+from kernelmill.runtime.quick import REFUSED
+from tests.kept_methods import KEPT, goes_quickly
 
 pytestmark = KEPT
+QUICK = goes_quickly()
 SIZES: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
     "vocab_size": 64, "max_position_embeddings": 32,
@@ -169,10 +171,13 @@ def test_what_users_do_to_a_model(make: Callable[[], nn.Module], tmp_path: Path)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("make", [t5, deberta, gpt2])
-def test_a_model_is_kept(make: Callable[[], nn.Module], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [bert, llama, t5, deberta, gpt2])
+def test_a_model_is_kept_and_goes_quickly(make: Callable[[], nn.Module], tmp_path: Path) -> None:
     model, tokens = Wrapped(make()), torch.randint(64, (2, 5))
     for statistics in ({"traced": 1, "loaded": 0}, {"traced": 0, "loaded": 1}):
         method = cache_compile(model.run, cache_dir=tmp_path)
-        torch.testing.assert_close(method(tokens), model.run(tokens), rtol=1e-4, atol=1e-4)
+        for _ in range(4):
+            finish_packing()
+            torch.testing.assert_close(method(tokens), model.run(tokens), rtol=1e-4, atol=1e-4)
         assert method.statistics == {**statistics, "uncached": 0}
+        assert (method._quick((tokens,)) is not REFUSED) == QUICK

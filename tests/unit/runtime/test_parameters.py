@@ -193,6 +193,32 @@ def test_each_layer_keeps_its_own_packed_buffers(program: Program) -> None:
     assert program.report()["packed_bytes"] == 2 * 3 * 16
 
 
+def test_layers_that_share_the_weight_which_keys_them_keep_what_they_pack(
+    program: Program,
+) -> None:
+    shared = Parameter(torch.randn(4))
+    layers = [(shared, Parameter(torch.randn(4)), torch.randn(4)) for _ in range(4)]
+    for _ in range(3):
+        for layer in layers:
+            check(program, layer)
+    assert program.report()["repacks"] == 1 + 4
+    assert program.report()["packed_bytes"] == (2 + 4) * 16
+    in_place(layers[1][1])
+    in_place(shared)
+    for _ in range(2):
+        for layer in layers:
+            check(program, layer)
+    assert program.report()["repacks"] == 1 + 4 + 2
+    del layers[1:], layer
+    assert program.report()["packed_bytes"] == (2 + 1) * 16
+    for _ in range(2):
+        check(program, layers[0])
+    assert program.report()["repacks"] == 1 + 4 + 2
+    layers.clear()
+    del shared
+    assert program.report()["packed_bytes"] == 0
+
+
 def test_parameters_are_not_kept_alive(program: Program) -> None:
     p = params()
     check(program, p)

@@ -1,15 +1,20 @@
 """Memory of large results: used again when, and only when, nobody has it any more."""
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
 import torch
 
 from kernelmill.core.dtype import F32
+from kernelmill.plan.ir import Plan, TensorResult
 from kernelmill.runtime import results as module
+from kernelmill.runtime.program import load
 from kernelmill.runtime.results import LARGE_BYTES, ResultMemory, result_tensor
+from kernelmill.runtime.write_watch import WriteWatch
 from tests.compiled import graph, lowered, program
+from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 
 COUNT = 1024
 KIND = ((COUNT,), (1,), torch.float32, COUNT)
@@ -87,6 +92,51 @@ def test_memory_that_shrank_is_let_go_wherever_it_is(memory):
         shrunk.untyped_storage().resize_(2 * count)
         del shrunk
         assert memory.tensor(*large).untyped_storage().nbytes() == 4 * count
+
+
+def test_memory_whose_end_somebody_waits_for_is_let_go(memory):
+    told = []
+    tensor = make(memory)
+    bound = weakref.ref(tensor.untyped_storage(), told.append)
+    make(memory)
+    del tensor
+    assert told == [] and memory.kept_bytes == 8 * COUNT
+    kept = [make(memory), make(memory)]
+    assert told == [bound] and len(kept) == 2
+
+
+@pytest.mark.parametrize("way", ["another weight", "other data"])
+def test_weights_in_the_memory_of_results_are_told_apart(monkeypatch, way):
+    """Where pages are not watched, and the two differ where no piece is compared."""
+    monkeypatch.setattr(WriteWatch, "allowed", property(lambda self: False))
+    size = LARGE_BYTES // 4
+    make = program(lowered(graph(lambda b, x: b.emit("neg", x), (F32, (size,)))))
+    plan = Plan(
+        "use",
+        (),
+        (tensor_input("x", size), tensor_input("weight", size, role="param")),
+        (*(buffer("input", size, source=n) for n in range(2)), buffer("packed", size),
+         buffer("tensor", size)),
+        (launch("double", (1, 2), size),),
+        (launch("add", (0, 2, 3), size),),
+        (TensorResult(3),),
+        (ref("add"), ref("double")),
+    )  # fmt: skip
+    use = load(plan, {"add": add(), "double": double()})
+    numbers, zero = torch.randn(size), torch.zeros(size)
+    weight = torch.nn.Parameter(zero, requires_grad=False)
+    for value in range(20):
+        numbers[100] = value
+        weight.data = torch.empty(0)
+        (made,) = make(numbers)
+        if way == "other data":
+            weight.data = made
+        else:
+            weight = torch.nn.Parameter(made, requires_grad=False)
+        del made
+        (result,) = use(zero, weight)
+        assert torch.equal(result, -2 * numbers)
+        del result
 
 
 @pytest.mark.parametrize("modes", [(True, False), (False, True)])
