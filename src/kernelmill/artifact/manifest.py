@@ -18,7 +18,7 @@ from dataclasses import field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from kernelmill.artifact.paths import Path, Tree, text_of
+from kernelmill.artifact.paths import Path, Tree, is_outside, text_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
@@ -174,8 +174,8 @@ class Guards:
     settings    of torch, by name (settings.py)
     packages    versions of the installed packages that the code is of, by name
     function    digest of the code of the function itself: an object may have several of one name
-    objects     how many the tensors are that no call brings, where code compares some by identity;
-                -1 where it does not
+    objects     how many the tensors are that neither calls nor the artifact bring, where code
+                compares some by identity; -1 where it does not
     """
 
     reads: tuple[Guard, ...] = ()
@@ -188,8 +188,7 @@ class Guards:
 
     def tensor_places(self, inputs: Iterable[Source]) -> Iterator[int]:
         """Where in the tree those may be."""
-        yield from (each.place for each in inputs if not each.own)
-        yield from (each.place for each in self.reads)
+        yield from (each.place for each in (*inputs, *self.reads) if is_outside(each.path))
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,11 @@ Path = tuple[tuple[Any, ...], ...]
 """The root, then the steps."""
 
 
+def is_outside(path: Path) -> bool:
+    """Whether what is there comes neither with a call nor from an artifact."""
+    return path[0][0] not in ("argument", "tensor")
+
+
 class MissingPath(Exception):
     """A path leads nowhere any more; the text says where it ends."""
 

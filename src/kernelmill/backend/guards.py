@@ -18,7 +18,7 @@ from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import noted
 from kernelmill.artifact.layouts import LAYOUT
 from kernelmill.artifact.manifest import Guard
-from kernelmill.artifact.paths import MissingPath, Path, Roots, follow
+from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, is_outside
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.errors import UnsupportedError
@@ -129,7 +129,7 @@ def identities(
 def one_or_two(compared: Compared, reads: Iterable[Guard], roots: Roots) -> list[Guard]:
     """That objects outside of arguments, of which code compares two attributes with each other, are
     one or two as they were in the trace."""
-    paths = dict.fromkeys(read.path for read in reads if read.path[0][0] != "argument")
+    paths = dict.fromkeys(read.path for read in reads if is_outside(read.path))
     found = {(path[:-1], path[-1][-1]): path for path in paths if _is_object(follow(path, roots))}
     pairs = [
         (path, found[before, second])

@@ -48,6 +48,7 @@ from kernelmill.artifact.paths import (
     Path,
     Roots,
     follow,
+    is_outside,
     name_of_argument,
     path_of_class,
 )
@@ -297,8 +298,8 @@ class _Trace:
         reads = tuple(dict.fromkeys((*reads, *more)))
         objects = -1
         if compared - {WITH_GLOBAL}:
-            outside = dict.fromkeys((*tensors, *(read.path for read in reads)))
-            objects = count_tensors(follow(p, roots) for p in outside if p[0][0] != "argument")
+            paths = dict.fromkeys((*tensors, *(read.path for read in reads)))
+            objects = count_tensors(follow(path, roots) for path in paths if is_outside(path))
         codes += replaced.codes
         packages = {**packages_of(modules_of(codes)), **packages}
         return _Dependences(

@@ -116,7 +116,8 @@ class Weights(nn.Module):
         self.ties = cache_compile(self.are_tied, cache_dir=folder / "e")
 
     def are_tied(self, x: Tensor) -> Tensor:
-        return x * (2 if self.total is self.other else 3)
+        held = torch.tensor([1.0, 2.0, 3.0])
+        return x * held * (2 if self.total is self.other else 3)
 
     def asking(self, x: Tensor) -> Tensor:
         return x * self.weight * (2 if self.weight.requires_grad else 3)
