@@ -50,12 +50,21 @@ def test_each_request_is_compiled_once(tmp_path, compiles):
     assert sorted(compiles[0]) == sorted(entries) == sorted(f"k{n}" for n in range(20))
 
 
-def test_an_error_ends_the_pool_and_comes_through(tmp_path, compiles):
+def test_an_error_ends_the_pool_and_comes_through(tmp_path, compiles, monkeypatch):
     seen, hooks = compiles
+    pools, once, end = [], threading.Lock(), Workers.end
+
+    def told(workers):
+        pools.append(workers)
+        end(workers)
 
     def fail(kernel):
-        raise RuntimeError("no luck")
+        if once.acquire(blocking=False):
+            raise RuntimeError("no luck")
+        while not any(pool._ended for pool in pools):  # others do not get ahead of the error
+            time.sleep(0.001)
 
+    monkeypatch.setattr(Workers, "end", told)
     hooks.append(fail)
     with pytest.raises(RuntimeError, match="no luck"):
         obtain(requests(200), Store(tmp_path / "k"), host().isa)
