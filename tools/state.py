@@ -127,7 +127,7 @@ def write(first: int, end: int, counts: Counter[str]) -> None:
     """Puts the counts into docs/state.md."""
     rows = [f"| {name} | {counts[name]:,} |" for name in (*STATUSES, *COUNTS)]
     text = "\n".join(["| models | |", "| --- | ---: |", *rows])
-    text += f"\n\nSeeds {first} to {end - 1}. Measured on {description()}"
+    text += f"\n\nSeeds {first} to {end - 1}. {description()}"
     before, _, after = RESULT.read_text().partition(BEGIN)
     RESULT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after.partition(END)[2]}")
 
