@@ -62,6 +62,12 @@ def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     return frozenset(found)
 
 
+def globals_in(code: types.CodeType) -> frozenset[str]:
+    """All names that may be of globals; texts only where code looks for these by text."""
+    named = frozenset(name for each in _all([code]) for name in each.co_names)
+    return names_in([code]) if "globals" in named else named
+
+
 def _names_among(constants: Iterable[Any]) -> Iterator[str]:
     for constant in constants:
         if isinstance(constant, str) and constant.isidentifier():

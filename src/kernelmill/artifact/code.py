@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kernelmill.artifact.bytecode import known_by_version, names_in
+from kernelmill.artifact.bytecode import globals_in, known_by_version
 from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint
 from kernelmill.artifact.manifest import CodeUse
 from kernelmill.core.digest import digest_of
@@ -72,7 +72,7 @@ def _modules_by_file() -> dict[str, types.ModuleType]:
 def _use_of(
     code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
 ) -> CodeUse:
-    globals = sorted(names_in([code]))
+    globals = sorted(globals_in(code))
     own = [] if module is None else [(module, _outer_name(code))]
     for holder, name in chain(own, _holders(code, modules)):
         function = function_of(holder, name)

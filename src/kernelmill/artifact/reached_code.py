@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from kernelmill.artifact.bytecode import known_by_version, names_in
+from kernelmill.artifact.bytecode import globals_in, known_by_version
 from kernelmill.artifact.fingerprint import cells_of, is_atom, is_data
 from kernelmill.artifact.paths import Path
 from kernelmill.core.dataclass import dataclass
@@ -58,7 +58,7 @@ _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 def _named(function: types.FunctionType) -> Iterator[tuple[Path, Any]]:
     """The globals of its module, and what is in modules among these, that its code names."""
-    space, names = function.__globals__, sorted(names_in([function.__code__]))
+    space, names = function.__globals__, sorted(globals_in(function.__code__))
     for name in names:
         value = space.get(name)
         yield (("global", space.get("__name__"), name),), value

@@ -87,6 +87,10 @@ def with_inner():
     return inner
 
 
+def by_text():
+    return globals()["inner_name"]
+
+
 def equal_attributes(x, y):
     return x.one == y.other and x.one != 3 and x.one < y.other
 
@@ -100,6 +104,11 @@ def test_functions_inside_are_read_too():
     assert bytecode.compared_by_identity(codes) == {("other", "one")}
     assert bytecode.compared_attributes(codes) == {("other", "one")}
     assert {"one", "other", "inner_name", "getattr"} <= bytecode.names_in(codes)
+
+
+def test_texts_are_names_of_globals_where_code_looks_for_these():
+    assert bytecode.globals_in(with_inner.__code__) == {"one", "other", "getattr"}
+    assert "inner_name" in bytecode.globals_in(by_text.__code__)
 
 
 def test_attributes_that_are_compared_with_each_other():
