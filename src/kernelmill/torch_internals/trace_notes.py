@@ -15,6 +15,7 @@ from functools import wraps
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.members import check
 from kernelmill.torch_internals.registry import internal
 
 _hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)
@@ -86,36 +87,39 @@ _errors: ContextVar[_Errors | None] = ContextVar("errors", default=None)
 def errors_of_traces() -> bool:
     """Have each that traced code catches noted."""
     from torch._dynamo import exc, symbolic_convert
+    from torch._dynamo.variables import builder
 
+    raiser = exc.raise_observed_exception.__code__
     base: Any = symbolic_convert.InstructionTranslatorBase
-    find, handle, raiser = (
-        exc.get_dynamo_observed_exception,
-        base.exception_handler,
-        exc.raise_observed_exception.__code__,
-    )
-    if find.__name__ not in raiser.co_names:
-        return False
+    values: Any = builder.SourcelessBuilder
+    make, handle = values.create, base.exception_handler
     if hasattr(handle, "__wrapped__"):  # which an earlier probe has done
         return True
+    check(base, "f_code", "current_instruction")
+    if not {"create", values.__name__} <= {*raiser.co_names, *raiser.co_varnames}:
+        return False
 
-    @wraps(find)
-    def noting(kind: type[Exception]) -> Any:
-        errors, frame = _errors.get(), sys._getframe(1)
-        if errors is not None:
-            looked = frame.f_back if frame.f_code is raiser else None
-            errors.last = None if looked is None else _looked_up(kind, looked.f_locals)
-        return find(kind)
+    @wraps(make)
+    def making(translator: Any, value: Any) -> Any:
+        errors = _errors.get()
+        if errors is not None and isinstance(value, type):
+            frame = sys._getframe(1)
+            if frame.f_code is raiser and frame.f_back is not None:
+                errors.last = _looked_up(value, frame.f_back.f_locals)
+        return make(translator, value)
 
     @wraps(handle)
     def handling(translator: Any, raised: Any) -> Any:
-        found = handle(translator, raised)  # raises where this frame does not catch it
         errors = _errors.get()
+        if errors is not None and translator.current_instruction.opname == "RAISE_VARARGS":
+            errors.last = None  # an error of the code's own
+        found = handle(translator, raised)  # raises where this frame does not catch it
         if errors is not None and errors.last is not None:
             errors.caught.append(replace(errors.last, file=translator.f_code.co_filename))
             errors.last = None
         return found
 
-    exc.get_dynamo_observed_exception, base.exception_handler = noting, handling
+    values.create, base.exception_handler = staticmethod(making), handling
     return True
 
 
