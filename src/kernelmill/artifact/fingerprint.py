@@ -173,7 +173,7 @@ def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     attribute is, each class in its `__mro__` defines itself."""
     found = ""
     for part in kind.__mro__:
-        if not known_by_version(part.__module__):
+        if not is_known_module(part.__module__):
             used = (n for n in vars(part) if n in names or finds_attributes(n))
             defined = [f"{n}{_taken_from(part, n)}" for n in sorted(used)]
             found += f"{name_of(part)} {defined}{_body_text(part)};"
@@ -212,7 +212,7 @@ def _body_text(kind: type) -> str:
     """What is in a class that its name does not find: others may have that name. "" of a class that
     it does find, whose code is looked up by it."""
     around = _described.get()
-    if known_by_version(kind.__module__) or kind in around or _named(kind) is kind:
+    if is_known_module(kind.__module__) or kind in around or _named(kind) is kind:
         return ""
     space = ((n, v) for n, v in sorted(vars(kind).items()) if n not in _OF_EACH_CLASS)
     token = _described.set((*around, kind))
@@ -226,7 +226,7 @@ def _metaclass_text(kind: type) -> str:
     """Of a class that others than Python and torch have made: what is in it may be asked of its
     classes, of which nothing tells."""
     top = kind.__module__.partition(".")[0]
-    if top in sys.stdlib_module_names or known_by_version(kind.__module__):
+    if top in sys.stdlib_module_names or is_known_module(kind.__module__):
         return ""
     members = [(n, _member_text(v)) for n, v in sorted(vars(kind).items()) if n[:2] != "__"]
     return f" of {name_of(kind)} {digest_of(repr(members).encode())}"
@@ -252,8 +252,8 @@ def _member_text(value: Any) -> str:
     return f"class {name_of(value)}" if isinstance(value, type) else fingerprint(value, 2)
 
 
-def known_by_version(module: str) -> bool:
-    """Whether a module is Python's own, torch's or ours, whose classes others do not change."""
+def is_known_module(module: str) -> bool:
+    """Whether a module is `builtins`, torch's or ours, whose classes others do not change."""
     return module.partition(".")[0] in ("torch", "builtins", "kernelmill")
 
 
