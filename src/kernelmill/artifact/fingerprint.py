@@ -214,10 +214,9 @@ def _body_text(kind: type) -> str:
     around = _described.get()
     if is_known_module(kind.__module__) or kind in around or _named(kind) is kind:
         return ""
-    space = ((n, v) for n, v in sorted(vars(kind).items()) if n not in _OF_EACH_CLASS)
     token = _described.set((*around, kind))
     try:
-        return f" with {digest_of(repr([(n, _member_text(v)) for n, v in space]).encode())}"
+        return f" with {_digest_of_members(kind, vars(kind).keys() - _OF_EACH_CLASS)}"
     finally:
         _described.reset(token)
 
@@ -228,8 +227,13 @@ def _metaclass_text(kind: type) -> str:
     top = kind.__module__.partition(".")[0]
     if top in sys.stdlib_module_names or is_known_module(kind.__module__):
         return ""
-    members = [(n, _member_text(v)) for n, v in sorted(vars(kind).items()) if n[:2] != "__"]
-    return f" of {name_of(kind)} {digest_of(repr(members).encode())}"
+    names = [name for name in vars(kind) if name[:2] != "__"]
+    return f" of {name_of(kind)} {_digest_of_members(kind, names)}"
+
+
+def _digest_of_members(kind: type, names: Iterable[str]) -> str:
+    members = [(name, _member_text(vars(kind)[name])) for name in sorted(names)]
+    return digest_of(repr(members).encode())
 
 
 _described: ContextVar[tuple[type, ...]] = ContextVar("described", default=())
