@@ -170,3 +170,19 @@ def test_exported_layers(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_cells_are_kernels(cell: Any) -> None:
     assert not fallbacks(cell(5, 8), torch.randn(3, 5))
+
+
+def test_gates_of_heads_before_a_scan() -> None:
+    """The second gate multiplies the first and is kept as well, both in the first one's memory."""
+
+    def run(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        blocks = x.reshape(4, 4, 8).permute(1, 0, 2)
+        gates = ((blocks @ weight).transpose(0, 1).reshape(2, 2, 32) for weight in (w, v))
+        first, second = gates
+        scaled, kept = first * second, second.sin()
+        return torch.stack([scaled[:, 0], kept[:, 1] * scaled[:, 0] + scaled[:, 1]], 1)
+
+    args = torch.randn(2, 2, 32), torch.randn(4, 8, 8), torch.randn(4, 8, 8)
+    with torch.no_grad():
+        compiled = torch.compile(run, backend=Backend(), fullgraph=True)
+        assert_close(compiled(*args), run(*args))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Union
 
 from kernelmill.codegen import machine
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.index import Indices
-from kernelmill.codegen.nontemporal import marked_buffers
+from kernelmill.codegen.promises import Promises, promises
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym
@@ -48,38 +48,34 @@ def external_symbols(source: Union[Kernel, bytes], isa: Isa | None = None) -> tu
 def llvm_ir(kernel: Kernel, isa: Isa) -> str:
     """The LLVM IR text of a kernel: the same for the same kernel in every process.
 
-    The exported function only unpacks its arguments for an inner one, whose parameters can be said
-    not to alias, but for those that the kernel says may lie over others.
+    The exported function only unpacks its arguments for an inner one, whose parameters can have
+    attributes.
     """
     module = Module(isa)
     names = pointer_names(kernel)
-    over = {buffer.name: buffer.over for buffer in kernel.buffers if buffer.over}
-    shared = frozenset(over).union(*over.values())
-    parameters = [
-        f"ptr{'' if buffer.name in shared else ' noalias'}"
-        f"{' readonly' if buffer.access == 'in' else ''} {names[buffer.name]}"
-        for buffer in kernel.buffers
-    ]
-    parameters += [f"i64 %d{i}" for i in range(len(kernel.dims))]
-    parameters += ["i64 %begin", "i64 %end", "ptr noalias %scratch"]
+    told = promises(kernel)
+    buffers = [f"ptr{told[name].attributes} {names[name]}" for name in names]
+    sizes = [f"i64 %d{i}" for i in range(len(kernel.dims))]
+    parameters = [*buffers[:-1], *sizes, "i64 %begin", "i64 %end", buffers[-1]]
     inner = f"{kernel.name}.tasks"
     head = f"define internal void @{inner}({', '.join(parameters)}) #0"
-    module.functions[inner] = _tasks(module, kernel, names).finish(head)
-    marked = marked_buffers(kernel)
-    if marked:
-        aligned = f"{inner}.{_SUFFIX}"
-        tasks = _tasks(module, kernel, names, marked)
-        module.functions[aligned] = tasks.finish(head.replace(f"@{inner}", f"@{aligned}"))
-    module.functions[kernel.name] = _entry(module, kernel, inner, marked)
+    module.functions[inner] = _tasks(module, kernel, names, told).finish(head)
+    told = promises(kernel, aligned=True)
+    aligned = [buffer.name for buffer in kernel.buffers if told[buffer.name].aligned]
+    if aligned:
+        past = f"{inner}.{_SUFFIX}"
+        tasks = _tasks(module, kernel, names, told)
+        module.functions[past] = tasks.finish(head.replace(f"@{inner}", f"@{past}"))
+    module.functions[kernel.name] = _entry(module, kernel, inner, aligned)
     return str(module)
 
 
 def _tasks(
-    module: Module, kernel: Kernel, names: dict[str, str], nontemporal: frozenset[str] = frozenset()
+    module: Module, kernel: Kernel, names: dict[str, str], told: Mapping[str, Promises]
 ) -> Code:
-    """All tasks; stores to `nontemporal` buffers, which are aligned then, go past the caches."""
+    """All tasks, in which these promises hold."""
     code = Code(module)
-    body = Body(code, kernel, names, nontemporal)
+    body = Body(code, kernel, names, told)
     for i, symbol in enumerate(kernel.dims):
         body.indices.bind(symbol, f"%d{i}")
     task = Sym(TASK, 0, kernel.tasks - 1)
@@ -108,14 +104,14 @@ def _if_any(code: Code, only_task: Callable[[], list[Reg]]) -> None:
     code.place(done)
 
 
-def _entry(module: Module, kernel: Kernel, inner: str, nontemporal: frozenset[str]) -> str:
+def _entry(module: Module, kernel: Kernel, inner: str, aligned: Collection[str]) -> str:
     code = Code(module)
     arguments: list[str] = []
     addresses: list[str] = []
     for i, buffer in enumerate(kernel.buffers):
         place = code.result(f"getelementptr ptr, ptr %buffers, i64 {i}", INDEX)
         arguments.append(f"ptr {code.result(f'load ptr, ptr {place.text}, align 8', INDEX).text}")
-        if buffer.name in nontemporal:
+        if buffer.name in aligned:
             addresses.append(arguments[-1])
     for i in range(len(kernel.dims)):
         place = code.result(f"getelementptr i64, ptr %dims, i64 {i}", INDEX)

@@ -33,13 +33,13 @@ def _stored(dtype: DType) -> DType:
 
 
 class Access:
-    """One place in memory and how it may be read: `constant` says that no one writes to it.
+    """One place in memory. `constant`: nothing is written there while the kernel runs.
 
     `aligned`: the address is a multiple of so many bytes, and stores go past the caches.
     """
 
     def __init__(self, code: Code, address: str, constant: bool, aligned: int = 0) -> None:
-        self.code, self.address, self.aligned = code, address, aligned
+        self.code, self.address, self.constant, self.aligned = code, address, constant, aligned
         self.tail = _INVARIANT if constant else ""
 
     @property
@@ -131,9 +131,7 @@ class Access:
 
     def _moved(self, dtype: DType, elements: int) -> Access:
         text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, i64 {elements}"
-        moved = Access(self.code, self.code.result(text, VType(I64)).text, False)
-        moved.tail = self.tail
-        return moved
+        return Access(self.code, self.code.result(text, VType(I64)).text, self.constant)
 
     def _load_each(self, type: VType, stride: Reg | int) -> Reg:
         code, dtype = self.code, _stored(type.dtype)
@@ -212,9 +210,7 @@ class Access:
 
     def _one(self, dtype: DType, offset: Reg) -> Access:
         text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offset.typed}"
-        place = Access(self.code, self.code.result(text, VType(I64)).text, False)
-        place.tail = self.tail
-        return place
+        return Access(self.code, self.code.result(text, VType(I64)).text, self.constant)
 
     def _pointers(self, dtype: DType, offsets: Reg) -> str:
         text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offsets.typed}"

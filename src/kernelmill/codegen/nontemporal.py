@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from kernelmill.core.dim import mod
 from kernelmill.core.isa import Isa
-from kernelmill.kernel.ir import Kernel, Store
+from kernelmill.kernel.ir import Store
 
 MARK = ", !nontemporal !{i32 1}"
-
-
-def marked_buffers(kernel: Kernel) -> frozenset[str]:
-    """The buffers that the kernel marks."""
-    return frozenset(buffer.name for buffer in kernel.buffers if buffer.nontemporal)
 
 
 def fills_vectors(statement: Store, lanes: int, bytes: int, isa: Isa) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
 from kernelmill.codegen.nontemporal import fills_vectors
+from kernelmill.codegen.promises import Promises
 from kernelmill.codegen.run_loads import RunLoads
 from kernelmill.codegen.targets import answers, tiles
 from kernelmill.core.dim import Dim, Sym, provably_less
@@ -52,21 +53,17 @@ them costs is felt in kernels of a few vectors."""
 
 
 class Body:
-    """Writes the statements of one kernel into `code`. `pointers` names each buffer's address.
-
-    `nontemporal` buffers are aligned, and what is stored to them goes past the caches.
-    """
+    """Writes the statements of one kernel into `code`. `pointers` names each buffer's address,
+    `told` says what is promised of it."""
 
     def __init__(
-        self, code: Code, kernel: Kernel, pointers: dict[str, str], nontemporal: frozenset[str]
+        self, code: Code, kernel: Kernel, pointers: dict[str, str], told: Mapping[str, Promises]
     ) -> None:
-        self.code, self.kernel, self.pointers = code, kernel, pointers
-        self.nontemporal = nontemporal
+        self.code, self.kernel, self.pointers, self.told = code, kernel, pointers, told
         self.indices = Indices(code)
         self._target = answers(code.isa)
         self.values: dict[Value, Reg] = {}
         self._elements = {b.name: b.dtype for b in kernel.buffers}
-        self._constant = {b.name for b in kernel.buffers if b.access == "in"}
         self._loads = RunLoads(code, self.indices, pointers, self.values)
         self._write: dict[type, Callable[[Any], None]] = {
             Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
@@ -99,7 +96,7 @@ class Body:
 
     def _access(self, buffer: str, type: VType, index: Dim) -> Access:
         address = self.indices.pointer(self.pointers[buffer], type.dtype, index)
-        return Access(self.code, address, buffer in self._constant)
+        return Access(self.code, address, self.told[buffer].constant)
 
     def _stride(self, stride: Dim) -> Reg | int:
         stride = self.indices.resolve(stride)
@@ -124,8 +121,8 @@ class Body:
         value = self.values[statement.value]
         access = self._access(statement.buffer, value.type, statement.index)
         isa, bytes = self.code.isa, value.dtype.bytes
-        past = statement.buffer in self.nontemporal
-        if past and fills_vectors(statement, value.lanes, bytes, isa):
+        aligned = self.told[statement.buffer].aligned
+        if aligned and fills_vectors(statement, value.lanes, bytes, isa):
             access.aligned = isa.vector_bytes
         mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
         if stride == 1:
@@ -158,7 +155,7 @@ class Body:
         self._target.tile_store(value, address, stride)
 
     def prefetch(self, statement: Prefetch) -> None:
-        if statement.buffer in self.nontemporal:
+        if self.told[statement.buffer].aligned:
             return  # what is written past the caches need not be in them
         dtype = self._elements[statement.buffer]
         address = self.indices.pointer(self.pointers[statement.buffer], dtype, statement.index)

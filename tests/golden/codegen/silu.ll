@@ -24,7 +24,7 @@ loop5:
 %t14 = shufflevector <16 x i32> %t13, <16 x i32> poison, <16 x i32> zeroinitializer
 %t15 = icmp slt <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %t14
 %t16 = getelementptr i16, ptr %b0, i64 %t7
-%t17 = call <16 x i16> @llvm.masked.load.v16i16.p0(ptr %t16, i32 2, <16 x i1> %t15, <16 x i16> zeroinitializer), !invariant.load !0
+%t17 = call <16 x i16> @llvm.masked.load.v16i16.p0(ptr %t16, i32 2, <16 x i1> %t15, <16 x i16> zeroinitializer)
 %t18 = zext <16 x i16> %t17 to <16 x i32>
 %t19 = shl <16 x i32> %t18, splat (i32 16)
 %t20 = bitcast <16 x i32> %t19 to <16 x float>

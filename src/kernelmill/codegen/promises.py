@@ -1,0 +1,54 @@
+"""What LLVM is told of a kernel's memory: the one place where such promises are made.
+
+An output `over` an input may be the same memory, so nothing is promised of either but that no one
+writes through the input's own address. Every other buffer is memory of its own where anything is
+written, and what is only read stays as it is while the kernel runs; of arguments that are one
+memory, none of which is written, that is true as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.kernel.ir import SCRATCH, Kernel
+
+
+@dataclass(frozen=True)
+class Promises:
+    """Of one buffer.
+
+    alone    what is written here is read and written through this address alone, and what is
+             read here is not written through another one
+    readonly nothing is written through this address
+    aligned  the address is a multiple of a vector register, and stores may go past the caches
+    """
+
+    alone: bool
+    readonly: bool
+    aligned: bool = False
+
+    @property
+    def constant(self) -> bool:
+        """Whether a load gives the same whenever it is done: LLVM may move it past all stores."""
+        return self.alone and self.readonly
+
+    @property
+    def attributes(self) -> str:
+        """Of the parameter that holds the address."""
+        return f"{' noalias' if self.alone else ''}{' readonly' if self.readonly else ''}"
+
+
+def promises(kernel: Kernel, aligned: bool = False) -> Mapping[str, Promises]:
+    """By the names of buffers, and of scratch. `aligned`: where the buffers that the kernel marks
+    nontemporal were found to be."""
+    shared = {
+        name for buffer in kernel.buffers if buffer.over for name in (buffer.name, *buffer.over)
+    }
+    found = {
+        buffer.name: Promises(
+            buffer.name not in shared, buffer.access == "in", aligned and buffer.nontemporal
+        )
+        for buffer in kernel.buffers
+    }
+    return {**found, SCRATCH: Promises(alone=True, readonly=False)}
