@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-
-import torch
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.graph.effects import has_effect, is_assertion
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.rewriter import live_values
 
@@ -34,28 +32,7 @@ class EliminateDeadCode:
         return replace(graph, nodes=kept[::-1])
 
 
-def is_assertion(node: Node) -> bool:
-    """Whether the node raises an error unless its first operand is true."""
-    return node.op == "aten" and str(node.attrs["target"]).startswith("aten._assert_async.")
-
-
 def _holds(node: Node) -> bool:
     """Whether it asserts what folding has found to be true."""
     condition = node.operands[0].node if is_assertion(node) else None
     return condition is not None and condition.op == "full" and condition.attrs["value"] is True
-
-
-def has_effect(node: Node) -> bool:
-    """Whether the node does more than compute its results."""
-    if node.op != "aten":
-        return False
-    return bool(not node.results or node.attrs["binds"] or _acts(str(node.attrs["target"])))
-
-
-@cache
-def _acts(target: str) -> bool:
-    namespace, name, overload = target.split(".")
-    if namespace not in ("aten", "prims"):
-        return True
-    operator = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    return torch.Tag.nondeterministic_seeded in operator.tags

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.graph.effects import is_assertion
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.passes.dce import EliminateDeadCode, is_assertion
+from kernelmill.passes.dce import EliminateDeadCode
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import product, recombine
 from kernelmill.core.log import get_logger
 from kernelmill.graph.definition import OpKind
+from kernelmill.graph.effects import turns
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements import views
@@ -74,8 +75,24 @@ def fuse(
     are views in the memory of what they are of.
 
     With `separate` every operator that computes is a group of its own.
+
+    Kernels that wait for each other are split: what made them do so is computed alone.
     """
-    return _Fuser(graph, costs, set(forced), separate, in_place, precomputed, aliases).run()
+    forced, alone = set(forced), precomputed
+    while True:
+        try:
+            return _Fuser(graph, costs, set(forced), separate, in_place, alone, aliases).run()
+        except _Cycle as cycle:
+            assert not cycle.late <= alone
+            alone = alone | cycle.late
+
+
+class _Cycle(Exception):
+    """Kernels wait for each other, since they compute the values `late` together with others."""
+
+    def __init__(self, late: AbstractSet[Value]) -> None:
+        super().__init__()
+        self.late = late
 
 
 class _Fuser:
@@ -86,16 +103,17 @@ class _Fuser:
         forced: set[Value],
         separate: bool,
         in_place: AbstractSet[Value],
-        precomputed: AbstractSet[Value],
+        alone: AbstractSet[Value],
         aliases: AbstractSet[Value],
     ) -> None:
-        self.precomputed = precomputed
+        self.alone = alone
         self.aliases = aliases
         self.graph = graph
         self.separate = separate
         self.in_place = in_place
         self.forced = forced
-        self.reach = Reach(graph)
+        self.turns = turns(graph)
+        self.reach = Reach(graph, self.turns)
         self.costs = costs
         self.explain = _log.isEnabledFor(logging.DEBUG)
         self.seeds: dict[Node, OpenGroup] = {}
@@ -129,7 +147,7 @@ class _Fuser:
             self.reach.add(node, group)
             self.groups.append(group)
             self.seeds[node] = group
-        elif kind is OpKind.POINTWISE and not self.separate and node.result not in self.precomputed:
+        elif kind is OpKind.POINTWISE and not self.separate and node.result not in self.alone:
             self._absorb(node)
 
     def _absorb(self, node: Node) -> None:
@@ -367,7 +385,7 @@ class _Fuser:
         if value in self.in_place:
             self._inline(node, readers)
             return
-        if self.separate or value in self.precomputed:
+        if self.separate or value in self.alone:
             self._store_alone(node)
             return
         fits = self._fits(node, readers)
@@ -494,7 +512,7 @@ class _Fuser:
         readers = self._readers(node.result)
         if not readers and node.result not in self.forced:
             return
-        for group in self._candidates(readers):
+        for group in () if node.result in self.alone else self._candidates(readers):
             if self._fits_in(node, group) and self._can_reduce_in(node, group):
                 self._join(node, group)
                 return
@@ -545,32 +563,49 @@ class _Fuser:
     # ---- order ---------------------------------------------------------------------------------
 
     def _ordered(self) -> list[OpenGroup]:
-        """Groups so that each comes after those whose stored values it reads."""
-        reads: dict[OpenGroup, set[OpenGroup]] = {group: set() for group in self.groups}
+        """Groups so that each comes after those whose stored values it reads, and after the one
+        whose turn is before."""
+        needs: dict[OpenGroup, set[OpenGroup]] = {group: set() for group in self.groups}
         for value, readers in self.accesses.items():
             home = self.home.get(value)
             if home is None or (is_view(value) and value not in self.kept):
                 continue
             for group in readers:
-                if home is not group:
-                    reads[group].add(home)
+                needs[group].add(home)
+        for node, before in self.turns.items():
+            needs[self.seeds[node]].add(self.seeds[before])
         alive = [group for group in self.groups if group.roots or group.kind is GroupKind.ATEN]
         alive.sort(key=lambda group: group.member_bits)
         done: dict[OpenGroup, None] = {}
         for group in alive:
-            self._visit(group, reads, done, set())
+            self._visit(group, needs, done, [])
         return list(done)
 
     def _visit(
-        self, group: OpenGroup, reads: dict[OpenGroup, set[OpenGroup]], done: dict[OpenGroup, None],
-        path: set[OpenGroup],
+        self, group: OpenGroup, needs: dict[OpenGroup, set[OpenGroup]],
+        done: dict[OpenGroup, None], path: list[OpenGroup],
     ) -> None:  # fmt: skip
         if group in done:
             return
         if group in path:
-            raise AssertionError("fusion made a cycle of kernels")
-        path.add(group)
-        for other in sorted(reads[group], key=lambda g: g.member_bits):
-            self._visit(other, reads, done, path)
-        path.remove(group)
+            raise _Cycle(self._late_members(path[path.index(group) :]))
+        path.append(group)
+        for other in sorted(needs[group] - {group}, key=lambda g: g.member_bits):
+            self._visit(other, needs, done, path)
+        path.pop()
         done[group] = None
+
+    def _late_members(self, cycle: Sequence[OpenGroup]) -> frozenset[Value]:
+        """What the kernels of a cycle compute that comes after another one of them."""
+        found: set[Value] = set()
+        for group in cycle:
+            others = 0
+            for other in cycle:
+                others |= other.member_bits if other is not group else 0
+            found.update(
+                value
+                for value in (*group.internal, *group.roots)
+                if value.node not in (None, group.seed)
+                and self.reach.ancestors[value.node] & others
+            )
+        return frozenset(found)

@@ -6,16 +6,17 @@ bit of value 1 << (n - 1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kernelmill.graph.ir import Graph, Node
 from kernelmill.lower.fusion.groups import OpenGroup
 
 
 class Reach:
-    """Ancestors and descendants of the nodes of one graph, and the groups that nodes are in."""
+    """Ancestors and descendants of the nodes of one graph, and the groups that nodes are in.
+    `after` are nodes that come after another one though they do not read it."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, after: Mapping[Node, Node]) -> None:
         self.bit = {node: 1 << i for i, node in enumerate(graph.nodes)}
         self.ancestors: dict[Node, int] = {}
         self.descendants: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
@@ -24,14 +25,12 @@ class Reach:
         self._spans = _Spans(len(graph.nodes) + 1)
         for node in graph.nodes:
             bits = 0
-            for operand in node.operands:
-                if operand.node is not None:
-                    bits |= self.ancestors[operand.node] | self.bit[operand.node]
+            for before in _before(node, after):
+                bits |= self.ancestors[before] | self.bit[before]
             self.ancestors[node] = bits
         for node in reversed(graph.nodes):
-            for operand in node.operands:
-                if operand.node is not None:
-                    self.descendants[operand.node] |= self.descendants[node] | self.bit[node]
+            for before in _before(node, after):
+                self.descendants[before] |= self.descendants[node] | self.bit[node]
 
     def add(self, node: Node, group: OpenGroup) -> None:
         """Note that `group` computes the node."""
@@ -106,6 +105,15 @@ class _Spans:
         while place:
             yield from self._groups.get(place, ())
             place >>= 1
+
+
+def _before(node: Node, after: Mapping[Node, Node]) -> Iterator[Node]:
+    """What has to run before a node."""
+    for operand in node.operands:
+        if operand.node is not None:
+            yield operand.node
+    if node in after:
+        yield after[node]
 
 
 def _first(bits: int) -> int:

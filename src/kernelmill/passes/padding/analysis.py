@@ -13,9 +13,9 @@ from kernelmill.core.dim import Expr, symbols
 from kernelmill.core.errors import PaddingError
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
+from kernelmill.graph.effects import has_effect
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.passes.dce import has_effect
 from kernelmill.passes.padding.axes import Refusal
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise
 from kernelmill.passes.padding.rules import RULES, Scene, aten
