@@ -128,9 +128,8 @@ def _settings_are_told() -> bool:
 
 
 def _tensors_are_told() -> bool:
-    with torch.inference_mode(False):
-        plain, tracked = torch.zeros(1), torch.zeros(1, requires_grad=True)
-        negated = torch.zeros(1, dtype=torch.complex64).conj().imag
+    plain, tracked = torch.zeros(1), torch.zeros(1, requires_grad=True)
+    negated = torch.zeros(1, dtype=torch.complex64).conj().imag
     pointers = [ctypes.c_void_p(tensor._cdata) for tensor in (plain, tracked, negated)]
     return [_called(_REQUIRES_GRADIENT, each) for each in pointers] == [0, 1, 0] and [
         _called(_IS_NEGATED, ctypes.byref(each)) for each in pointers

@@ -7,13 +7,16 @@
     found = autocast.get()      # None: take the slower way
 
 A probe returns what it has tried; None or any exception says that it is not there, or not as it is
-expected to be. It runs at the first `get` and never again, except after `forced`.
+expected to be. It runs at the first `get` and never again, except after `forced`. It runs as in a
+new thread, whatever modes its caller is under; it names the dtypes of the tensors that it makes,
+since the default dtype is one for all threads.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +53,7 @@ class Internal(Generic[T]):
     reason: str
     fallback: str
     probe: Callable[[], T | None]
+    in_callers_modes: bool = False
 
     def get(self) -> T | None:
         """What the probe found, None where it failed or does not apply."""
@@ -78,13 +82,19 @@ class Internal(Generic[T]):
 
 
 def internal(
-    name: str, *, reason: str, fallback: str, applies: bool = True
+    name: str,
+    *,
+    reason: str,
+    fallback: str,
+    applies: bool = True,
+    in_callers_modes: bool = False,
 ) -> Callable[[Callable[[], T | None]], Internal[T]]:
     """Register the decorated function as the probe of the part `name`. One that does not apply to
-    this version of Python is not there, and is no failure."""
+    this version of Python is not there, and is no failure. `in_callers_modes`: it is what takes
+    modes off, and so runs under those of its caller."""
 
     def register(probe: Callable[[], T | None]) -> Internal[T]:
-        made = Internal(name, reason, fallback, probe)
+        made = Internal(name, reason, fallback, probe, in_callers_modes)
         assert name not in _known, name
         if applies:
             _known[name] = made
@@ -95,21 +105,35 @@ def internal(
 
 def _run(part: Internal[Any]) -> Outcome:
     _record(part.name)
+    outcome = attempt(part)
+    kept = _outcomes.setdefault(part.name, outcome)
+    if kept is outcome and outcome.problem:
+        _log.warning("%s does not work (%s): %s", part.name, outcome.problem, part.fallback)
+    return kept
+
+
+def attempt(part: Internal[Any]) -> Outcome:
+    """What its probe gives now; nothing is noted."""
     start = perf_counter()
     found, problem = None, ""
     if part.name in _forced or part.name in knobs.WITHOUT_INTERNALS.get():
         problem = "it is not to be used"
     else:
         try:
-            found = part.probe()
+            with _settings(part):
+                found = part.probe()
             problem = "" if found is not None else "it is not there"
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-    outcome = Outcome(found, problem, perf_counter() - start)
-    kept = _outcomes.setdefault(part.name, outcome)
-    if kept is outcome and problem:
-        _log.warning("%s does not work (%s): %s", part.name, problem, part.fallback)
-    return kept
+    return Outcome(found, problem, perf_counter() - start)
+
+
+def _settings(part: Internal[Any]) -> AbstractContextManager[None]:
+    if part.in_callers_modes or "torch" not in sys.modules:
+        return nullcontext()
+    from kernelmill.torch_internals.dispatch import as_in_new_thread
+
+    return as_in_new_thread()
 
 
 def _record(name: str) -> None:

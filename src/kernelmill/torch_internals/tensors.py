@@ -47,7 +47,7 @@ def direct_allocation() -> Allocate | None:
 def alias() -> Alias | None:
     """The function (tensor, shape, strides, offset in elements) -> tensor over its memory."""
     function: Alias = _extension()._reinterpret_tensor
-    base = torch.arange(6.0)
+    base = torch.arange(6, dtype=torch.float32)
     made = function(base, (2, 2), (2, 1), 2)
     right = made.tolist() == [[2.0, 3.0], [4.0, 5.0]] and made.data_ptr() == base.data_ptr() + 8
     return function if right else None
