@@ -86,6 +86,8 @@ torture: .venv/stamp-dev        ## kills, wrong arguments, threads; writes docs/
 	$(PY) -m tools.torture_threads
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --guard-pages tests/unit/lower \
 		tests/unit/codegen tests/differential/test_kernels.py tests/differential/test_pieces.py
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --every-size \
+		tests/properties/test_dynamic_kernels.py
 
 clean:                          ## remove the environment
 	rm -rf .venv

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 
 from kernelmill.core.dim import Sym, bounds, evaluate
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.graph.ir import DimInput, Graph, Input
+
+Elements = Callable[[DType, int], torch.Tensor]
+"""So many elements of a dtype."""
 
 
 def arguments(graph: Graph, seed: int, specials: bool = False) -> list[torch.Tensor | int]:
@@ -16,10 +21,31 @@ def arguments(graph: Graph, seed: int, specials: bool = False) -> list[torch.Ten
     """
     generator = torch.Generator().manual_seed(seed)
     sizes = {name: _size(*_range(symbol), generator) for name, symbol in graph.symbols.items()}
+
+    def elements(dtype: DType, count: int) -> torch.Tensor:
+        made = _elements(dtype, count, generator)
+        return _with_specials(made, generator) if specials and dtype.is_float else made
+
+    return _of_sizes(graph, sizes, elements)
+
+
+def whole_arguments(graph: Graph, sizes: Mapping[str, int]) -> list[torch.Tensor | int]:
+    """What to call `graph` with at these sizes: small whole numbers, of which sums and products are
+    exact in every dtype."""
+    generator = torch.Generator().manual_seed(0)
+
+    def elements(dtype: DType, count: int) -> torch.Tensor:
+        low, high = {"bool": (0, 2), "uint": (0, 256)}.get(dtype.kind, (-3, 4))
+        return torch.randint(low, high, (count,), generator=generator).to(to_torch(dtype))
+
+    return _of_sizes(graph, sizes, elements)
+
+
+def _of_sizes(
+    graph: Graph, sizes: Mapping[str, int], elements: Elements
+) -> list[torch.Tensor | int]:
     return [
-        sizes[entry.symbol.name]
-        if isinstance(entry, DimInput)
-        else _tensor(entry, sizes, generator, specials)
+        sizes[entry.symbol.name] if isinstance(entry, DimInput) else _tensor(entry, sizes, elements)
         for entry in graph.inputs
     ]
 
@@ -33,20 +59,20 @@ def _size(low: int, high: int, generator: torch.Generator) -> int:
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
-def _tensor(
-    entry: Input, sizes: dict[str, int], generator: torch.Generator, specials: bool
-) -> torch.Tensor:
+def _tensor(entry: Input, sizes: Mapping[str, int], elements: Elements) -> torch.Tensor:
     kind = entry.value.type
     shape = [evaluate(dim, sizes) for dim in kind.shape]
     strides = [evaluate(dim, sizes) for dim in kind.memory_strides]
     reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    memory = _elements(kind.dtype, max(reach, 0) + 1, generator)
-    if specials and kind.dtype.is_float:
-        special = torch.tensor(_SPECIALS, dtype=memory.dtype)
-        chosen = torch.randint(0, 8 * len(special), memory.shape, generator=generator)
-        few = chosen < len(special)
-        memory[few] = special[chosen[few]]
-    return memory.as_strided(shape, strides)
+    return elements(kind.dtype, max(reach, 0) + 1).as_strided(shape, strides)
+
+
+def _with_specials(memory: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    special = torch.tensor(_SPECIALS, dtype=memory.dtype)
+    chosen = torch.randint(0, 8 * len(special), memory.shape, generator=generator)
+    few = chosen < len(special)
+    memory[few] = special[chosen[few]]
+    return memory
 
 
 _SPECIALS = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-40, -1e-7, 65504.0)

@@ -128,6 +128,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run compiled kernels between pages that nobody may touch; see tests/guard_pages.py",
     )  # fmt: skip
     parser.addoption(
+        "--every-size", action="store_true",
+        help="run kernels and programs of dynamic sizes with every dtype, divisor and size; see "
+        "tests/dynamic_graphs.py",
+    )  # fmt: skip
+    parser.addoption(
         "--trap-tiles", action="store_true",
         help="run as on a processor with a tile unit: each of its instructions raises a signal "
         "here, whose handler does what it would do; see tests/tile_trap",
@@ -200,6 +205,12 @@ def fresh_dynamo() -> Generator[None]:
     reset()
     yield
     reset()
+
+
+@pytest.fixture(scope="session")
+def every_size(request: pytest.FixtureRequest) -> bool:
+    """Whether dynamic sizes, dtypes and instruction sets are all to be tried."""
+    return bool(request.config.getoption("--every-size"))
 
 
 @pytest.fixture(scope="session")

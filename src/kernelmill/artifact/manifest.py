@@ -24,8 +24,9 @@ from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 15
-"""Raised when a file of an older kernelmill could be misunderstood."""
+FORMAT = 16
+"""Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a
+file of `aot.compile` brings its machine code along."""
 
 Condition = tuple[str, str, str]
 """Relation, left and right side as texts of dims: ("==", "s0 % 8", "0")."""

@@ -33,12 +33,16 @@ class EmitContext:
     lane: Lane
     dtype: DType
 
-    def masked(self, left: Dim, size: Dim) -> Lane:
-        """The lane where `left` elements of an axis are still to come.
+    def masked(self, left: Dim, size: Dim, block: int = 0, place: int = 0) -> Lane:
+        """The lane of a vector with `left` elements of an axis of this `size` from its first on.
 
-        It has a mask unless the axis's `size` is a multiple of the lanes, which all steps are.
+        The axis is cut into blocks of `block` elements, vectors unless it says so, of which the
+        last may end behind the axis; the vector begins `place` elements behind a block's first. It
+        has no mask where every block has all of it.
         """
-        return self.lane if mod(size, self.lane.count) == 0 else self.first_lanes(left)
+        lanes = self.lane.count
+        whole = place + lanes <= _least(size, block or lanes, lanes)
+        return self.lane if whole else self.first_lanes(left)
 
     def first_lanes(self, left: Dim) -> Lane:
         """The lane with a mask of the first `left`: of none where that is negative."""
@@ -77,3 +81,12 @@ class EmitContext:
             return
         with self.builder.loop(start, stop, step, prefix=prefix) as loop:
             yield loop.index
+
+
+def _least(size: Dim, block: int, lanes: int) -> int:
+    """So many elements every block of an axis has at least, the last one too; 0 for none that fill
+    a vector."""
+    if isinstance(size, int):
+        return size - (size - 1) // block * block
+    parts = range(block, 0, -lanes)
+    return next((part for part in parts if block % part == 0 and mod(size, part) == 0), 0)

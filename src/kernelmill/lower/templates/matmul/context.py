@@ -97,6 +97,13 @@ class BlockedContext(ContractionContext[BlockedTiles]):
         unit = self.schedule.unit(self.spec)
         return None if unit == self.spec.unit else unit
 
+    def columns(self, tile: Dim, place: int) -> Lane:
+        """The lane of a vector that begins `place` columns behind the first of a column tile whose
+        products are summed: of a known size tiles have no vectors behind the last column."""
+        n, width = self.spec.n, self.schedule.width
+        left = n - tile * width - place
+        return self.masked(left, n) if isinstance(n, int) else self.masked(left, n, width, place)
+
     def panel(self, tile: Dim, k: Dim) -> Dim:
         """Where the packed B has column tile number `tile` at `k`."""
         spec, width = self.spec, self.schedule.width

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
@@ -32,7 +31,13 @@ def _copy_columns(context: BlockedContext, depth: Depth, tile: Dim, columns: lis
     spec, width = context.spec, context.schedule.width
     load = loader(spec.b)
     starts = [tile * width + column for column in columns]
-    masked = [_existing(context, tile, column) for column in columns]
+    # A place that a loop counts is that of a vector with columns.
+    masked = [
+        context.masked(spec.n - start, spec.n, width, column)
+        if isinstance(column, int)
+        else context.masked(spec.n - start, spec.n)
+        for start, column in zip(starts, columns, strict=True)
+    ]
     first = context.scratch.b - depth.start * depth.inner * width
 
     def copy(k: Dims) -> None:
@@ -42,17 +47,6 @@ def _copy_columns(context: BlockedContext, depth: Depth, tile: Dim, columns: lis
             context.write(offset + column, value)
 
     visit_each_k(context.builder, depth, copy)
-
-
-def _existing(context: BlockedContext, tile: Dim, column: Dim) -> Lane:
-    """The lane from a tile's `column` on, with a mask of the columns that there are."""
-    n, width, lanes = context.spec.n, context.schedule.width, context.schedule.lanes
-    left = n - tile * width - column
-    if not isinstance(column, int):
-        return context.masked(left, n)  # only vectors that have some
-    last = n - (ceildiv(n, width) - 1) * width
-    certain = last if isinstance(last, int) else lanes if mod(n, lanes) == 0 else 0
-    return context.lane if column + lanes <= certain else context.first_lanes(left)
 
 
 def _turn_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:

@@ -65,7 +65,8 @@ def _from_registers(context: BlockedContext) -> None:
 
     def keep(row: Dim, column: Dim, sums: Sequence[tuple[int, Value]]) -> None:
         for place, value in sums:
-            store_vector(context, row, column * context.schedule.width + place, value)
+            start, lane = column * context.schedule.width + place, context.columns(column, place)
+            store_vector(context, row, start, lane, value)
 
     task = _Task(context, rows_of_a(context), panels_of_b(context), initial, keep)
     _for_whole_depth(task)

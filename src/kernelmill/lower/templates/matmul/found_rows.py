@@ -55,4 +55,5 @@ def _sums_of_nothing(context: ContractionContext[Any], found: Found) -> None:
         count = at_most(schedule.vectors, vectors, tile * schedule.vectors)
         with context.builder.loop(0, count, prefix="v") as v:
             column = tile * schedule.width + v.index * schedule.lanes
-            store_vector(context, row.index, column, context.zeros())
+            lane = context.masked(context.spec.n - column, context.spec.n)
+            store_vector(context, row.index, column, lane, context.zeros())

@@ -270,10 +270,10 @@ class FourBitTask:
 
     def _factors(self, panel: Dim, k: Dim, vector: int) -> tuple[Value | None, Value | None]:
         """Scale and offset of a group, for a vector of columns."""
-        column = panel * self.schedule.width + vector * self.schedule.lanes
+        place, width, size = vector * self.schedule.lanes, self.schedule.width, self.context.spec.n
+        column, batch = panel * width + place, self.context.batch
         # Factors that are not in panels end with the last column.
-        size = self.context.spec.n
-        lane, batch = self.context.masked(size - column, size), self.context.batch
+        lane = self.context.masked(size - column, size, width, place)
         found = [
             None if load is None else load(self.builder, batch, column + lane.index, (k,), lane)
             for load in (self.b.scale, self.b.offset)

@@ -346,11 +346,11 @@ def _power_of_two(count: int) -> int:
 
 
 def _vectors(context: BlockedContext, load: LoadElement, tile: Dim, vectors: int) -> Fetch:
-    n, lanes = context.spec.n, context.schedule.lanes
-    starts = [tile * context.schedule.width + v * lanes for v in range(vectors)]
-    masked = [context.masked(n - start, n) for start in starts]
+    places = [v * context.schedule.lanes for v in range(vectors)]
+    starts = [tile * context.schedule.width + place for place in places]
+    existing = [context.columns(tile, place) for place in places]
     return lambda v, k: load(
-        context.builder, context.batch, starts[v] + context.lane.index, k, masked[v]
+        context.builder, context.batch, starts[v] + context.lane.index, k, existing[v]
     )
 
 

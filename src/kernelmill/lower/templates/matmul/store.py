@@ -6,6 +6,7 @@ from typing import Any
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.templates.matmul.context import ContractionContext
 
 
@@ -28,13 +29,15 @@ def store_tile(
             less = context.read(shift + v.index * schedule.lanes, schedule.lanes)
             value = builder.op("sub", value, less)
         start = column * schedule.width + v.index * schedule.lanes
-        store_vector(context, first + i.index, start, value)
+        lane = context.masked(spec.n - start, spec.n)
+        store_vector(context, first + i.index, start, lane, value)
 
 
-def store_vector(context: ContractionContext[Any], row: Dim, column: Dim, value: Value) -> None:
+def store_vector(
+    context: ContractionContext[Any], row: Dim, column: Dim, lane: Lane, value: Value
+) -> None:
     """Sums of neighbouring columns, from `column` on."""
     spec = context.spec
-    lane = context.masked(spec.n - column, spec.n)
     spec.store(context.builder, context.batch, row, column + context.lane.index, lane, value)
 
 
