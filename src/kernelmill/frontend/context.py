@@ -17,9 +17,7 @@ from kernelmill.frontend.scalars import ScalarReader
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.frontend.tensors import carried_type, dense_strides
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import TensorType, Value
-from kernelmill.graph.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ class Condition:
 
 class ImportContext:
     """`env` holds for each FX node a Value, a list of them (None for an undefined result), a dim,
-    a number, a WeakFloat, a Condition, or the error to raise when a number is needed after all."""
+    a number, a WeakFloat, a Condition, or the error to raise when a number is needed after all.
+    `given` has the strides of what ATen gives, those of dims of size 1 too."""
 
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name)
@@ -41,6 +40,7 @@ class ImportContext:
         self.floats: dict[Any, Value] = {}
         self.scalars = ScalarReader(self.emitter, self.symbols, self.floats)
         self.env: dict[fx.Node, Any] = {}
+        self.given: dict[Value, tuple[Dim, ...]] = {}
         self._layouts: dict[tuple[Value, tuple[Dim, ...]], Value] = {}
 
     def type_of(self, tensor: torch.Tensor, what: str) -> TensorType:
@@ -82,17 +82,18 @@ class ImportContext:
         return WeakFloat(self.scalars.floating(expr, shape_env))
 
     def laid_out(self, value: Value, traced: torch.Tensor, exactly: bool = False) -> Value:
-        """The value in memory as traced, where that is another dense order than row-major, or,
-        `exactly`, has other strides of dims of size 1. What ATen made lies as it made it."""
-        if value.node is None or value.type.strides is not None:
-            return value
+        """The value in memory as traced, where that is a dense order; `exactly`, with the strides
+        of dims of size 1 too."""
         kind = self.type_of(traced, "a result")
-        strides = dense_strides(kind)
-        if exactly and kind.strides is None and OPS[value.node.op].kind is not OpKind.ATEN:
-            strides = self.symbols.dims(traced.stride())
-        if strides is None or strides == value.type.memory_strides:
+        if value.node is None or (kind.strides is not None and dense_strides(kind) is None):
             return value
-        return self.stored(value, strides)
+        strides = self.symbols.dims(traced.stride()) if exactly else kind.memory_strides
+        lies = self.lies(value) if exactly else value.type.memory_strides
+        return value if strides == lies else self.stored(value, strides)
+
+    def lies(self, value: Value) -> tuple[Dim, ...]:
+        """The strides of a value in memory, as traced where ATen makes it."""
+        return self.given.get(value, value.type.memory_strides)
 
     def stored(self, value: Value, strides: tuple[Dim, ...]) -> Value:
         """The value in memory of its own with these strides; the same one when asked again."""

@@ -180,7 +180,7 @@ class OperatorImporter:
         kwargs = {name: self._aten_argument(arg, owned) for name, arg in keywords.items()}
         values = emit_aten(self.builder, aten_name(target), args, kwargs, kinds, binds, reason)
         return [
-            None if tensor is None else self._resolved(value, tensor)
+            None if tensor is None else self._given(value, tensor)
             for value, tensor in zip(values, flattened(traced), strict=True)
         ]
 
@@ -212,8 +212,10 @@ class OperatorImporter:
             if other.op == "placeholder"
         )
 
-    def _resolved(self, value: Value, traced: torch.Tensor) -> Value:
-        """A lazily negated view of a computable dtype, negated in truth: kernels see memory."""
+    def _given(self, value: Value, traced: torch.Tensor) -> Value:
+        """What ATen gives. A lazily negated view of a computable dtype is negated in truth: kernels
+        see memory."""
+        self.context.given[value] = self.context.symbols.dims(traced.stride())
         if not traced.is_neg() or value.dtype.is_opaque:
             return value
         reason = "a lazily negated view"

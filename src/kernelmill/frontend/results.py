@@ -17,10 +17,8 @@ from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.tensors import dense_strides, overlaps
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Result, TensorType, Value, row_major
 from kernelmill.graph.memory import memory_of
-from kernelmill.graph.ops import OPS
 
 Dims = tuple[Dim, ...]
 
@@ -113,7 +111,7 @@ class ResultImporter:
             strides = dense_strides(kind) or row_major(value.shape)
         if value.node is None:
             return self.context.builder.emit("layout", value, strides=strides)
-        if value.type.memory_strides != strides and OPS[value.node.op].kind is not OpKind.ATEN:
+        if self.context.lies(value) not in (strides, self._memory(node)[1]):
             value = self.context.stored(value, strides)
         memory = memory_of(value)
         if memory.node is not None and self._returned.setdefault(memory, node) is node:
