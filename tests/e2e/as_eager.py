@@ -15,11 +15,13 @@ from tests.tolerances import mismatch
 Make = Callable[[], Sequence[Any]]
 
 
-def differences(function: Callable[..., Any], make: Make, *, dynamic: bool) -> list[str]:
+def differences(
+    function: Callable[..., Any], make: Make, *, dynamic: bool, backend: Any = "kernelmill"
+) -> list[str]:
     """What differs between two calls each of the function in eager and compiled. `make` gives new
     arguments, the same each time."""
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend="kernelmill", fullgraph=True, dynamic=dynamic)
+    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)
     found: list[str] = []
     for _ in range(2):
         ours, theirs = _outcome(compiled, make()), _outcome(function, make())

@@ -53,6 +53,7 @@ from kernelmill.frontend import (
     UpdatedArguments,
     decomposition_table,
     import_fx,
+    refused_by_eager,
     settle_recurrent,
 )
 from kernelmill.graph.ir import Graph
@@ -81,7 +82,7 @@ def compile_capture(
     with shown_errors():
         gears = _gears(gm, config)
     compilation = _Compilation(gm, config, record, gears, observe, instead)
-    reason = settle_recurrent(gm)
+    reason = settle_recurrent(gm) or refused_by_eager(gm)
     if reason is not None:
         kind = "forward" if torch.is_grad_enabled() else "inference"
         record(Capture(compilation.name, kind, fx_nodes=len(gm.graph.nodes), refused=reason))

@@ -2,6 +2,7 @@
 
 from kernelmill.frontend.conditions import conditions_asked, conditions_from, conditions_of
 from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.eager_checks import refused_by_eager
 from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
 from kernelmill.frontend.results import keep_strides
@@ -20,5 +21,6 @@ __all__ = [
     "lies_row_major",
     "overlaps",
     "recurrent_decompositions",
+    "refused_by_eager",
     "settle_recurrent",
 ]

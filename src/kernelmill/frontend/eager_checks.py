@@ -1,0 +1,166 @@
+"""What eager refuses: kernels compute on more dtypes and numbers than ATen's do.
+
+Eager is asked. Calls in a graph of Dynamo's of integers, bools, halves or complex numbers, or with
+a number that a dtype cannot hold, are made once on small tensors. What raises, and does not with
+float64 in place of these dtypes, eager refuses.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.node import map_aggregate
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.dispatch import any_autocast, outside_modes
+from kernelmill.torch_internals.operators import OpOverload
+
+_LARGEST = 8
+"""Sizes and counts beyond are cut down to it, alike in all arguments."""
+_USUAL = (torch.float32, torch.float64)
+_LEFT = (operator.getitem, operator.setitem)
+_C = ("torch._C._nn", "torch._C._linalg", "torch._C._special", "torch._C._fft", None)
+_MODULES = ("torch", "torch.nn.functional", "_operator", *_C)
+_known: dict[Any, str | None] = {}
+"""What eager says to a call, by its key; None where it has nothing against it."""
+
+
+def refused_by_eager(gm: fx.GraphModule) -> str | None:
+    """The first call of a graph of Dynamo's that eager refuses by its dtypes or numbers, and what
+    it says; None where there is none. Random numbers are drawn as if nothing had been asked."""
+    asked = list(_asked(gm.graph))
+    unknown = {each.key: each for each in asked if each.key not in _known}
+    if unknown:
+        outside_modes(lambda: _ask(list(unknown.values())))
+    return next((reason for each in asked if (reason := _known[each.key])), None)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call to ask about. `key` is what eager's answer depends on, `exact` whether its numbers are
+    as they are, `dtypes` those of the tensors that it reads and those that it names."""
+
+    node: fx.Node
+    key: tuple[Any, ...]
+    exact: bool
+    dtypes: Sequence[torch.dtype]
+
+
+def _asked(graph: fx.Graph) -> Iterator[_Call]:
+    autocast = any_autocast()
+    for node in graph.nodes:
+        # Autocast changes what operators of floats compute in.
+        autocast = autocast or "autocast" in getattr(node.target, "__name__", "")
+        if _is_eagers(node):
+            call = _call_of(node, autocast)
+            if call is not None:
+                yield call
+
+
+def _is_eagers(node: fx.Node) -> bool:
+    """Whether this is a function or method of torch's own."""
+    target: Any = node.target
+    if node.op == "call_method":
+        return hasattr(Tensor, target)
+    if node.op != "call_function" or target in _LEFT:
+        return False
+    if isinstance(target, OpOverload):
+        return target.namespace == "aten"
+    return getattr(target, "__module__", "") in _MODULES
+
+
+def _call_of(node: fx.Node, autocast: bool) -> _Call | None:
+    values = list(_values((*node.args, *node.kwargs.values())))
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    named = [value for value in values if isinstance(value, torch.dtype)]
+    dtypes = {*named, *(tensor.dtype for tensor in tensors)}
+    floats = [dtype for dtype in dtypes if dtype.is_floating_point]
+    bound = min((torch.finfo(dtype).max for dtype in floats), default=float("inf"))
+    exact = any(type(v) in (int, float) and bound < abs(v) < float("inf") for v in values)
+    unusual = bool(tensors) and any(dtype not in _USUAL for dtype in dtypes)
+    if not (unusual or exact) or (autocast and floats):
+        return None
+    numbers = repr((node.args, node.kwargs)) if exact else ""
+    key = (node.target, *map(_kind, values), *node.kwargs, numbers)
+    return _Call(node, key, exact, tuple(dtypes))
+
+
+def _values(arguments: Sequence[Any]) -> Iterator[Any]:
+    """The arguments of a call, lists flattened, nodes as what was traced for them."""
+    for value in arguments:
+        if isinstance(value, (list, tuple)):
+            yield from _values(value)  # type: ignore[reportUnknownArgumentType]
+        else:
+            yield _traced(value)
+
+
+def _traced(value: Any) -> Any:
+    return value.meta.get("example_value") if isinstance(value, fx.Node) else value
+
+
+def _kind(value: Any) -> Any:
+    """What of an argument counts: of a tensor dtype and rank, of a number its type and sign."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.dim()
+    if type(value) in (int, float):
+        return type(value), value < 0
+    return value if isinstance(value, (str, torch.dtype)) else type(value)
+
+
+def _ask(calls: Sequence[_Call]) -> None:
+    state = torch.random.get_rng_state()
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), torch.device("cpu"):
+            warnings.simplefilter("ignore")
+            for call in calls:
+                refusal = _refusal(call, ())
+                others = [call.dtypes, *([dtype] for dtype in call.dtypes)]
+                if refusal is not None and all(_refusal(call, each) for each in others):
+                    refusal = None  # not by its dtypes
+                _known[call.key] = refusal
+    finally:
+        torch.random.set_rng_state(state)
+
+
+def _refusal(call: _Call, replaced: Collection[torch.dtype]) -> str | None:
+    """What eager says to a call, with float64 in place of dtypes; None where it computes, or was
+    not asked."""
+    node = call.node
+
+    def dtype_of(dtype: torch.dtype) -> torch.dtype:
+        return torch.float64 if dtype in replaced else dtype
+
+    def given(value: Any) -> Any:
+        value = _traced(value)
+        if isinstance(value, Tensor):
+            return torch.ones([_small(size) for size in value.shape], dtype=dtype_of(value.dtype))
+        if isinstance(value, torch.dtype):
+            return dtype_of(value)
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):
+            return True
+        return value if call.exact else _small(value)
+
+    try:
+        made: Any = map_aggregate((node.args, node.kwargs), given)
+    except RuntimeError:  # a dtype that has no ones
+        return None
+    (args, kwargs), is_method = made, node.op == "call_method"
+    target: Any = getattr(args[0], str(node.target)) if is_method else node.target
+    try:
+        target(*args[is_method:], **kwargs)
+    except Exception as error:
+        return f"eager refuses {node.name}: {error}"
+    return None
+
+
+def _small(value: Any) -> Any:
+    """A size or count cut down; anything else as it is."""
+    if isinstance(value, torch.SymInt):
+        hint: Any = value.node.hint
+        value = hint if isinstance(hint, int) else _LARGEST
+    return min(value, _LARGEST) if type(value) is int else value
