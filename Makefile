@@ -87,7 +87,7 @@ torture: .venv/stamp-dev        ## kills, wrong arguments, threads; writes docs/
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --guard-pages tests/unit/lower \
 		tests/unit/codegen tests/differential/test_kernels.py tests/differential/test_pieces.py
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --every-size \
-		tests/properties/test_dynamic_kernels.py
+		tests/properties/test_dynamic_kernels.py tests/properties/test_guarded_programs.py
 
 clean:                          ## remove the environment
 	rm -rf .venv

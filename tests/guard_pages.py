@@ -3,6 +3,9 @@ behind it ends the process, and Python says in which test.
 
 `pytest --guard-pages` has every kernel run twice, with buffers that end where a page does, and with
 buffers that begin where one does. Buffers that share memory go on sharing it.
+
+`GuardedMemory` does so with the memory of whole programs: results, arenas, scratch and packed
+weights, and arguments that were moved there.
 """
 
 from __future__ import annotations
@@ -16,7 +19,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 from torch import Tensor
+
+from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.runtime import large_pages, memory, results, sizes
+from kernelmill.runtime.allocation import elements_of
 
 Memory = np.ndarray | Tensor
 
@@ -140,3 +149,88 @@ def _libc() -> Any:
     libc.munmap.argtypes = (pointer, size)
     libc.mprotect.argtypes = (pointer, size, number)
     return libc
+
+
+class GuardedMemory:
+    """While it is entered, programs get memory between pages without access: at their end, or at
+    their beginning. What a program needs is aligned, and so may have some bytes before a page:
+    `check` finds what was written to them. Each set of sizes has an arena and scratch of its own.
+    """
+
+    def __init__(self, at_end: bool) -> None:
+        self._at_end = at_end
+        self._patch = pytest.MonkeyPatch()
+        self._spare: list[tuple[Tensor, Tensor]] = []
+
+    def __enter__(self) -> GuardedMemory:
+        for module in (large_pages, sizes, results):
+            self._patch.setattr(module, "empty_strided", self.empty_strided)
+        self._patch.setattr(sizes, "result_tensor", self.empty_strided)
+        self._patch.setattr(large_pages, "PAGE_BYTES", 1 << 60)  # no room beyond what is needed
+        adopt = memory.Frame.adopt
+
+        def anew(frame: memory.Frame, needed: sizes.Sizes) -> None:
+            frame.arena_bytes = frame._header.scratch_bytes = 0
+            adopt(frame, needed)
+
+        self._patch.setattr(memory.Frame, "adopt", anew)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+        self._spare.clear()
+
+    def empty_strided(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
+    ) -> Tensor:
+        """What the runtime allocates."""
+        return self._tensor(shape, strides, dtype, ALIGNMENT)
+
+    def moved(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The same arguments, those that share memory still do so, each piece of memory ending or
+        beginning at a page."""
+        known: dict[int, Tensor] = {}
+        found: list[Tensor] = []
+        for each in tensors:
+            storage = each.untyped_storage()
+            flat = torch.empty(0, dtype=each.dtype).set_(storage)
+            if storage.data_ptr() not in known:
+                place = self._tensor(flat.shape, (1,), each.dtype, each.element_size())
+                known[storage.data_ptr()] = place.copy_(flat)
+            memory, copy = (
+                known[storage.data_ptr()].untyped_storage(),
+                torch.empty(0).to(each.dtype),
+            )
+            copy.set_(memory, each.storage_offset(), each.shape, each.stride())
+            found.append(copy.requires_grad_(each.requires_grad))
+        return found
+
+    def check(self) -> None:
+        """AssertionError where something was written beside what was allocated."""
+        for before, behind in self._spare:
+            assert (before == _CANARY).all(), "written in front of what was allocated"
+            assert (behind == _CANARY).all(), "written behind what was allocated"
+
+    def _tensor(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, alignment: int
+    ) -> Tensor:
+        size = elements_of(tuple(shape), tuple(strides)) * dtype.itemsize
+        page = mmap.PAGESIZE
+        pages = -(-max(size, 1) // page) * page
+        room = mmap.mmap(-1, pages + 2 * page, _ANONYMOUS)
+        whole = torch.frombuffer(room, dtype=torch.uint8)
+        for guard in (0, page + pages):
+            _libc().mprotect(whole.data_ptr() + guard, page, 0)
+        first = page + ((pages - size) // alignment * alignment if self._at_end else 0)
+        used = whole[page : page + pages].fill_(_CANARY)
+        self._spare.append((used[: first - page], used[first - page + size :]))
+        made = torch.empty(0, dtype=dtype)
+        if size:
+            # Storage without the pages around it: who looks at all of it may do so.
+            made = torch.frombuffer(room, dtype=torch.uint8, count=size, offset=first)
+        storage = made.untyped_storage()
+        return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape), tuple(strides))
+
+
+_CANARY = 0xA5
+"""Byte that guarded memory is filled with."""

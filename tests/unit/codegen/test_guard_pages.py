@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import signal
 
 import numpy as np
 import pytest
+import torch
 
 from kernelmill.codegen import compile_kernel
 from kernelmill.core.dtype import F32
@@ -70,3 +72,33 @@ def test_one_that_leaves_a_buffer_is_stopped(missing: str) -> None:
 
     with pytest.raises(AssertionError, match=f"ended with {-signal.SIGSEGV.value}"):
         in_child(child)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("place", [-1, 5])
+def test_what_is_written_beside_the_memory_of_a_program_is_found(at_end: bool, place: int) -> None:
+    with guard_pages.GuardedMemory(at_end) as memory:
+        made = memory.empty_strided((5,), (1,), torch.float32)
+        made.fill_(1.0)
+        memory.check()
+
+        def child() -> None:
+            faulthandler.disable()
+            ctypes.c_float.from_address(made.data_ptr() + 4 * place).value = 0.0
+            memory.check()
+
+        with pytest.raises(AssertionError, match="ended with|written (in front|behind)"):
+            in_child(child)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_arguments_that_share_memory_go_on_sharing_it(at_end: bool) -> None:
+    base = torch.arange(12.0)
+    given = [base[1:7].view(2, 3).t(), base[4:], torch.empty(0, 3)]
+    with guard_pages.GuardedMemory(at_end) as memory:
+        moved = memory.moved(given)
+        for one, other in zip(moved, given, strict=True):
+            assert torch.equal(one, other) and one.stride() == other.stride()
+        moved[1].zero_()
+        assert moved[0].tolist() == [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+        assert base[4:].sum() > 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
+from kernelmill.core.dim import Dim, Sym, sym
 from kernelmill.core.dot_units import BF16_PAIRS, BFDOT, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.core.dtype import (
     BF16,
@@ -25,6 +27,7 @@ from kernelmill.core.dtype import (
     DType,
     to_torch,
 )
+from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.dots import dot, tile_dot
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Instr, Value, VType
@@ -442,6 +445,37 @@ def test_access_outside_of_a_buffer_raises(n: int) -> None:
     place = 4 if n == 5 else -1
     with pytest.raises(IndexError, match=f"copy, task 0: `%0.*` at element {place} of 4"):
         run(COPY, dims={"n": n}, **buffers)
+
+
+ACCESSES: dict[str, Callable[[KernelBuilder, Dim], object]] = {
+    "load": lambda b, at: b.load("x", at, F32),
+    "vector": lambda b, at: b.load("x", at - 3, F32, 4),
+    "apart": lambda b, at: b.load("x", at - 6, F32, 3, stride=3),
+    "masked": lambda b, at: b.load("x", at - 1, F32, 4, b.op("lane_mask", 2, lanes=4)),
+    "store": lambda b, at: b.store("x", at - 3, b.op("splat", 1.0, dtype=F32, lanes=4)),
+    "tile": lambda b, at: b.tile_load("x", at - 7, VType(F32, 2, 2), 6),
+    "stored tile": lambda b, at: b.tile_store("x", at - 7, b.tile_zero(VType(F32, 2, 2)), 6),
+}
+"""Accesses that end with element `at`."""
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+@pytest.mark.parametrize("n", [8, 9, 24])
+def test_every_access_is_held_against_the_length_at_the_sizes_of_the_call(
+    name: str, n: int
+) -> None:
+    size = sym("n", 8)
+    for beyond in (0, 1):
+        b = KernelBuilder("access", "Map")
+        b.kernel.dims = [Sym("n", 8)]
+        b.buffer("x", F32, size, "inout")
+        ACCESSES[name](b, size - 1 + beyond)
+        memory = {"x": np.zeros(64, np.float32)}
+        if not beyond:
+            run_kernel(b.kernel, memory, {"n": n})
+            continue
+        with pytest.raises(IndexError, match=f"access, task 0: `.*` at element {n} of {n}"):
+            run_kernel(b.kernel, memory, {"n": n})
 
 
 def test_arguments_that_do_not_fit() -> None:
