@@ -311,7 +311,9 @@ class Parameters:
                 # Each later call packs a share; a call that is bound twice is not two.
                 pending -= set() if again else set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
-        arena = HugePageArena(self._layout(b) for n in at_once for b in self.components[n].buffers)
+        # A share is small enough to wait for large pages, and nobody may come to move it there.
+        layouts = (self._layout(b) for n in at_once for b in self.components[n].buffers)
+        arena = HugePageArena(layouts, waiting=known is None or job is None)
         for number in at_once:
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None

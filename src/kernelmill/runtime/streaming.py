@@ -28,7 +28,10 @@ LARGEST_BYTES = 32 << 20
 """A component that packs, or is packed from, more is packed at once: it fits no cache."""
 
 SHARE_BYTES = 64 << 20
-"""What a call packs for good when an earlier one has streamed already."""
+"""What a call packs for good when an earlier one has streamed already, at least."""
+
+SHARE_PART = 1 / 16
+"""The part of all that it packs, at least: the thread may get no time, and calls have to end it."""
 
 LEAST_TURNS = 4
 """How often the memory is used again, at least: else little would be gained."""
@@ -94,7 +97,7 @@ class Stream:
     def share(self, pending: Collection[int]) -> list[int]:
         """What a call packs for good of the components that are still to come."""
         found: list[int] = []
-        left = SHARE_BYTES
+        left = max(SHARE_BYTES, sum(self.sizes[number] for _, number in self.order) * SHARE_PART)
         for _, number in self.order:
             if number in pending and left > 0:
                 found.append(number)

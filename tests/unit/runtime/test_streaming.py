@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof, c_char
 from dataclasses import replace
@@ -13,10 +13,11 @@ import torch
 from torch.nn import Parameter
 
 from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
-from kernelmill.runtime import background, pack_job, streaming
+from kernelmill.runtime import background, pack_job, packing, streaming
 from kernelmill.runtime.components import components
+from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.program import Program, load
-from kernelmill.runtime.streaming import Readers, readers, stream_of
+from kernelmill.runtime.streaming import Readers, Stream, readers, stream_of
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
 from tests.unit.runtime.test_aten import CHECK as POSITIVE
 from tests.unit.runtime.test_parameters import (
@@ -38,6 +39,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
     monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
     monkeypatch.setattr(streaming, "SHARE_BYTES", 0)
+    monkeypatch.setattr(streaming, "SHARE_PART", 0)
 
 
 @pytest.fixture
@@ -115,6 +117,39 @@ def test_later_calls_pack_a_share_each(
     run()
     check(program, p)
     assert counts(program) == (2, 0, 2)
+
+
+def test_calls_end_the_packing_where_the_thread_gets_no_time(
+    program: Program, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "SHARE_PART", 1 / 16)
+    asked: list[bool] = []
+
+    def arena(layouts: Iterable[Layout], waiting: bool = True) -> HugePageArena:
+        asked.append(waiting)
+        return HugePageArena(layouts, waiting)
+
+    monkeypatch.setattr(packing, "HugePageArena", arena)
+    p = params()
+    for _ in range(3):
+        check(program, p)
+    assert counts(program) == (2, 0, 2)
+    # What calls pack by shares lies where it stays: the thread has nothing to move.
+    assert asked == [True, False, False]
+
+
+@pytest.mark.parametrize("pieces", [1, 15, 16, 17, 400, 1000])
+def test_shares_of_twenty_calls_are_all_there_is(
+    pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "SHARE_PART", 1 / 16)
+    sizes = {number: (number % 5 + 1) << 20 for number in range(pieces)}
+    stream = Stream(tuple((n, n) for n in range(pieces)), sizes, {}, 0)
+    pending, calls = set(range(pieces)), 0
+    while pending:
+        pending -= set(stream.share(pending))
+        calls += 1
+    assert calls <= 20
 
 
 def test_a_call_that_is_bound_twice_packs_no_share(
