@@ -115,8 +115,9 @@ class SideEffects:
             is_same = now is change.before and now is not _NOTHING
             if is_same and change.given == change.place:
                 restored += [change.place] if change.kind == "attribute" else []
-            elif is_same and change.given is None and not isinstance(now, torch.Tensor):
-                restored.append(change.place)
+            elif is_same and change.given is None:
+                # A tensor that is written in place is an input of the program, and compared so.
+                restored += [] if isinstance(now, torch.Tensor) else [change.place]
             else:
                 value, reason = _value(change, now, shaper)
                 if value is None:

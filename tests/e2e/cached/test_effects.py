@@ -501,3 +501,32 @@ def test_what_is_not_understood_is_refused_and_right(
     assert reason in caplog.text
     assert "cannot be cached: it changes" in caplog.text
     assert model.cached.statistics["uncached"] == 2 and not list(tmp_path.rglob("*.kmill"))
+
+
+class Counter(nn.Module):
+    """Counts its calls in a buffer, which it assigns back."""
+
+    n: torch.Tensor
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(1))
+        self.cached = cache_compile(self.counted, cache_dir=folder)
+
+    def counted(self, x: Any) -> Any:
+        self.n += 1
+        return x * self.n
+
+
+def test_a_tensor_that_is_assigned_back_to_its_place_is_no_change(tmp_path: Any) -> None:
+    model = Counter(tmp_path)
+    again = Counter(tmp_path)
+    with torch.no_grad():
+        for calls in (1, 2, 3):
+            torch.testing.assert_close(model.cached(torch.ones(3)), torch.full((3,), float(calls)))
+        model.n = torch.full((1,), 7.0)
+        torch.testing.assert_close(model.cached(torch.ones(3)), torch.full((3,), 8.0))
+        torch.testing.assert_close(again.cached(torch.ones(3)), torch.ones(3))
+    assert (model.n.item(), again.n.item()) == (8.0, 1.0)
+    assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
+    assert again.cached.statistics == {"loaded": 1, "traced": 0, "uncached": 0}
