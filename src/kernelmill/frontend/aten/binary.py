@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dim import Expr, bounds
-from kernelmill.core.dtype import BF16, BOOL, U8, DType
+from kernelmill.core.dtype import BF16, BOOL, F16, U8, DType
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number, Operand, WeakFloat, promote
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -13,20 +13,18 @@ from kernelmill.graph.ir import Attr, Value
 
 
 def _arithmetic(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
-    """add, sub, mul and div in the promoted dtype, rounded once.
-
-    With half results eager computes in f32 and takes numbers and 0-d tensors unrounded.
-    """
-    a, b = _as_values(e, (a, b), _compute_dtype(e, (a, b)))
+    """add, sub, mul and div in the promoted dtype, rounded once."""
+    a, b = _as_values(e, (a, b), _compute_dtype(e, op, (a, b)))
     return e.cast(e.pointwise(op, a, b), e.dtype)
 
 
-def _compute_dtype(e: Emitter, operands: tuple[Operand, ...]) -> DType:
+def _compute_dtype(e: Emitter, op: str, operands: tuple[Operand, ...]) -> DType:
+    """With half results eager takes numbers and 0-d tensors unrounded in products and quotients."""
     dtype = promote(operands)
     if not dtype.is_float and e.dtype.is_float:
         dtype = e.dtype
     scalars = any(not isinstance(x, Value) or not x.shape for x in operands)
-    return dtype.compute if scalars else dtype
+    return dtype.compute if scalars and op in ("mul", "div") else dtype
 
 
 def _as_values(e: Emitter, operands: tuple[Operand, ...], dtype: DType) -> tuple[Value, ...]:
@@ -109,7 +107,7 @@ def div_mode(e: Emitter, a: Operand, b: Operand, *, rounding_mode: str | None) -
         return floor_divide(e, a, b)
     if not e.dtype.is_float:
         return _integer_division(e, "div", a, b)
-    quotient = e.pointwise("div", *_as_values(e, (a, b), _compute_dtype(e, (a, b))))
+    quotient = e.pointwise("div", *_as_values(e, (a, b), _compute_dtype(e, "div", (a, b))))
     return e.cast(e.emit("trunc", quotient), e.dtype)
 
 
@@ -131,7 +129,8 @@ def fmod(e: Emitter, a: Operand, b: Operand) -> Value:
 def _division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
     if not e.dtype.is_float:
         return _integer_division(e, op, a, b)
-    operands = _as_values(e, (a, b), e.dtype.compute)
+    # Of numbers, eager takes quotients unrounded, and rests not.
+    operands = _as_values(e, (a, b), e.dtype.compute if op == "floordiv" else e.dtype)
     return e.cast(e.pointwise(op, *operands), e.dtype)
 
 
@@ -175,7 +174,7 @@ def pow_scalar(e: Emitter, x: Value, exponent: Number) -> Value:
         return x
     if not e.dtype.is_float:
         return _integer_power(e, x, exponent)
-    if exponent in (0.5, -0.5):
+    if exponent in (0.5, -0.5) and e.dtype != F16:  # eager has pow's zeros and infinities there
         return e.emit("sqrt" if exponent > 0 else "rsqrt", x)
     if exponent in (2, 3, -1, -2):
         wide = e.wide(x)
