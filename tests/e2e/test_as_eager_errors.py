@@ -4,13 +4,16 @@ computes is compiled."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from kernelmill import aot
 from kernelmill.backend import get_backend
+from kernelmill.core.errors import UnsupportedError
 from tests.e2e.as_eager import differences
 
 functional = torch.nn.functional
@@ -90,3 +93,10 @@ def test_autocast_makes_halves_of_floats() -> None:
     backend = get_backend()
     made = differences(function, lambda: (torch.ones(4, 6),), dynamic=False, backend=backend)
     assert made == [] and not any(each.refused for each in backend.captures)
+
+
+@pytest.mark.parametrize("name", ["celu", "a bound too low", "largest of a window"])
+def test_no_file_is_made_of_what_eager_refuses(name: str, tmp_path: Path) -> None:
+    function, dtype, shape = REFUSED[name]
+    with pytest.raises(UnsupportedError, match=r"eager refuses .*: .*(not implemented|overflow)"):
+        aot.compile(function, (torch.ones(shape, dtype=dtype),), path=tmp_path / "file.kmill")

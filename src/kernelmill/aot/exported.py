@@ -37,6 +37,7 @@ from kernelmill.frontend import (
     keep_strides,
     overlaps,
     recurrent_decompositions,
+    refused_by_eager,
 )
 from kernelmill.runtime.samples import span_of
 from kernelmill.torch_internals.operators import is_composite, make_token
@@ -78,7 +79,10 @@ class Exported:
 
 
 def decomposed(program: ExportedProgram, decompositions: Decompositions) -> ExportedProgram:
-    """The program in ATen operators that the frontend knows, without mutation inside."""
+    """The program in ATen operators that the frontend knows, without mutation inside.
+    UnsupportedError where eager refuses one of its calls."""
+    if refused := refused_by_eager(program.graph_module):
+        raise UnsupportedError(refused)
     table = {
         operator: decompose
         for operator, decompose in default_decompositions().items()

@@ -75,9 +75,9 @@ def compile(
                             processes that load it share what each would pack for itself
 
     The file holds the weights too. It is for inference. Raises what torch.export does for code that
-    it cannot trace, UnsupportedError for what no file can hold, InputError and ConfigTypeError for
-    arguments of the wrong kind, ConfigError for options that run what this machine cannot, OSError
-    when the file cannot be written.
+    it cannot trace, UnsupportedError for what no file can hold or eager refuses, InputError
+    and ConfigTypeError for arguments of the wrong kind, ConfigError for options that run what this
+    machine cannot, OSError when the file cannot be written.
     """
     config = given_config(config)
     if target is not None:

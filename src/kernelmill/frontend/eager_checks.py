@@ -31,8 +31,9 @@ _known: dict[Any, str | None] = {}
 
 
 def refused_by_eager(gm: fx.GraphModule) -> str | None:
-    """The first call of a graph of Dynamo's that eager refuses by its dtypes or numbers, and what
-    it says; None where there is none. Random numbers are drawn as if nothing had been asked."""
+    """The first call of a graph of Dynamo's or torch.export's that eager refuses by its dtypes or
+    numbers, and what it says; None where there is none. Random numbers are drawn as if nothing had
+    been asked."""
     asked = list(_asked(gm.graph))
     unknown = {each.key: each for each in asked if each.key not in _known}
     if unknown:
@@ -100,7 +101,9 @@ def _values(arguments: Sequence[Any]) -> Iterator[Any]:
 
 
 def _traced(value: Any) -> Any:
-    return value.meta.get("example_value") if isinstance(value, fx.Node) else value
+    if not isinstance(value, fx.Node):
+        return value
+    return value.meta.get("example_value", value.meta.get("val"))  # torch.export has the second
 
 
 def _kind(value: Any) -> Any:
