@@ -3,11 +3,8 @@
 An output may take the memory of an input when whoever reads an element of the input also writes the
 same element of the output, later. Then nobody reads an element that has been written over. It is
 told from the indices alone: a load and a store are of the same element when they have the same
-index, stride and lanes and stand in the same block.
-
-Two passes must not write one element. That is so where the kernel does not read the output, every
-loop around a store moves it, and no index is bounded by `min` or `max`, as that of a last vector
-pushed back over the one before would be.
+index, stride and lanes and stand in the same block. No two stores, and no two passes of one, may
+meet in the output, or one could read what another has written (places.py).
 """
 
 from __future__ import annotations
@@ -15,12 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Union
 
-from kernelmill.core.dim import Dim, Op, symbols, terms_of
+from kernelmill.core.dim import (
+    Dim,
+    Op,
+    Sym,
+    bounds,
+    ceildiv,
+    linear_part,
+    of_atom,
+    provably_nonnegative,
+    substitute,
+    symbols,
+    terms_of,
+)
 from kernelmill.kernel.ir import (
     TASK,
     For,
     Gather,
     IndexValue,
+    Instr,
     Kernel,
     Let,
     Load,
@@ -32,10 +42,14 @@ from kernelmill.kernel.ir import (
     TileStore,
     Value,
 )
+from kernelmill.kernel.places import Digit, Place, write_once
 from kernelmill.kernel.walk import blocks_of
 
-_Place = tuple[int, Dim, Dim, int]
-"""The block that an access stands in, by its number, then index, stride and lanes."""
+_Access = tuple[int, Dim, Dim, int]
+"""The block that it stands in, by its number, then index, stride and lanes."""
+
+_Loop = tuple[Sym, Union[Dim, None]]
+"""What counts its passes, and how many there are at most, if that is known."""
 
 
 def overwritable(kernel: Kernel) -> Mapping[str, frozenset[str]]:
@@ -54,7 +68,7 @@ def overwritable(kernel: Kernel) -> Mapping[str, frozenset[str]]:
             and buffer.name not in accesses.unclear
             and accesses.written_behind(buffer.name, output.name)
         )
-        if inputs:
+        if inputs and accesses.written_once(output.name):
             found[output.name] = inputs
     return found
 
@@ -64,18 +78,23 @@ class _Accesses:
 
     def __init__(self, kernel: Kernel) -> None:
         self.unclear: set[str] = set()
-        self._all: list[tuple[Union[Load, Store], _Place]] = []
+        self._all: list[tuple[Union[Load, Store], _Access]] = []
+        self._stores: dict[str, list[tuple[Store, Sequence[_Loop]]]] = {}
         self._blocks = 0
-        self._indices: dict[Value, Dim] = {}
-        self._origins: dict[str, frozenset[str]] = {}
-        self._block(kernel.body, 0, frozenset() if kernel.tasks == 1 else frozenset({TASK}))
-        written = {access.buffer for access, _ in self._all if isinstance(access, Store)}
+        self._values: dict[Value, Union[IndexValue, Instr]] = {}
+        self._dims: dict[str, Dim] = {}
+        """What symbols stand for, in terms of the kernel's dims and of the passes of loops."""
+        self._varying: set[str] = set()
+        tasks = (Sym(TASK, 0, kernel.tasks - 1), kernel.tasks)
+        if kernel.tasks == 1:
+            self._dims[TASK] = 0
+        self._block(kernel.body, 0, () if kernel.tasks == 1 else (tasks,))
         read = {access.buffer for access, _ in self._all if isinstance(access, Load)}
-        self.unclear |= written & read
+        self.unclear |= self._stores.keys() & read
 
     def written_behind(self, source: str, target: str) -> bool:
         """Whether each load of one is followed by a store to the other at the same place."""
-        waiting: list[tuple[_Place, object]] = []
+        waiting: list[tuple[_Access, object]] = []
         for access, place in self._all:
             if access.buffer == source:
                 waiting.append((place, access.mask))
@@ -87,55 +106,105 @@ class _Accesses:
                 ]
         return not waiting and any(access.buffer == source for access, _ in self._all)
 
-    def _block(self, body: Sequence[Stmt], number: int, loops: frozenset[str]) -> None:
+    def written_once(self, target: str) -> bool:
+        """Whether no element is written twice."""
+        places = [self._place(store, loops) for store, loops in self._stores.get(target, ())]
+        known = [place for place in places if place is not None]
+        return len(known) == len(places) and write_once(known)
+
+    # ---- statements -------------------------------------------------------------------------
+
+    def _block(self, body: Sequence[Stmt], number: int, loops: Sequence[_Loop]) -> None:
         for statement in body:
             around = self._statement(statement, number, loops)
             for block in blocks_of(statement):
                 self._blocks += 1
                 self._block(block, self._blocks, around)
 
-    def _statement(self, statement: Stmt, number: int, loops: frozenset[str]) -> frozenset[str]:
+    def _statement(self, statement: Stmt, number: int, loops: Sequence[_Loop]) -> Sequence[_Loop]:
         """Note what it does itself; the loops around the blocks inside of it."""
         match statement:
-            case Load():
-                self._note(statement, statement.result.type.lanes, number)
-            case Store():
-                self._note(statement, statement.value.type.lanes, number)
-                if not loops <= self._moved_by(statement.index) or _bounded(statement.index):
-                    self.unclear.add(statement.buffer)
-            case IndexValue():
-                self._indices[statement.result] = statement.dim
-            case Let():
-                start = self._indices.get(statement.value, 0)
-                self._origins[statement.symbol.name] = self._moved_by(start)
+            case Load(result, _, index, _, stride):
+                self._all.append((statement, (number, index, stride, result.type.lanes)))
+            case Store(buffer, index, value, _, stride):
+                self._all.append((statement, (number, index, stride, value.type.lanes)))
+                self._stores.setdefault(buffer, []).append((statement, loops))
+            case IndexValue() | Instr():
+                self._values[statement.result] = statement
+            case Let(symbol, value):
+                start = self._values.get(value)
+                if isinstance(start, IndexValue):
+                    self._dims[symbol.name] = self._resolved(start.dim)
+                elif loops:
+                    self._varying.add(symbol.name)
             case Gather() | Scatter() | TileLoad() | TileStore():
                 self.unclear.add(statement.buffer)
             case For():
-                self._origins[statement.symbol.name] = self._moved_by(statement.start)
-                return loops if _runs_once(statement) else loops | {statement.symbol.name}
+                return self._loop(statement, loops)
             case Repeat():
-                # No index is known to differ from pass to pass: what is stored here is unclear.
-                return loops | {f"repeat {self._blocks}"}
+                return (*loops, (Sym(f"repeat.{self._blocks}"), None))
             case _:
                 pass
         return loops
 
-    def _moved_by(self, index: Dim) -> frozenset[str]:
-        """The symbols in an index, and those in what they are bound to or start from."""
-        names = symbols(index).keys()
-        return frozenset(names).union(*(self._origins.get(name, ()) for name in names))
+    def _loop(self, loop: For, loops: Sequence[_Loop]) -> Sequence[_Loop]:
+        start, step = self._resolved(loop.start), self._resolved(loop.step)
+        stop = self._resolved(loop.stop)
+        passes = [ceildiv(each - start, step) for each in _least(stop)]
+        inner = {symbol.name for symbol, _ in loops} | self._varying
+        most = next((count for count in passes if inner.isdisjoint(symbols(count))), None)
+        if most is None:
+            most = min((high for _, high in map(bounds, passes) if high is not None), default=None)
+        if isinstance(most, int) and most <= 1:
+            self._dims[loop.symbol.name] = start
+            return loops
+        counter = Sym(f"pass.{self._blocks}", 0, None if most is None else most - 1)
+        self._dims[loop.symbol.name] = start + step * of_atom(counter)
+        return (*loops, (counter, most))
 
-    def _note(self, access: Union[Load, Store], lanes: int, number: int) -> None:
-        self._all.append((access, (number, access.index, access.stride, lanes)))
+    # ---- places -----------------------------------------------------------------------------
+
+    def _resolved(self, dim: Dim) -> Dim:
+        return substitute(dim, {n: self._dims[n] for n in symbols(dim) if n in self._dims})
+
+    def _place(self, store: Store, loops: Sequence[_Loop]) -> Place | None:
+        """What a store writes; None where that is not known."""
+        index, stride = self._resolved(store.index), self._resolved(store.stride)
+        lanes = store.value.type.lanes
+        digits: list[Digit] = []
+        base, counted = index, [*loops]
+        if lanes > 1:
+            lane = Sym("lane", 0, lanes - 1)
+            base, counted = base + stride * of_atom(lane), [*loops, (lane, lanes)]
+        names = {symbol.name for symbol, _ in counted} | self._varying
+        for symbol, count in counted:
+            linear = linear_part(base, symbol.name)
+            if linear is None or not names.isdisjoint(symbols(linear[0])):
+                return None
+            if not provably_nonnegative(linear[0]):
+                return None
+            digits.append(Digit(symbol, linear[0], count))
+            base = linear[1]
+        if not names.isdisjoint(symbols(base)):
+            return None
+        return Place(base, tuple(digits), self._end(store, index, stride))
+
+    def _end(self, store: Store, index: Dim, stride: Dim) -> Dim | None:
+        """What all elements lie below where a mask leaves out lanes from one on."""
+        mask = None if store.mask is None else self._values.get(store.mask)
+        if not isinstance(mask, Instr) or mask.op != "lane_mask":
+            return None
+        count = mask.args[0]
+        value = self._values.get(count) if isinstance(count, Value) else None
+        if not isinstance(value, IndexValue):
+            return None
+        return index + stride * (self._resolved(value.dim) - 1) + 1
 
 
-def _runs_once(loop: For) -> bool:
-    passes = loop.stop - loop.start
-    return isinstance(passes, int) and isinstance(loop.step, int) and passes <= loop.step
-
-
-def _bounded(dim: Dim) -> bool:
-    """Whether there is a `min` or `max` in an index."""
-    atoms = (atom for monomial, _ in terms_of(dim) for atom in monomial)
-    operations = [atom for atom in atoms if isinstance(atom, Op)]
-    return any(o.kind in ("min", "max") or _bounded(o.a) or _bounded(o.b) for o in operations)
+def _least(dim: Dim) -> tuple[Dim, ...]:
+    """Dims none of which it exceeds."""
+    match terms_of(dim):
+        case (((Op() as least,), 1),) if least.kind == "min":
+            return (least.a, least.b)
+        case _:
+            return (dim,)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Union
 
 import numpy as np
 
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import DType
+from kernelmill.core.errors import VerificationError
 from kernelmill.kernel.ir import (
     SCRATCH,
     STATUS,
@@ -33,6 +35,9 @@ from kernelmill.kernel.ir import (
 )
 from kernelmill.kernel.numeric import Array, apply, literal, literal_dtype, numpy_dtype
 from kernelmill.kernel.printer import print_statement
+from kernelmill.kernel.shared import SharedMemory
+
+Access = Union[Load, Gather, TileLoad, Store, Scatter, TileStore]
 
 _UNSET = 0xA5
 """Byte that fills scratch memory before each task: reading it unset is a bug that shows."""
@@ -48,7 +53,8 @@ def run_kernel(
 
     `buffers` has a 1-d array for each of the kernel's, of its dtype (bf16: its bits as uint16) and
     at least as long as it says; `dims` has the values of the kernel's dims by name. Raises
-    ValueError for arrays that do not fit and IndexError for an access outside of a buffer.
+    ValueError for arrays that do not fit, IndexError for an access outside of a buffer, and
+    VerificationError for one that does not allow an output to lie over an input as the kernel says.
     """
     values = dict(dims or {})
     missing = [symbol.name for symbol in kernel.dims if symbol.name not in values]
@@ -57,9 +63,10 @@ def run_kernel(
     memory = {
         buffer.name: _memory(kernel, buffer.name, buffers, values) for buffer in kernel.buffers
     }
+    shared = SharedMemory(kernel, memory)
     with np.errstate(all="ignore"):
         for task in tasks if tasks is not None else range(evaluate(kernel.tasks, values)):
-            _Task(kernel, memory, {**values, TASK: task}).run()
+            _Task(kernel, memory, shared, {**values, TASK: task}).run()
 
 
 def _memory(
@@ -76,9 +83,14 @@ def _memory(
 
 
 class _Task:
-    def __init__(self, kernel: Kernel, memory: dict[str, Array], symbols: dict[str, int]) -> None:
-        self._kernel = kernel
-        self._memory = memory
+    def __init__(
+        self,
+        kernel: Kernel,
+        memory: dict[str, Array],
+        shared: SharedMemory,
+        symbols: dict[str, int],
+    ) -> None:
+        self._kernel, self._memory, self._shared = kernel, memory, shared
         self._symbols = symbols
         self._registers: dict[Value, Array] = {}
         size = evaluate(kernel.scratch, symbols)
@@ -115,16 +127,20 @@ class _Task:
         whole = len(self._scratch) // dtype.bytes * dtype.bytes
         return self._scratch[:whole].view(numpy_dtype(dtype))
 
-    def _active(self, statement: Stmt, memory: Array, places: Array, mask: Value | None) -> Array:
-        """Which lanes take part. Raises IndexError when one of them is outside of `memory`."""
+    def _active(self, statement: Access, memory: Array, places: Array, mask: Value | None) -> Array:
+        """Which lanes take part. Raises IndexError when one of them is outside of `memory`, and
+        VerificationError when it is shared and may not be touched there any more, or yet."""
         active = np.ones(len(places), np.bool_)
         if mask is not None:
             active = np.broadcast_to(self._registers[mask], (len(places),))
         outside = places[active & ((places < 0) | (places >= len(memory)))]
+        where = f"kernel {self._kernel.name}, task {self._symbols[TASK]}"
         if len(outside):
-            where = f"kernel {self._kernel.name}, task {self._symbols[TASK]}"
             access = f"`{print_statement(statement)}` at element {outside[0]} of {len(memory)}"
             raise IndexError(f"{where}: {access}")
+        wrong = self._shared.accessed(statement.buffer, places[active], self._symbols[TASK])
+        if wrong:
+            raise VerificationError(f"{where}: `{print_statement(statement)}`: {wrong}")
         return active
 
     def _read(
@@ -150,6 +166,8 @@ class _Task:
     def _neighbours(self, statement: Load | Store, type: VType) -> Array | None:
         """The part of memory that is read or written, where it is all lanes side by side."""
         if statement.mask is not None or statement.stride != 1:
+            return None
+        if self._shared.watches(statement.buffer):
             return None
         memory, first = self._buffer(statement.buffer, type.dtype), self._dim(statement.index)
         if not 0 <= first <= len(memory) - type.lanes:

@@ -71,13 +71,27 @@ def test_a_place_counted_by_a_let() -> None:
         " %2: bool = gt(%1, 0.0) } while %2",
         "%0: f32x4 = load x[task*16] store y[task*16], %0",
         "%0: f32x4 = load x[i] store y[i], %0",
-        "%0: f32x4 = load x[task*16+min(i, 11)] store y[task*16+min(i, 11)], %0",
+        "%0: f32x4 = load x[task*16+min(i, 6)] store y[task*16+min(i, 6)], %0",
+        "%0: f32x8 = load x[task*16+i] store y[task*16+i], %0",
+        "%0: f32x4 = load x[task*8+i] store y[task*8+i], %0",
+        "%0: f32x4 = load x[task*16+i//8] store y[task*16+i//8], %0",
+        "%0: f32x4 = load x[task*16+i % 8] store y[task*16+i % 8], %0",
+        "%0: f32x4 = load x[task*16+i] store y[task*16+i], %0"
+        " %1: f32x4 = load x[task*16+i] store y[task*16+i], %1",
+        "%0: f32x4 = load x[task*16+i] store y[task*16+i], %0"
+        " for j = 0 to 2 step 1 { %1: f32x2 = load x[task*16+i+2*j] store y[task*16+i+2*j], %1 }",
+        "%0: f32x4 = load x[task*16+i] store y[task*16+i], %0"
+        " %1: f32 = load x[task*16+i+6] store y[task*16+i+6], %1",
+        "%0: i64 = index(<2-i>) %1: boolx4 = lane_mask(%0) %2: f32x4 = load x[task+i] mask %1"
+        " store y[task+i], %2 mask %1",
         "%0: i64x4 = iota() %1: f32x4 = gather x[task*16+i + %0] store y[task*16+i], %1",
         "%0: f32x4 = load x[task*16+i] %1: i64x4 = iota() scatter y[task*16+i + %1], %0",
     ],
     ids=[
         "beside", "stride", "later", "once-read-by-all", "repeated",
-        "written-in-every-pass", "written-by-every-task", "pushed-back", "gathered", "scattered",
+        "written-in-every-pass", "written-by-every-task", "pushed-back", "wider-than-the-step",
+        "of-the-next-task", "rounded", "around", "again", "again-in-a-loop", "of-the-next-pass",
+        "masked-but-of-the-next-task", "gathered", "scattered",
     ],
 )  # fmt: skip
 def test_what_may_not_be_written_over(body: str) -> None:
@@ -128,3 +142,51 @@ def test_a_branch_is_a_place_of_its_own() -> None:
       }}
     }}"""
     assert pairs(text) == {}
+
+
+ROWS = "kernel k(x: f32[n*m] in, y: f32[n*m] out) dims(n, m) tasks(n)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i = 0 to (m//4) step 1 { %0: f32x4 = load x[task*m+i*4] store y[task*m+i*4], %0 }"
+        " %1: i64 = index(<m-(m//4)*4>) %2: boolx4 = lane_mask(%1)"
+        " %3: f32x4 = load x[task*m+(m//4)*4] mask %2 store y[task*m+(m//4)*4], %3 mask %2",
+        "for i = 0 to m step 8 { %0: i64 = index(<m-i>) %1: boolx8 = lane_mask(%0)"
+        " %2: f32x8 = load x[task*m+i] mask %1 store y[task*m+i], %2 mask %1 }",
+        "for i = 0 to m step 1 { %0: f32 = load x[i*n+task] store y[i*n+task], %0 }",
+    ],
+    ids=["rest", "masked", "columns"],
+)  # fmt: skip
+def test_rows_of_every_length(body: str) -> None:
+    assert pairs(f"{ROWS} {{ {body} }}") == {"y": {"x"}}
+
+
+def test_rows_that_meet() -> None:
+    body = "for i = 0 to m step 8 { %0: f32x8 = load x[task*m+i] store y[task*m+i], %0 }"
+    assert pairs(f"{ROWS} {{ {body} }}") == {}
+
+
+def test_columns_in_strips_and_what_is_left_of_them() -> None:
+    strip = "for r{0} = 0 to 4 step 1 {{ {1} }}"
+    left = "%{0}: f32x{0} = load x[r{0}*10+{1}] store y[r{0}*10+{1}], %{0}"
+    body = "for i = 0 to 2 step 1 {" + strip.format(4, left.format(4, "i*4")) + "}"
+    head = "kernel k(x: f32[40] in, y: f32[40] out) tasks(1)"
+    assert pairs(f"{head} {{ {body} {strip.format(2, left.format(2, '8'))} }}") == {"y": {"x"}}
+    assert pairs(f"{head} {{ {body} {strip.format(2, left.format(2, '7'))} }}") == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("%0: f32 = load x[0] store y[0], %0 %1: f32 = load x[0]", "has been written there"),
+        ("%0: f32 = load x[0] store y[task], %0", "has been written there|another task has read"),
+    ],
+)
+def test_running_a_kernel_shows_a_mark_that_is_wrong(body: str, wrong: str) -> None:
+    """Also where the two lie apart."""
+    head = "kernel k(x: f32[2] in, y: f32[2] out over(x)) tasks(2)"
+    kernel = parse_kernel(f"{head} {{ {body} }}")
+    with pytest.raises(VerificationError, match=wrong):
+        run_kernel(kernel, {"x": np.ones(2, np.float32), "y": np.zeros(2, np.float32)})
