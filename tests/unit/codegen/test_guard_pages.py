@@ -87,7 +87,7 @@ def test_what_is_written_beside_the_memory_of_a_program_is_found(at_end: bool, p
             ctypes.c_float.from_address(made.data_ptr() + 4 * place).value = 0.0
             memory.check()
 
-        with pytest.raises(AssertionError, match="ended with|written (in front|behind)"):
+        with pytest.raises(AssertionError, match=r"ended with|written (in front|behind)"):
             in_child(child)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, ceildiv, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
@@ -104,13 +104,12 @@ def _copy_a(context: BlockedContext) -> None:
     """Vectors of neighbouring rows, zeros beyond the last."""
     spec, schedule = context.spec, context.schedule
     rows, lanes, load = schedule.rows, schedule.lanes, loader(spec.a)
-    # The last tile's may end before a vector begins.
-    whole = rows % lanes == 0 and mod(spec.m, rows) == 0
     with context.row_tiles() as tile:
         places = range(0, rows, lanes)
         starts = [tile * rows + first for first in places]
         masked = [
-            context.lane if whole else context.first_lanes(spec.m - start) for start in starts
+            context.masked(spec.m - start, spec.m, rows, place)
+            for start, place in zip(starts, places, strict=True)
         ]
 
         def copy(k: Dims) -> None:
