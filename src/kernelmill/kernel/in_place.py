@@ -174,7 +174,7 @@ class _Accesses:
         digits: list[Digit] = []
         base, counted = index, [*loops]
         if lanes > 1:
-            lane = Sym("lane", 0, lanes - 1)
+            lane = Sym("lane.0", 0, lanes - 1)
             base, counted = base + stride * of_atom(lane), [*loops, (lane, lanes)]
         names = {symbol.name for symbol, _ in counted} | self._varying
         for symbol, count in counted:
