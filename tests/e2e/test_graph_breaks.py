@@ -13,6 +13,7 @@ from torch._dynamo.utils import graph_break_reasons
 import kernelmill
 from kernelmill.backend import graph_breaks
 from kernelmill.backend.entry import Backend
+from kernelmill.torch_internals import forced
 from tests.tolerances import assert_close
 
 
@@ -80,3 +81,24 @@ def test_a_recurrent_layer_is_said_too() -> None:
 
 def test_a_model_without_breaks_is_told_nothing() -> None:
     assert kernelmill.explain(Mixed(), torch.randn(3, 8)).advice == ()
+
+
+class Breaks(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        torch._dynamo.graph_break()
+        x = x + 1
+        torch._dynamo.graph_break()
+        return x - 3
+
+
+def test_breaks_behind_breaks_are_in_the_users_own_function() -> None:
+    found = kernelmill.explain(Breaks(), torch.ones(3), measure=False).as_dict()["breaks"]
+    assert len(found) == 2 and all(each["place"].endswith(" in forward") for each in found)
+
+
+def test_a_graph_that_runs_in_torch_whole_is_among_the_fallbacks() -> None:
+    with forced(["tensors.handle"]):
+        found = kernelmill.explain(torch.nn.ReLU(), torch.ones(3), measure=False).as_dict()
+    assert [operator for operator, _, _ in found["fallbacks"]] == ["whole graph"]
+    assert found["fallbacks"][0][1] == found["refused"][0]

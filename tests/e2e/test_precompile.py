@@ -72,6 +72,13 @@ def test_a_precompiled_model_compiles_nothing(tmp_path):
     assert (again.compiled, again.found) == (0, done.compiled)
 
 
+def test_a_string_is_the_job_of_that_model(tmp_path):
+    with threads() as executor:
+        for jobs in (NET, [NET], Job(NET)):
+            done = kernelmill.precompile(jobs, executor, folder=tmp_path / "k")
+            assert (done.jobs, done.failures) == (("net",), ())
+
+
 def test_sizes_that_no_gears_have_are_numbers(tmp_path, monkeypatch, caplog):
     """Also of a model that would take any: a service has them as numbers, and gears that share the
     kernels of the program for all sizes look for other ones where more sizes are open."""

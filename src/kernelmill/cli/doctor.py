@@ -91,7 +91,8 @@ def _show(sections: list[Section], counts: dict[str, int]) -> None:
             line = Text.assemble((f"{finding.level}: ", styles[finding.level]), finding.what)
             console.print(_indented(line, 2))
             console.print(_indented(Text(f"do: {finding.do}"), 6))
-    console.print(Text(f"{counts['wrong']} wrong, {counts['slow']} slow, {counts['note']} notes"))
+    notes = "1 note" if counts["note"] == 1 else f"{counts['note']} notes"
+    console.print(Text(f"{counts['wrong']} wrong, {counts['slow']} slow, {notes}"))
 
 
 def _indented(text: Text, columns: int) -> Padding:

@@ -286,6 +286,9 @@ class Group:
         near = difflib.get_close_matches(name, valid, n=len(valid), cutoff=0.6)
         ordered = near + [other for other in valid if other not in near]
         where = f"config.{self._path}" if self._path else "config"
+        within = [path for path, _, _ in self.options() if path.endswith(f".{name}")]
+        if within:
+            return f"{where} has no option {name!r}; it is {' or '.join(within)}"
         return f"{where} has no option {name!r}; there are: {', '.join(ordered)}"
 
     def __repr__(self) -> str:

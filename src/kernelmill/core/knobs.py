@@ -6,6 +6,7 @@ value counts as unset. What belongs to one model is an option of `CompilerConfig
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -315,13 +316,24 @@ KNOBS: tuple[_Any, ...] = (
 )
 """All of them, for `kernelmill --help` and the documents."""
 
+_PREFIX = "KERNELMILL_"
+_NEAR = 0.9
+"""How much of a name is that of another, which it misspells."""
+
 
 def unknown() -> tuple[str, ...]:
-    """Variables that begin with KERNELMILL_ and that nothing reads: misspelt, or of another
-    version."""
+    """Variables that begin with KERNELMILL_, or nearly so, and that nothing reads: misspelt, or of
+    another version."""
     known = {knob.name for knob in KNOBS}
-    ours = (name for name in os.environ if name.startswith("KERNELMILL_"))
-    return tuple(sorted(name for name in ours if name not in known))
+    ours = [name for name in known if name.startswith(_PREFIX)]
+    others = (name for name in os.environ if name not in known)
+    return tuple(
+        sorted(
+            name
+            for name in others
+            if name.startswith(_PREFIX) or difflib.get_close_matches(name, ours, 1, _NEAR)
+        )
+    )
 
 
 def of_others(names: Iterable[str]) -> dict[str, str]:

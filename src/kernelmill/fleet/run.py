@@ -45,7 +45,7 @@ class Summary:
 
 
 def precompile(
-    jobs: Iterable[Job],
+    jobs: Iterable[Job | str] | Job | str,
     executor: Executor | None = None,
     store: str | None = None,
     *,
@@ -54,6 +54,7 @@ def precompile(
 ) -> Summary:
     """Compile all that the jobs need into the kernel folder and the shared store.
 
+    jobs      to do; a string is the job of that model
     executor  compiles; by default a process for each processor of this machine. Models are traced
               and lowered here, in this thread; workers get texts, and need no torch.
     store     URL of the shared store, KERNELMILL_REMOTE by default; without any the kernels are in
@@ -65,6 +66,8 @@ def precompile(
     or kernel that fails is told in the summary and stops no other. Raises ConfigError for a shared
     store without KERNELMILL_REMOTE_KEY, StoreError for a folder that cannot be trusted.
     """
+    wanted = [jobs] if isinstance(jobs, (Job, str)) else jobs
+    all_jobs = [Job(job) if isinstance(job, str) else job for job in wanted]
     kernels = _open(folder)
     shared = open_shared(store)
     failures: list[Failure] = []
@@ -73,7 +76,9 @@ def precompile(
         _own_or(executor) as workers,
         Dispatch(workers, kernels, shared, progress or (lambda _: None)) as dispatch,
     ):
-        runs = [run for run in (_trace(job, kernels, dispatch, failures) for job in jobs) if run]
+        runs = [
+            run for run in (_trace(job, kernels, dispatch, failures) for job in all_jobs) if run
+        ]
         dispatch.settle(wait=True)
         unshared = dispatch.unshared
         for run in runs:

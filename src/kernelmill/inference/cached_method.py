@@ -8,6 +8,7 @@ the one of the last call first, then entries on disk, then a trace.
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import threading
 from collections import Counter
@@ -122,12 +123,26 @@ def _check_rank(name: str, rank: int | None) -> None:
         raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
 
 
+def _what_instead(func: object) -> str:
+    if isinstance(func, torch.nn.Module):
+        return f"a module ({type(func).__name__}): pass model.forward"
+    name = str(getattr(func, "__qualname__", ""))
+    owner, _, method = name.rpartition(".")
+    if inspect.isfunction(func) and owner and not owner.endswith("<locals>"):
+        return (
+            f"the function {name}, as a decorator does: call it in __init__, "
+            f"self.call = cache_compile(self.{method})"
+        )
+    return f"{name or type(func).__name__}"
+
+
 def _check_method(func: Any) -> None:
     owner = getattr(func, "__self__", None)
     plain = getattr(func, "__func__", None)
     if not isinstance(owner, torch.nn.Module) or plain is None:
         raise InputError(
-            f"cache_compile takes a method of a torch.nn.Module object (self.method), got {func!r}"
+            "cache_compile takes a method of a torch.nn.Module object (self.method), got "
+            f"{_what_instead(func)}"
         )
     name = getattr(func, "__name__", "")
     code = getattr(plain, "__code__", None)

@@ -71,6 +71,7 @@ class Explanation:
         """JSON-able data. Times of `call` and `programs` are in nanoseconds, others in seconds;
         sizes are in bytes."""
         kernels = [kernel for report in self.reports for kernel in report.kernels]
+        refused_graphs = [capture.refused for capture in self.captures if capture.refused]
         return {
             "name": self.name,
             "captures": [asdict(capture) for capture in self.captures],
@@ -84,10 +85,13 @@ class Explanation:
             "compiled": sum(report.compiled for report in self.reports),
             "reused": sum(report.reused for report in self.reports),
             "fused": sum(report.fused for report in self.reports),
-            "fallbacks": [entry for report in self.reports for entry in report.fallbacks],
+            "fallbacks": [
+                *(entry for report in self.reports for entry in report.fallbacks),
+                *(("whole graph", refused, "") for refused in refused_graphs),
+            ],
             "f32_products": [report.f32_products for report in self.reports],
             "super_kernel_ranges": [asdict(one) for r in self.reports for one in r.ranges],
-            "refused": [capture.refused for capture in self.captures if capture.refused],
+            "refused": refused_graphs,
             "arena_peak": [report.arena_bytes for report in self.reports],
             "live_peak": [report.live_bytes for report in self.reports],
             "tensor_bytes": [report.tensor_bytes for report in self.reports],

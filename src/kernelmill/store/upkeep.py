@@ -236,8 +236,8 @@ class Difference:
 def explain_difference(path: str, first: str, second: str) -> list[Difference]:
     """Why two entries are two: each ingredient that differs.
 
-    `first` and `second` are names, or the beginnings of their digests. StoreError when one is not
-    there or stands for several.
+    `first` and `second` are names, whose digests may be cut, or the beginnings of digests.
+    StoreError when one is not there or stands for several.
     """
     folder = Folder(path)
     one, two = (dict(_entry(folder, wanted).key.ingredients) for wanted in (first, second))
@@ -253,7 +253,9 @@ def explain_difference(path: str, first: str, second: str) -> list[Difference]:
 
 
 def _entry(folder: Folder, wanted: str) -> Entry:
-    found = [n for n in folder.names() if wanted == n or n.rpartition("_")[2].startswith(wanted)]
+    kind, _, digest = wanted.rpartition("_")
+    split = ((name, *name.rpartition("_")) for name in folder.names())
+    found = [n for n, its, _, of in split if its.startswith(kind) and of.startswith(digest)]
     if len(found) != 1:
         what = f"{len(found)} kernels begin" if found else "no kernel begins"
         raise StoreError(f"{folder.path}: {what} with {wanted!r}; 'kernelmill cache ls' lists them")

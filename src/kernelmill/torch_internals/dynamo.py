@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -489,9 +490,10 @@ def _graph_break(reason: Any) -> GraphBreak:
     if not reason.user_stack:
         return GraphBreak(reason.reason, "", 0, "", "")
     frame = reason.user_stack[-1]
-    return GraphBreak(
-        reason.reason, frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip()
-    )
+    # What runs behind an earlier break is a function that Dynamo has made of the user's.
+    function = re.sub(r"^(torch_dynamo_resume_in_)+(.*?)(_at_\d+)+$", r"\2", frame.name)
+    code = (frame.line or "").strip()
+    return GraphBreak(reason.reason, frame.filename, frame.lineno or 0, function, code)
 
 
 @internal(

@@ -107,7 +107,7 @@ def test_a_store_that_cannot_be_written(folder: Path, monkeypatch: pytest.Monkey
         (8, EIGHT, "", ""),
         (16, EIGHT, "slow", "torch runs 16 threads, and there are 8 cores"),
         (8, Cpus(16, 16, 8, 2.0), "slow", "the cgroup grants 2: kernels run on 2 at most"),
-        (1, EIGHT, "note", "torch runs 1 threads"),
+        (1, EIGHT, "note", "torch runs 1 thread,"),
     ],
 )
 def test_threads_against_cores_and_quota(count: int, found: Cpus, level: str, what: str) -> None:

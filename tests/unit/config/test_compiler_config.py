@@ -151,3 +151,9 @@ def test_configs_are_independent_and_can_be_copied(config):
     config.debug.run_eagerly = False
     assert kept.debug.run_eagerly is True
     assert repr(kept) == "CompilerConfig(debug.run_eagerly=True)"
+
+
+def test_an_option_of_a_group_is_found_where_it_is_not_looked_for() -> None:
+    match = r"config has no option 'gear_miss'; it is inference_config\.gear_miss$"
+    with pytest.raises(ValueError, match=match):
+        CompilerConfig().gear_miss = "error"  # type: ignore[attr-defined]

@@ -28,3 +28,10 @@ def test_a_bad_value_is_refused_by_name(monkeypatch, name, value):
     knob = next(knob for knob in knobs.KNOBS if knob.name == name)
     with pytest.raises(ConfigError, match=name):
         knob.get()
+
+
+def test_names_that_nearly_begin_like_ours_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = knobs.unknown()
+    for name in ("KERNELMIL_LOGS", "KERNELMILL_LOG", "LOCAL_RANK", "KERNEL_META"):
+        monkeypatch.setenv(name, "all")
+    assert set(knobs.unknown()) - set(before) == {"KERNELMIL_LOGS", "KERNELMILL_LOG"}

@@ -179,5 +179,9 @@ def test_what_is_no_archive(tmp_path):
 def test_why_shows_the_lines_that_differ(filled):
     found = explain_difference(str(filled), name(0), key(1).digest[:10])
     assert found == [Difference("kernel", ("kernel number 0",), ("kernel number 1",))]
+    cut = [name(n)[: len("Square_") + 12] for n in (0, 1)]
+    assert explain_difference(str(filled), *cut) == found
+    with pytest.raises(StoreError, match="no kernel begins"):
+        explain_difference(str(filled), name(0), "Cube_" + key(1).digest[:10])
     with pytest.raises(StoreError, match="no kernel begins"):
         explain_difference(str(filled), name(0), "zz")

@@ -108,14 +108,14 @@ def team(section: Section, torch: Any, found: Cpus | None = None) -> None:
     fix = f"set OMP_NUM_THREADS={found.usable}, or torch.set_num_threads({found.usable})"
     if found.quota and threads > found.usable:
         section.slow(
-            f"torch runs {threads} threads, and {limit}: kernels run on {found.usable} at most, "
+            f"torch runs {_counted(threads)}, and {limit}: kernels run on {found.usable} at most, "
             "torch's own operators on all",
             fix,
         )
     elif threads > found.usable:
-        section.slow(f"torch runs {threads} threads, and {limit}: they wait for each other", fix)
+        section.slow(f"torch runs {_counted(threads)}, and {limit}: they wait for each other", fix)
     elif threads < found.usable:
-        section.note(f"torch runs {threads} threads, and {limit}", f"for the least latency {fix}")
+        section.note(f"torch runs {_counted(threads)}, and {limit}", f"for the least latency {fix}")
     runtimes = _openmp_runtimes()
     section.facts["OpenMP"] = ", ".join(runtimes) or "none"
     if len(runtimes) > 1:
@@ -134,3 +134,7 @@ def _openmp_runtimes() -> list[str]:
         return []
     files = {os.path.basename(line.split()[-1]) for line in lines if "/" in line}
     return sorted(file for file in files if file.startswith(_RUNTIMES))
+
+
+def _counted(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
