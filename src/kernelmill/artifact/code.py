@@ -27,7 +27,10 @@ def changed_code(use: CodeUse) -> str:
     module = sys.modules.get(use.module)
     if module is None:
         return f"module {use.module} is not imported"
-    now = _use(module, use.name, use.globals) if use.name else _use_of_file(module)
+    try:
+        now = _use(module, use.name, use.globals) if use.name else _use_of_file(module)
+    except UnsupportedError as error:
+        return str(error)
     if now is None:
         return f"there is no {use.module}.{use.name}"
     if now.digest != use.digest:
@@ -39,7 +42,7 @@ def changed_code(use: CodeUse) -> str:
 def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
     """What there is to remember of traced code. Torch's own is known by its version.
 
-    UnsupportedError for code that no file holds.
+    UnsupportedError for code that no file holds, and a file that cannot be read.
     """
     files = _modules_by_file()
     own = [code for code in codes if not known_by_version(code.co_filename)]
@@ -108,7 +111,11 @@ def _holders(
 
 
 def _use_of_file(module: types.ModuleType) -> CodeUse:
-    return CodeUse(module.__name__, "", digest_of(Path(str(module.__file__)).read_bytes()), {})
+    try:
+        text = Path(str(module.__file__)).read_bytes()
+    except OSError as error:
+        raise UnsupportedError(f"the file {module.__file__}: {error.strerror}") from None
+    return CodeUse(module.__name__, "", digest_of(text), {})
 
 
 def _use(module: types.ModuleType, name: str, globals: Iterable[str]) -> CodeUse | None:

@@ -16,11 +16,11 @@ named after the digest of their file. Reading one needs no torch.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any
@@ -130,23 +130,34 @@ def names(folder: Folder) -> list[str]:
 
 
 def entries(folder: Folder) -> Iterator[tuple[str, Artifact]]:
-    """All good entries by name, last used first. A damaged one is set aside with a warning.
+    """All good entries by name, last used first. A damaged one is set aside with a warning; what
+    cannot be read now is left out.
 
     StoreError for files that others could have written.
     """
-    for name in names(folder):
+    try:
+        there = names(folder)
+    except OSError as error:
+        _log.info("%s cannot be read now (%s)", folder.path, error.strerror)
+        return
+    for name in there:
         try:
             found = load(folder, name)
         except Damaged as bad:
             _log.warning("%s; set aside and made again when needed", bad)
-            folder.set_aside(name, (SUFFIX,))
+            with suppress(OSError):
+                folder.set_aside(name, (SUFFIX,))
+            continue
+        except OSError as error:
+            _log.info("%s/%s cannot be read now (%s)", folder.path, name, error.strerror)
             continue
         if found is not None:
             yield name, found
 
 
 def load(folder: Folder, name: str) -> Artifact | None:
-    """An entry, checked; None when it is gone. Damaged says what is wrong with it."""
+    """An entry, checked; None when it is gone or refused. Damaged says what is wrong with it;
+    OSError when it cannot be read now."""
     path = os.path.join(folder.path, f"{name}{SUFFIX}")
     try:
         descriptor = folder.open_plain(f"{name}{SUFFIX}")
@@ -155,11 +166,6 @@ def load(folder: Folder, name: str) -> Artifact | None:
         return None
     except Damaged:
         raise
-    except OSError as error:
-        reason = f"{path} cannot be read ({error.strerror}): remove it"
-        if error.errno != errno.ELOOP:
-            raise Damaged(reason) from error
-        folder.refuse(StoreError(reason))
     except StoreError as error:
         folder.refuse(error)
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -20,9 +20,13 @@ import llvmlite
 import torch
 
 from kernelmill.artifact.fingerprint import fingerprint
-from kernelmill.core.digest import digest_of
+from kernelmill.core.digest import DIGEST_BYTES, digest_of
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import Isa
+from kernelmill.core.log import get_logger
 from kernelmill.core.version import VERSION
+
+_log = get_logger("artifact")
 
 _INFO = (".dist-info", ".egg-info")
 
@@ -44,15 +48,29 @@ def _versions() -> Mapping[str, str]:
 
 
 def _sources_digest() -> str:
-    """Over kernelmill's own files: no edit of the compiler can leave old programs in use."""
+    """Over kernelmill's own files: no edit of the compiler can leave old programs in use. Where
+    they cannot be read now it is this process' own."""
     root = str(Path(__file__).parent.parent)
-    files = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
     parts: list[bytes] = []
-    for path in sorted(path for path in files if path.endswith((".py", ".ll"))):
-        with open(path, "rb", buffering=0) as file:
-            parts += [path[len(root) :].encode(), file.read()]
+    try:
+        for path in sorted(_sources(root)):
+            with open(path, "rb", buffering=0) as file:
+                parts += [path[len(root) :].encode(), file.read()]
+    except OSError as error:
+        _log.warning("what is compiled is not kept for other processes: %s", error)
+        return os.urandom(DIGEST_BYTES).hex()
     lengths = b" ".join(b"%d" % len(part) for part in parts)
     return digest_of(b"\0".join((lengths, *parts)))
+
+
+def _sources(root: str) -> Iterator[str]:
+    """OSError for a folder that cannot be read."""
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _sources(entry.path)
+            elif entry.name.endswith((".py", ".ll")):
+                yield entry.path
 
 
 def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:
@@ -95,12 +113,15 @@ def _folder_of(file: str, name: str) -> str:
 
 @cache
 def _distributions(top: str, folder: str) -> tuple[str, ...]:
-    """The names of those installed in a folder that bring the package `top`."""
+    """The names of those installed in a folder that bring the package `top`. UnsupportedError when
+    the folder cannot be read now."""
     try:
         if not any(name.endswith(_INFO) for name in os.listdir(folder)):
             return ()
-    except OSError:  # an archive
+    except (FileNotFoundError, NotADirectoryError):  # an archive
         return ()
+    except OSError as error:
+        raise UnsupportedError(f"{folder} cannot be read: {error.strerror}") from None
     try:
         return (metadata.distribution(top).metadata["Name"],)
     except metadata.PackageNotFoundError:  # of another name than its package, as PyYAML is

@@ -81,10 +81,11 @@ def list_entries(folder: Folder = None, json: Json = False) -> int:
 
 
 def verify(folder: Folder = None, json: Json = False) -> int:
-    """Check every file; exit code 1 when one is damaged."""
+    """Check every file; exit code 1 when one is damaged or cannot be read."""
     found = {os.path.abspath(each): survey(each) for each in _read_from(folder)}
-    code = FOUND if any(each.count("bad") for each in found.values()) else FINE
-    states = ("ok", "incomplete", "bad")
+    rows = [row for each in found.values() for row in each.rows]
+    code = FOUND if any(row.state in ("bad", "unread") for row in rows) else FINE
+    states = ("ok", "incomplete", "bad", "unread")
     if json:
         print_json([
             {
@@ -97,11 +98,12 @@ def verify(folder: Folder = None, json: Json = False) -> int:
         return code
     for path, each in found.items():
         for row in each.rows:
-            if row.state == "bad":
-                print(f"bad: {row.reason}")
+            if row.reason:
+                print(f"{row.state}: {row.reason}")
         for leftover in each.leftovers:
             print(f"left over, may be deleted: {leftover}")
-        counts = ", ".join(f"{each.count(state)} {state}" for state in states)
+        told = [state for state in states if state != "unread" or each.count(state)]
+        counts = ", ".join(f"{each.count(state)} {state}" for state in told)
         print(f"{counts}, {len(each.leftovers)} left over in {path}")
     return code
 

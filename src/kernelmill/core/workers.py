@@ -51,6 +51,8 @@ class Job(Generic[Result]):
 class Workers:
     """Up to `most` threads, each of which takes what was submitted first.
 
+    Where the system gives no thread at all, `submit` does the work itself.
+
     To be used in `with` by one thread: leaving it waits for the work under way, also when Ctrl-C
     comes meanwhile; what has not begun never does.
     """
@@ -88,8 +90,14 @@ class Workers:
         job = Job[Result]()
         self._waiting.put(partial(job.do, work))
         if self._started < self._most:
-            self._started += 1
-            start_new_thread(self._run, ())  # `Thread.start` waits in Python code
+            self._started += 1  # before it could be interrupted
+            try:
+                start_new_thread(self._run, ())  # `Thread.start` waits in Python code
+            except RuntimeError:  # the system gives no more: those there are do it
+                self._started -= 1
+                if not self._started:
+                    job.do(work)
+                    self._waiting.get()
         return job
 
     def wait(self, jobs: Iterable[Job[Result]], seconds: float | None = None) -> None:

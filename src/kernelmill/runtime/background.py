@@ -30,7 +30,7 @@ _log = get_logger("runtime")
 
 def submit(work: Work) -> None:
     """Have this done, after what was submitted before."""
-    _worker().queue.put(work)
+    _worker().submit(work)
 
 
 class Begun:
@@ -62,7 +62,7 @@ def wait() -> None:
         yield
 
     submit(work)
-    if not _worker().stopped:
+    if _worker().works:
         done.get()
 
 
@@ -90,19 +90,36 @@ _callers = Overlapping(_gate.close, _gate.open)
 
 
 class _Worker:
+    """`works`: there is a thread that does what is submitted."""
+
     def __init__(self) -> None:
-        self.queue: SimpleQueue[Work] = SimpleQueue()
+        self._queue: SimpleQueue[Work] = SimpleQueue()
         self._piece = threading.Lock()
-        self.stopped = False
+        self.works = self._told = False
         self._process = os.getpid()
-        threading.Thread(target=self._run, name="kernelmill background", daemon=True).start()
         atexit.register(self._stop)
+        self._start()
+
+    def submit(self, work: Work) -> None:
+        """Have it done. Without a thread it waits until one can be started."""
+        self._queue.put(work)
+        if not self.works:
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="kernelmill background", daemon=True).start()
+            self.works = True
+        except RuntimeError as error:  # the system gives none, or Python ends
+            if not self._told:
+                self._told = True
+                _log.warning("%s: work that no call waits for is put off", error)
 
     def _run(self) -> None:
         with suppress(OSError, AttributeError):  # of this thread alone, where threads have one
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         while True:
-            work = self.queue.get()
+            work = self._queue.get()
             try:
                 pieces = work()
                 more = True
@@ -117,7 +134,7 @@ class _Worker:
     def _stop(self) -> None:
         if self._process == os.getpid():  # else there is no thread, and it may have had the lock
             self._piece.acquire()  # and never let go of: no further piece begins
-        self.stopped = True
+        self.works, self._told = False, True
 
 
 @cache

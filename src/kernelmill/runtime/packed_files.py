@@ -97,7 +97,9 @@ class PackedFiles:
         try:
             file = SealedFile(path, _KIND)
             found = [_bytes(file, section) for section in file.sections]
-        except FileNotFoundError:
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                _log.info("%s cannot be read now (%s)", path, error.strerror)
             return None
         except Damaged as error:
             _log.warning("%s", error)

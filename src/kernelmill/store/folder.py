@@ -1,8 +1,16 @@
 """A folder of entries on disk: whom it trusts, and how files come and go.
 
 Everything goes through one open descriptor of the folder, which was checked when it was opened: a
-folder swapped in later under the same path is never used unchecked. A file that another user could
-have written is refused (StoreError); a file that is merely damaged is no error (BadEntry).
+folder swapped in later under the same path is never used unchecked.
+
+What comes of reading a file is told apart here, for all who read:
+
+    absent      None: it is not there
+    damaged     BadEntry, or Damaged of store/sealed.py: its bytes were read whole, and their
+                checksums do not match. This alone is a reason to set a file aside
+    refused     StoreError: another user could have written it
+    cannot now  OSError: whatever else the system says, as "too many open files" does. It says
+                nothing about the file, which may be good for everybody else
 """
 
 from __future__ import annotations
@@ -90,27 +98,31 @@ class Folder:
         self.path = os.path.abspath(path)
         self.refused = ""
         self._on_untrusted = on_untrusted
-        self._descriptor = self._open()
+        self._descriptor: int | None = None
+        with suppress(OSError):  # which whoever reads or writes is told
+            self._there()
 
     # ---- the folder itself ------------------------------------------------------------------
 
-    def _open(self) -> int | None:
-        """A checked descriptor, or None when there is no folder or it may not be read or used."""
+    def _open(self) -> int:
+        """A checked descriptor. OSError when there is no folder, or it cannot be used."""
         try:
             descriptor = os.open(self.path, _OPEN_FOLDER)
-        except (FileNotFoundError, PermissionError):
-            return None
         except NotADirectoryError:
-            if os.path.lexists(self.path):
-                self.refuse(StoreError(self._not_a_folder()))
-            return None
+            if not os.path.lexists(self.path):
+                raise
+            self.refuse(StoreError(self._not_a_folder()))
+            raise self._refusal() from None
         weakref.finalize(self, os.close, descriptor)
         try:
             check_trust(os.fstat(descriptor), self.path)
         except StoreError as error:
             self.refuse(error)
-            return None
+            raise self._refusal() from None
         return descriptor
+
+    def _refusal(self) -> PermissionError:
+        return PermissionError(errno.EACCES, self.refused, self.path)
 
     def refuse(self, error: StoreError) -> None:
         """Raise this error of a file that others could have written, or use the folder no more."""
@@ -131,22 +143,20 @@ class Folder:
     def _made(self) -> int:
         """A descriptor of the folder, made if need be. OSError when it cannot be."""
         if self.refused:
-            raise PermissionError(errno.EACCES, self.refused, self.path)
+            raise self._refusal()
         if self._descriptor is None or not self._still_there(self._descriptor):
             make_folders(self.path)
             self._descriptor = self._open()
-        if self._descriptor is None:
-            why = self.refused or os.strerror(errno.EACCES)
-            raise PermissionError(errno.EACCES, why, self.path)
         return self._descriptor
 
     def _there(self) -> int:
-        """A descriptor of the folder. FileNotFoundError when there is none, or none to be used:
-        without a descriptor a name would be one in the working directory."""
-        descriptor = self._descriptor
-        if descriptor is None:
+        """A descriptor of the folder. FileNotFoundError when there is none, or one that is refused;
+        OSError when it cannot be opened now."""
+        if self.refused:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        return descriptor
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        return self._descriptor
 
     def _still_there(self, descriptor: int) -> bool:
         try:
@@ -170,7 +180,7 @@ class Folder:
     def load(self, name: str) -> Entry | None:
         """The entry, checked; None when one of its files is not there. No lock is taken.
 
-        Raises BadEntry for damaged files, StoreError for files that others could have written.
+        Raises as `read`, and BadEntry for damaged files.
         """
         sealed = self.read(f"{name}.json")
         if sealed is None:
@@ -181,33 +191,30 @@ class Folder:
         return decode(name, {".json": sealed, ".info": info, ".o": object})
 
     def read(self, filename: str) -> bytes | None:
-        """The bytes of a file, None when it is not there. Raises as `load` does."""
+        """The bytes of a file, None when it is not there or refused. StoreError when that is to be
+        an error; OSError when it cannot be read now, or not all of it; BadEntry when it is no plain
+        file."""
         try:
             descriptor = self.open_plain(filename)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                message = (
-                    f"{self.path}/{filename} is a symbolic link; compiled code is not loaded "
-                    "through one. Remove it and the kernel is compiled again"
-                )
-                self.refuse(StoreError(message))
-                return None
-            raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
+        except StoreError as error:
+            self.refuse(error)
+            return None
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise BadEntry(f"{filename} is no plain file")
             check_trust(status, f"{self.path}/{filename}")
-            return b"".join(iter(lambda: os.read(descriptor, _PIECE), b""))
+            data = b"".join(iter(lambda: os.read(descriptor, _PIECE), b""))
         except StoreError as error:
             self.refuse(error)
             return None
-        except OSError as error:
-            raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
         finally:
             os.close(descriptor)
+        if len(data) != status.st_size:
+            raise OSError(errno.EIO, f"{len(data)} of {status.st_size} bytes were read", filename)
+        return data
 
     def names(self) -> list[str]:
         """The entries of which any of the three files is there, sorted."""
@@ -231,8 +238,18 @@ class Folder:
             return None
 
     def open_plain(self, filename: str) -> int:
-        """A descriptor for reading. OSError when there is no such file."""
-        return os.open(filename, _OPEN_FILE, dir_fd=self._there())
+        """A descriptor for reading. FileNotFoundError when there is no such file, OSError when it
+        cannot be opened now, StoreError for a symbolic link."""
+        folder = self._there()
+        try:
+            return os.open(filename, _OPEN_FILE, dir_fd=folder)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise StoreError(
+                f"{self.path}/{filename} is a symbolic link; compiled code is not loaded through "
+                "one. Remove it: it is compiled again"
+            ) from None
 
     # ---- files of a process' own, and times -----------------------------------------------------
 

@@ -81,7 +81,9 @@ def read_package(path: str) -> tuple[dict[str, Any], dict[str, bytes]]:
             for name in sorted(there ^ {_FILES + name for name in manifest["files"]}):
                 raise Refused(f"{path}: {name} is missing, or does not belong to the package")
             files = {name: archive.read(_FILES + name) for name in manifest["files"]}
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as error:
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, KeyError, EOFError, zlib.error) as error:
         raise Refused(f"{path} is damaged: {error}; build or copy it anew") from None
     _compare(manifest, files, path)
     return manifest, files

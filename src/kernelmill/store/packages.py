@@ -183,11 +183,14 @@ def _installed(folder: str, on_untrusted: OnUntrusted) -> tuple[Package, ...]:
         if on_untrusted == "error":
             raise
         _log.warning("not used: %s", refused)
+    except OSError as error:
+        _log.warning("installed static kernels cannot be looked for (%s)", error)
     return (*found, *_wheels())
 
 
 def packages_in(folder: str) -> list[Package]:
-    """The packages in use that are installed in a folder."""
+    """The packages in use that are installed in a folder. StoreError as `installed`; OSError when
+    it cannot be read now."""
     if not os.path.isdir(folder):
         return []
     try:

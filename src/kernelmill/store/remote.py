@@ -91,9 +91,11 @@ class Remote:
             except Exception as error:
                 answers.put(error)
 
-        threading.Thread(target=ask, name="kernelmill-remote", daemon=True).start()
         try:
+            threading.Thread(target=ask, name="kernelmill-remote", daemon=True).start()
             answer = answers.get(timeout=TIMEOUT_SECONDS)
+        except RuntimeError as error:  # the system gives no thread
+            answer = error
         except queue.Empty:
             answer = TimeoutError(f"no answer within {TIMEOUT_SECONDS * 1e3:.0f} ms")
         if isinstance(answer, Exception):
@@ -111,13 +113,15 @@ class Remote:
         once."""
         if not self.writes or self._backoff.is_resting:
             return
-        if self._writer is None or not self._writer.is_alive():
-            self._writer = threading.Thread(
-                target=self._write_behind, name="kernelmill-remote-write", daemon=True
-            )
-            self._writer.start()
         try:
+            if self._writer is None or not self._writer.is_alive():
+                self._writer = threading.Thread(
+                    target=self._write_behind, name="kernelmill-remote-write", daemon=True
+                )
+                self._writer.start()
             self._writes.put_nowait((name, sign(self._key, name, pack(files))))
+        except RuntimeError as error:  # the system gives no thread
+            self._failed(error, self._backoff.now())
         except queue.Full:
             _log.info("remote store is too slow for %s; not written", name)
 

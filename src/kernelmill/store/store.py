@@ -204,20 +204,21 @@ class Store:
         mine = entry_name(type, key)
         found: list[tuple[int, str, tuple[str, ...]]] = []
         for folder in (*self.read_only, self.folder):
-            for name in folder.names():
+            for name in _names(folder):
                 if name == mine or name.rpartition("_")[0] != type:
                     continue
                 try:
                     info = folder.read(f"{name}.info")
                     differences = key.differences(key_of(info)) if info is not None else ()
-                except BadEntry:
+                except (BadEntry, OSError):
                     continue
                 if differences:
                     found.append((len(differences), name, differences))
         return Nearest(*min(found)[1:]) if found else None
 
     def _find(self, name: str) -> Entry | None:
-        """Memory, read-only folders, the folder. BadEntry for a damaged one in the last."""
+        """Memory, read-only folders, the folder. BadEntry for a damaged one in the last; None for
+        what cannot be read now."""
         entry = self._memory.get(name)
         if entry is not None:
             return entry
@@ -229,7 +230,11 @@ class Store:
             entry = self._load_other(folder, name)
             if entry is not None:
                 return entry
-        entry = self.folder.load(name)
+        try:
+            entry = self.folder.load(name)
+        except OSError as error:
+            _log.info("%s/%s cannot be read now (%s)", self.folder.path, name, error.strerror)
+            return None
         if entry is not None:
             self._uses.add(name)
         return entry
@@ -237,7 +242,7 @@ class Store:
     def _load_other(self, folder: Folder, name: str) -> Entry | None:
         try:
             return folder.load(name)
-        except BadEntry as bad:
+        except (BadEntry, OSError) as bad:
             self._warn("read-only", f"{folder.path}: {bad}; skipped")
             return None
         finally:
@@ -336,6 +341,13 @@ class Store:
         near = self.nearest(key, type)
         differs = f"; differs from {near.name} in {', '.join(near.differences)}" if near else ""
         _log.info("compiling %s%s", entry_name(type, key), differs)
+
+
+def _names(folder: Folder) -> list[str]:
+    """The entries in a folder; none when it cannot be read now."""
+    with suppress(OSError):
+        return folder.names()
+    return []
 
 
 def default_folders() -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from kernelmill.store.folder import Folder
 @dataclass(frozen=True)
 class Row:
     """One entry. `state` is "ok", "incomplete" (some of its files are not there: compiled again
-    when it is needed) or "bad" (the `reason` says what is damaged). `bytes` is the object's size.
-    """
+    when it is needed), "bad" (the `reason` says what is damaged) or "unread" (the `reason` says why
+    it cannot be read now). `bytes` is the object's size."""
 
     name: str
     state: str
@@ -47,4 +47,6 @@ def _row(folder: Folder, name: str) -> Row:
             raise BadEntry(f"{name}.info: its ingredients give the digest {entry.key.digest}")
     except BadEntry as bad:
         return Row(name, "bad", reason=str(bad))
+    except OSError as error:
+        return Row(name, "unread", reason=f"cannot be read now: {error.strerror}")
     return Row(name, "ok", len(entry.object))

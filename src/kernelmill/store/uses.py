@@ -13,6 +13,7 @@ import threading
 import weakref
 
 from kernelmill.core.after_fork import track
+from kernelmill.core.errors import StoreError
 from kernelmill.store.folder import Folder
 
 _MARK = ".use-"
@@ -69,14 +70,15 @@ def _finish(folder: Folder, filename: str, descriptor: int, owner: int) -> None:
 
 
 def names_in_use(folder: Folder) -> set[str]:
-    """The entries that live processes use; lists of dead ones are removed."""
+    """The entries that live processes use; lists of dead ones are removed. OSError when a list
+    cannot be read now."""
     names: set[str] = set()
     for filename in folder.files():
         if not filename.startswith(_MARK):
             continue
         try:
             descriptor = folder.open_plain(filename)
-        except OSError:
+        except (FileNotFoundError, PermissionError, StoreError):  # gone, or another user's
             continue
         with open(descriptor, "rb") as file:
             try:

@@ -1,5 +1,6 @@
 """Artifacts at rest: written, read, damaged, set aside; manifests, reads and sizes."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,24 @@ def test_an_entry_behind_a_link_is_refused(folder: Any):
     path = os.path.join(folder.path, f"{name}.kmill")
     os.rename(path, f"{path}.elsewhere")
     os.symlink(f"{path}.elsewhere", path)
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="is a symbolic link"):
         list(container.entries(folder))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("call", ["os.open", "os.listdir", "mmap.mmap"])
+def test_an_entry_that_cannot_be_read_now_is_left_alone(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+):
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    before = folder.files()
+    with monkeypatch.context() as patch:
+        patch.setattr(call, fail)
+        assert list(container.entries(folder)) == []
+    assert folder.files() == before
+    assert len(list(container.entries(folder))) == 1
 
 
 def test_what_decides_the_bytes_of_an_object_is_in_its_key():

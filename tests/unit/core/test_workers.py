@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -108,3 +111,19 @@ def test_ctrl_c_at_any_instruction_ends_what_is_under_way_and_waits_for_nothing_
             workers.wait(jobs)
 
     assert _interrupted_everywhere(use, module.__file__) > 300
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_work_is_done_where_the_system_gives_few_threads(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    given = []
+
+    def start(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        if len(given) == most:
+            raise RuntimeError("can't start new thread")
+        given.append(_thread.start_new_thread(function, arguments))
+
+    monkeypatch.setattr("kernelmill.core.workers.start_new_thread", start)
+    with Workers(4) as workers:
+        assert list(workers.results(partial(abs, -n) for n in range(9))) == list(range(9))

@@ -60,9 +60,13 @@ def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"exists": exists, "writable": writable, "trusted": True}
     try:
         files = [(file, os.path.getsize(os.path.join(path, file))) for file in Folder(path).files()]
-    except (StoreError, OSError) as error:
+    except StoreError as error:
         facts["trusted"] = False
         section.wrong(str(error), "see docs/security.md; nothing of it is used before that")
+        return facts
+    except OSError as error:
+        why = f"{path} cannot be read: {error.strerror}"
+        section.wrong(why, "make it readable, or name another folder")
         return facts
     facts["kernels"] = sum(file.endswith(".json") for file, _ in files)
     facts["bytes"] = sum(size for _, size in files)
