@@ -32,7 +32,7 @@ from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym
-from kernelmill.core.errors import InputError, UnsupportedError
+from kernelmill.core.errors import InputError, IsFolderError, UnsupportedError, file_error
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
@@ -77,7 +77,7 @@ def compile(
     The file holds the weights too. It is for inference. Raises what torch.export does for code that
     it cannot trace, UnsupportedError for what no file can hold or eager refuses, InputError
     and ConfigTypeError for arguments of the wrong kind, ConfigError for options that run what this
-    machine cannot, OSError when the file cannot be written.
+    machine cannot, FileError when the file cannot be written.
     """
     config = given_config(config)
     if target is not None:
@@ -97,7 +97,10 @@ def compile(
         artifact = _artifact(name, exported, config, found.sizes)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
-    write_sealed(file, KMILL, artifact.sections())
+    try:
+        write_sealed(file, KMILL, artifact.sections())
+    except OSError as error:
+        raise file_error(error, file) from None
     return file
 
 
@@ -156,15 +159,13 @@ def _check_place(file: str) -> None:
     """Told before minutes of compiling, not after: this is a folder, or no file can be made in its
     own. Permissions do not say so of every file system."""
     if os.path.isdir(file):
-        raise IsADirectoryError(
-            errno.EISDIR, "this is a folder; pass a file's name as `path`", file
-        )
+        raise IsFolderError(errno.EISDIR, "this is a folder; pass a file's name as `path`", file)
     folder = os.path.dirname(file)
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         text = f"no compiled file can be written here ({error.strerror}); pass another `path`"
-        raise OSError(error.errno, text, folder) from None
+        raise file_error(error, folder, text) from None
 
 
 @dataclass(frozen=True)

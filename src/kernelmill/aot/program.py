@@ -21,7 +21,13 @@ from kernelmill.artifact.target import Binder
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core import knobs
-from kernelmill.core.errors import InputError, KernelmillError, UnsupportedError
+from kernelmill.core.errors import (
+    CopyError,
+    InputError,
+    KernelmillError,
+    UnsupportedError,
+    file_error,
+)
 from kernelmill.core.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.version import ABI_VERSION, minor_of
@@ -46,12 +52,16 @@ def load(
 
     UnsupportedError too when it calls operators of torch and was compiled with another minor
     version of it; one that calls none runs, with a warning; and for an entry of the compile cache,
-    which is of the same format. FileNotFoundError when there is no such file. StoreError when it is
-    damaged, of a format that this kernelmill does not read, or could have been written by another
-    user.
+    which is of the same format. FileError when it cannot be read, which is a FileNotFoundError too
+    when there is no such file. StoreError when it is damaged, of a format that this
+    kernelmill does not read, or could have been written by another user.
     """
-    artifact = read_artifact(SealedFile(path, KMILL, writable=True), check_weights)
     name = os.path.abspath(path)
+    try:
+        file = SealedFile(path, KMILL, writable=True)
+    except OSError as error:
+        raise file_error(error, name) from None
+    artifact = read_artifact(file, check_weights)
     try:
         if artifact.manifest.guards.code:
             raise UnsupportedError(
@@ -168,7 +178,7 @@ class AotProgram:
         return self._bound(values) if result is REFUSED else result
 
     def __reduce__(self) -> Never:
-        raise TypeError(
+        raise CopyError(
             f"a loaded program is neither copied nor pickled: load its file again, in another "
             f"process too: kernelmill.aot.load({self.path!r})"
         )

@@ -34,7 +34,7 @@ from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.versions import version_of
 from kernelmill.artifact.watch import Watch
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import GradientError, InputError
 from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.page_scan import overlap
 from kernelmill.runtime.quick import REFUSED, NativeWatch
@@ -182,10 +182,10 @@ class Bound:
 
 
 def refuse_gradients(arguments: Iterable[tuple[str, Any]]) -> None:
-    """RuntimeError with the name of the first one that requires grad."""
+    """GradientError with the name of the first one that requires grad."""
     for name, value in arguments:
         if isinstance(value, torch.Tensor) and value.requires_grad:
-            raise RuntimeError(
+            raise GradientError(
                 f"argument {name!r} requires grad, and the program is for inference only: call it "
                 f"under torch.no_grad() or torch.inference_mode(), or pass {name}.detach()"
             )

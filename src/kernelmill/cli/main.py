@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserCodeError as error:
         print(f"kernelmill: {error}", file=sys.stderr)
         return USER_CODE
-    except KernelmillError as error:
-        return _refused(error)
     except OSError as error:
         return _refused(_in_words(error))
+    except KernelmillError as error:
+        return _refused(error)
     return FINE
 
 

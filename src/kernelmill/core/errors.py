@@ -8,6 +8,13 @@
     ├── InputError          a bad argument of a compiled program; names it (also a ValueError)
     │   └── GearError           ... a size outside the gears, or gears that break their rules
     │       └── GearTypeError       ... by their type (also a TypeError)
+    ├── GradientError       an argument that requires grad, for inference (also a RuntimeError)
+    ├── CopyError           what is neither copied nor pickled (also a TypeError)
+    ├── FileError           a file or folder that was named: its path (also an OSError)
+    │   ├── MissingFileError    ... is not there (also FileNotFoundError)
+    │   ├── DeniedFileError     ... is denied by the system (also PermissionError)
+    │   ├── NoFolderError       ... is no folder (also NotADirectoryError)
+    │   └── IsFolderError       ... is a folder (also IsADirectoryError)
     ├── UserCodeError       code that a command was given does not import, or raised
     ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
     ├── VerificationError   an IR broke its own rules; names the pass that broke it
@@ -19,6 +26,8 @@ A message says what is wrong, where, and what to do about it.
 """
 
 from __future__ import annotations
+
+import os
 
 
 class KernelmillError(Exception):
@@ -51,6 +60,45 @@ class GearError(InputError):
 
 class GearTypeError(GearError, TypeError):
     """Gears of the wrong type."""
+
+
+class GradientError(KernelmillError, RuntimeError):
+    """An argument requires grad, and the program is for inference. The message names it."""
+
+
+class CopyError(KernelmillError, TypeError):
+    """An object that belongs to its process was copied or pickled."""
+
+
+class FileError(KernelmillError, OSError):
+    """A file or folder that was named cannot be read or written. `errno`, `strerror` and
+    `filename` are those of Python's error."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """It is not there."""
+
+
+class DeniedFileError(FileError, PermissionError):
+    """The system does not permit it."""
+
+
+class NoFolderError(FileError, NotADirectoryError):
+    """What is above it is no folder."""
+
+
+class IsFolderError(FileError, IsADirectoryError):
+    """It is a folder where a file is wanted."""
+
+
+_FILE_ERRORS = (MissingFileError, DeniedFileError, NoFolderError, IsFolderError)
+
+
+def file_error(error: OSError, path: str | os.PathLike[str], text: str = "") -> FileError:
+    """Python's error of a file that a user named, in the tree; `text` is what is said of it."""
+    kinds = [kind for kind in _FILE_ERRORS if isinstance(error, kind.__bases__[1])]
+    kind = kinds[0] if kinds else FileError
+    return kind(error.errno, text or error.strerror or str(error), os.fspath(path))
 
 
 class UserCodeError(KernelmillError):

@@ -5,10 +5,11 @@ Importing this loads neither torch nor the compiler.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigError, StoreError
+from kernelmill.core.errors import ConfigError, DeniedFileError, StoreError
 from kernelmill.core.isa import Isa, named_isa
 from kernelmill.core.log import get_logger
 from kernelmill.fleet.manifests import FolderManifests, SharedManifests
@@ -56,7 +57,8 @@ def pull(
     kernels.adopt(fetched)
     size = sum(len(data) for _, files in fetched for data in files.values())
     if kernels.counts.unwritten:
-        raise OSError(f"{kernels.folder.path} cannot be written; pull into another folder")
+        path, why = kernels.folder.path, "the folder cannot be written; pull into another one"
+        raise DeniedFileError(errno.EACCES, why, path)
     FolderManifests(kernels.folder).keep(manifest)
     there = {name for name in wanted if _is_good(kernels.folder, name)}
     missing = tuple(name for name in wanted if name not in there)
