@@ -45,7 +45,7 @@ def _outcome(function: Callable[..., Any], args: Sequence[Any]) -> dict[str, Any
         "offsets in a shared memory": _shared([*tensors, *returned]),
         "is an argument": [[r is t for t in tensors] for r in returned],
         "needs a gradient": [tensor.requires_grad for tensor in returned],
-        "versions": [t._version - b for t, b in zip(tensors, before, strict=True)],
+        "written": [t._version > b for t, b in zip(tensors, before, strict=True)],
         "random state": torch.get_rng_state().tolist(),
     }
 
@@ -60,7 +60,7 @@ def _shared(tensors: Sequence[Tensor]) -> list[list[int]]:
     known = [(t.untyped_storage().data_ptr(), t.data_ptr()) for t in tensors]
     for storage, begin in known:
         first = next(n for n, (other, _) in enumerate(known) if other == storage)
-        places.append([first, begin - known[first][1]] if storage else [-1, 0])
+        places.append([first, begin - known[first][1]] if begin else [-1, 0])  # 0: it is empty
     return places
 
 
