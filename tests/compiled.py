@@ -16,6 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernelmill.backend.entry import Backend
+from kernelmill.compiler.report import CompileReport
+from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Dim, as_sym, evaluate
 from kernelmill.core.dtype import BOOL, DType, to_torch
 from kernelmill.core.machine import Machine, host
@@ -45,6 +48,16 @@ from tests.tolerances import mismatch
 Argument = Tensor | int
 Output = Tensor | int | None
 Run = Callable[[Kernel, Mapping[str, np.ndarray], Mapping[str, int]], None]
+
+
+def reported(
+    name: str = "kernelmill", config: CompilerConfig | None = None
+) -> tuple[Any, list[CompileReport]]:
+    """A backend, and the reports of what it has compiled so far: none for another's name."""
+    reports: list[CompileReport] = []
+    if name != "kernelmill":
+        return name, reports
+    return Backend(config, on_compiled=lambda made: reports.append(made.report)), reports
 
 
 # ---- making ---------------------------------------------------------------------------------

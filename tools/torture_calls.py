@@ -136,7 +136,7 @@ def structured(folder: Path, chance: random.Random) -> Subject:
 
 def entry(folder: Path, chance: random.Random) -> Subject:
     """The program behind torch.compile, without Dynamo."""
-    program = compile_graph(parse_graph(FOUR), CompilerConfig())
+    program = compile_graph(parse_graph(FOUR), CompilerConfig()).program
     arguments = *torch.randn(3, 3, 4), torch.arange(12).reshape(3, 4)
 
     def eager(a: Any, b: Any, c: Any, d: Any) -> Any:

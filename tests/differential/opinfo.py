@@ -24,8 +24,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
-from kernelmill.compiler import collect_reports
 from kernelmill.core.errors import UnsupportedError
+from tests.compiled import reported
 from tests.tolerances import mismatch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
@@ -117,8 +117,9 @@ def _exact(flat: Flat, inputs: list[Tensor]) -> tuple[Any, ...] | None:
         return None
 
 
-def compile_flat(flat: Flat, backend: str, dynamic: bool = False) -> Callable[..., Any]:
-    """`flat` through AOTAutograd and the backend; `dynamic` makes every size a symbol."""
+def compile_flat(flat: Flat, backend: Any, dynamic: bool = False) -> Callable[..., Any]:
+    """`flat` through AOTAutograd and a backend, or the one of this name; `dynamic` makes every size
+    a symbol."""
     static = not dynamic
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=static)
     with torch.no_grad(), tracing(TracingContext(mode)):
@@ -167,15 +168,15 @@ def _compile(flat: Flat, backend: str, dynamic: bool) -> tuple[Callable[..., Any
     Only UnsupportedError may send a whole graph to torch: with KERNELMILL_STRICT all other errors
     of the compiler come out.
     """
-    with collect_reports() as reports:
-        try:
-            os.environ["KERNELMILL_STRICT"] = "1"
-            compiled = compile_flat(flat, backend, dynamic)
-        except UnsupportedError as error:
-            del os.environ["KERNELMILL_STRICT"]
-            return compile_flat(flat, backend, dynamic), [f"whole graph: {error}"]
-        finally:
-            os.environ.pop("KERNELMILL_STRICT", None)
+    observed, reports = reported(backend)
+    try:
+        os.environ["KERNELMILL_STRICT"] = "1"
+        compiled = compile_flat(flat, observed, dynamic)
+    except UnsupportedError as error:
+        del os.environ["KERNELMILL_STRICT"]
+        return compile_flat(flat, backend, dynamic), [f"whole graph: {error}"]
+    finally:
+        os.environ.pop("KERNELMILL_STRICT", None)
     calls = [call for report in reports for call in report.fallbacks]
     return compiled, [
         f"{operator}: {reason}"

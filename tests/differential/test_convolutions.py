@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from kernelmill.compiler import collect_reports
+from tests.compiled import reported
 from tests.e2e.conftest import BACKEND
 from tests.tolerances import assert_close
 
@@ -24,8 +24,9 @@ TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3
 def compiled(module: nn.Module, *args: Tensor, dynamic: bool = False) -> tuple[Any, list[str]]:
     """What the compiled module gives, and the reasons of what fell back to ATen."""
     torch._dynamo.reset()
-    with torch.no_grad(), collect_reports() as reports:
-        result = torch.compile(module, backend=BACKEND, dynamic=dynamic, fullgraph=True)(*args)
+    backend, reports = reported(BACKEND)
+    with torch.no_grad():
+        result = torch.compile(module, backend=backend, dynamic=dynamic, fullgraph=True)(*args)
     return result, [reason for report in reports for _, reason, _ in report.fallbacks]
 
 
@@ -193,8 +194,9 @@ def test_sizes_that_vary(module: nn.Module) -> None:
     sizes = (9,) * (module.weight.dim() - 2)
     x = torch.randn(2, 3, *sizes)
     torch._dynamo.reset()
-    with torch.no_grad(), collect_reports() as reports:
-        function = torch.compile(module, backend=BACKEND)
+    backend, reports = reported(BACKEND)
+    with torch.no_grad():
+        function = torch.compile(module, backend=backend)
         torch._dynamo.mark_dynamic(x, 0)
         assert_close(function(x), module(x))
         other = torch.randn(5, 3, *sizes)

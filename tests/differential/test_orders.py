@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernelmill.compiler import collect_reports
+from tests.compiled import reported
 from tests.differential.opinfo import Flat, Verdict, check_flat
 from tests.e2e.conftest import BACKEND
 
@@ -88,12 +88,12 @@ def test_sizes_that_change() -> None:
     def function(x: Tensor) -> Any:
         return (*torch.topk(x, 4), *torch.sort(x, dim=0), torch.histc(x, 6, -1, 2))
 
-    with collect_reports() as reports:
-        compiled = torch.compile(function, backend=BACKEND, dynamic=True)
-        for size in (6, 17, 300, 256, 255):
-            x = torch.randint(-2, 4, (5, size)).float()
-            for mine, theirs in zip(compiled(x), function(x), strict=True):
-                assert torch.equal(mine, theirs)
+    backend, reports = reported(BACKEND)
+    compiled = torch.compile(function, backend=backend, dynamic=True)
+    for size in (6, 17, 300, 256, 255):
+        x = torch.randint(-2, 4, (5, size)).float()
+        for mine, theirs in zip(compiled(x), function(x), strict=True):
+            assert torch.equal(mine, theirs)
     assert len(reports) == 1 and not reports[0].fallbacks
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import kernelmill
-from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.compiler import CompileReport
+from tests.compiled import reported
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
 
@@ -32,14 +33,14 @@ def check_all_sizes(
 ) -> list[tuple[str, ...]]:
     """One dynamic program agrees with eager at every size; returns the classes of its kernels."""
     torch._dynamo.reset()
-    with collect_reports() as reports:
-        compiled = torch.compile(function, backend=kernelmill.get_backend(), fullgraph=True)
-        for size in SIZES:
-            given = arguments(size)
-            torch._dynamo.mark_dynamic(given[0], axis)
-            with torch.no_grad():
-                exact = function(*(tensor.double() for tensor in given))
-                assert_close(compiled(*given), function(*given), exact)
+    backend, reports = reported()
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    for size in SIZES:
+        given = arguments(size)
+        torch._dynamo.mark_dynamic(given[0], axis)
+        with torch.no_grad():
+            exact = function(*(tensor.double() for tensor in given))
+            assert_close(compiled(*given), function(*given), exact)
     assert len(reports) == 1
     return classes(reports)
 

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from kernelmill.backend.entry import Backend
-from kernelmill.compiler import collect_reports
 from kernelmill.core.errors import InputError
+from tests.compiled import reported
 
 
 def padded_chunks(x):
@@ -90,9 +90,9 @@ AUTOMATIC = (padded_chunks, windows_of_a_size)
 )
 def test_equal_sizes_are_seen_to_be_equal(function, dynamic):
     torch._dynamo.reset()
-    backend = Backend()
+    backend, reports = reported()
     compiled = torch.compile(function, backend=backend, dynamic=dynamic)
-    with torch.no_grad(), collect_reports() as reports:
+    with torch.no_grad():
         for args in CALLS[function]:
             torch.testing.assert_close(compiled(*args), function(*args))
     assert not [fallback for report in reports for fallback in report.fallbacks]

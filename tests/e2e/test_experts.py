@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.compiler import CompileReport
 from tests import zoo
+from tests.compiled import reported
 from tests.tolerances import assert_near
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -29,19 +30,20 @@ def test_prefill_and_greedy_tokens_are_those_of_eager(family: str, backend: str)
         expected = model(prompt).logits
     tokens = zoo.generate(model, zoo.decode_step(model), prompt, TOKENS)
     assert len(set(tokens[0].tolist())) > TOKENS // 4, "a constant sequence would prove nothing"
-    with collect_reports() as reports:
-        compiled = torch.compile(model, backend=backend, fullgraph=True)
-        with torch.no_grad():
-            assert_near(compiled(prompt).logits, expected)
-        step = torch.compile(zoo.decode_step(model), backend=backend, fullgraph=True)
-        assert torch.equal(zoo.generate(model, step, prompt, TOKENS), tokens)
+    observed, reports = reported(backend)
+    compiled = torch.compile(model, backend=observed, fullgraph=True)
+    with torch.no_grad():
+        assert_near(compiled(prompt).logits, expected)
+    step = torch.compile(zoo.decode_step(model), backend=observed, fullgraph=True)
+    assert torch.equal(zoo.generate(model, step, prompt, TOKENS), tokens)
     assert_nothing_ran_in_aten(reports)
 
 
 def test_prompts_of_any_length(backend: str) -> None:
     model = zoo.experts("qwen3")
-    with collect_reports() as reports, torch.no_grad():
-        compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    observed, reports = reported(backend)
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=observed, fullgraph=True, dynamic=True)
         for length in (5, 40, 17):
             prompt = torch.randint(0, model.config.vocab_size, (2, length))
             assert_near(compiled(prompt).logits, model(prompt).logits)
@@ -73,8 +75,9 @@ class Routed(nn.Module):
 def test_weights_in_bfloat16_that_change_between_calls(backend: str) -> None:
     model = Routed(torch.bfloat16)
     reference = copy.deepcopy(model)
-    with collect_reports() as reports, torch.no_grad():
-        compiled = torch.compile(model, backend=backend, fullgraph=True)
+    observed, reports = reported(backend)
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=observed, fullgraph=True)
         for rows in (1, 30, 30):
             x, scores = torch.randn(rows, 64).bfloat16(), torch.randn(rows, 8)
             exact = reference.float()(x.float(), scores)

@@ -19,7 +19,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 import kernelmill
 from kernelmill import CompilerConfig, codegen, get_backend
 from kernelmill.artifact.container import KMILL, read_artifact
-from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.compiler import CompileReport
 from kernelmill.core import isa
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.isa import NAMED, Isa, host_isa, machine_isa
@@ -27,6 +27,7 @@ from kernelmill.inference import cache_compile, set_dim_gears
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store.sealed import SealedFile
 from kernelmill.store.store import open_store
+from tests.compiled import reported
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
 
@@ -114,10 +115,9 @@ def run(config: CompilerConfig, folder: Path, way: str) -> list[CompileReport]:
         config.experimental_config.aclgraph._aclnn_static_shape_kernel_build_dir = str(folder)
     if way == "gears":
         set_dim_gears(x, {0: [3, 5]})
-    compiled = torch.compile(
-        model, backend=get_backend(compiler_config=config), dynamic=way == "dynamic" or None
-    )
-    with torch.no_grad(), collect_reports() as reports:
+    backend, reports = reported(config=config)
+    compiled = torch.compile(model, backend=backend, dynamic=way == "dynamic" or None)
+    with torch.no_grad():
         assert_close(compiled(x), model(x))
         assert_close(compiled(x[:3]), model(x[:3]))
     return reports

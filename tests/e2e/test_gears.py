@@ -16,13 +16,13 @@ from transformers import BertConfig, BertModel
 
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
-from kernelmill.backend import gear_calls
 from kernelmill.backend.gear_calls import GearedCalls
-from kernelmill.compiler import collect_reports
+from kernelmill.compiler import Compiler, CompileReport
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
 from kernelmill.runtime import padded_calls
 from kernelmill.runtime.program import Program
+from tests.compiled import reported
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -41,6 +41,16 @@ def compiled(model: Any, made: CompilerConfig | None = None, **options: Any) -> 
     counters.clear()
     options.setdefault("fullgraph", True)
     return torch.compile(model, backend=get_backend(compiler_config=made), **options)
+
+
+def compiled_with_reports(
+    model: Any, made: CompilerConfig | None = None, **options: Any
+) -> tuple[Any, list[CompileReport]]:
+    """The compiled model, and the reports of what is compiled for its calls."""
+    counters.clear()
+    options.setdefault("fullgraph", True)
+    backend, reports = reported(config=made)
+    return torch.compile(model, backend=backend, **options), reports
 
 
 def traces() -> int:
@@ -99,10 +109,10 @@ def test_many_mixed_calls_are_one_trace() -> None:
 
 def test_every_gear_is_static_and_weights_are_packed_once() -> None:
     net = mlp()
-    model = compiled(net)
+    model, reports = compiled_with_reports(net)
     x = torch.randn(2, 8)
     set_dim_gears(x, {0: [2, 4, 16]})
-    with collect_reports() as reports, torch.no_grad():
+    with torch.no_grad():
         model(x)
     assert [report.name.rpartition("_gear_")[2] for report in reports] == ["2", "4", "16"]
     assert all(report.arena_bytes.isdigit() and not report.fallbacks for report in reports)
@@ -113,11 +123,11 @@ def test_gears_share_kernels_where_that_costs_little() -> None:
     reference = nn.Sequential(
         nn.Linear(512, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Linear(1024, 512)
     )
-    model = compiled(copy.deepcopy(reference))
+    model, reports = compiled_with_reports(copy.deepcopy(reference))
     sizes = [1024, 768, 512, 250]
     inputs = [torch.randn(size, 512) for size in sizes]
     set_dim_gears(inputs[0], {0: sizes})
-    with collect_reports() as reports, torch.no_grad():
+    with torch.no_grad():
         for x in inputs * 2:
             assert_close(model(x), reference(x))
     assert traces() == 1
@@ -144,12 +154,12 @@ def test_product_over_two_arguments() -> None:
 
 
 def test_combinations_that_the_model_cannot_take_are_left_out() -> None:
-    model = compiled(Add(), config(dynamic_gears_merge_policy="product"))
+    made = config(dynamic_gears_merge_policy="product")
+    model, reports = compiled_with_reports(Add(), made)
     a, b = torch.randn(2, 3), torch.randn(2, 3)
     set_dim_gears(a, {0: [2, 4]})
     set_dim_gears(b, {0: [2, 4]})
-    with collect_reports() as reports:
-        assert torch.equal(model(a, b), a + b)
+    assert torch.equal(model(a, b), a + b)
     assert len(reports) == 2
     with pytest.raises(GearError, match=r"\(x1\[0\]=4, x2\[0\]=2\) does not fit the model"):
         model(torch.randn(4, 3), torch.randn(2, 3))
@@ -350,7 +360,7 @@ def test_a_model_without_a_program_for_all_sizes_is_padded(
     def refuse(*_: Any) -> Any:
         raise UnsupportedError("sizes that are not known")
 
-    monkeypatch.setattr(gear_calls, "compile_graph", refuse)
+    monkeypatch.setattr(Compiler, "compile", refuse)
     reference = mlp()
     model = compiled(copy.deepcopy(reference), config(gear_miss="pad"))
     x = torch.randn(3, 8)
@@ -426,12 +436,13 @@ def test_batch_and_length_of_a_model() -> None:
         mask[-1, length // 2 :] = 0
         return {"input_ids": torch.randint(0, 50, (batch, length)), "attention_mask": mask}
 
-    model = compiled(copy.deepcopy(bert), config(dynamic_gears_merge_policy="zip"), dynamic=True)
+    made = config(dynamic_gears_merge_policy="zip")
+    model, reports = compiled_with_reports(copy.deepcopy(bert), made, dynamic=True)
     gears = {0: [2, 2, 4, 4], 1: [8, 16, 8, 16]}
     given = inputs(2, 8)
     for tensor in given.values():
         set_dim_gears(tensor, gears)
-    with torch.no_grad(), collect_reports() as reports:
+    with torch.no_grad():
         model(**given)
         for batch, length in zip(*gears.values(), strict=True):
             given = inputs(batch, length)
@@ -466,11 +477,10 @@ def test_a_model_that_breaks_in_two() -> None:
         return torch.cat([y, x], 0).softmax(0)
 
     made = config(gears_with_graph_breaks=True)
-    model = compiled(function, made, fullgraph=False)
+    model, reports = compiled_with_reports(function, made, fullgraph=False)
     x = torch.randn(2, 8)
     set_dim_gears(x, {0: [2, 4, 6]})
-    with collect_reports() as reports:
-        assert_close(model(x), function(x))
+    assert_close(model(x), function(x))
     sizes = [report.name.rpartition("_gear_")[2] for report in reports]
     assert sizes == ["2", "4", "6", "2_2", "4_4", "6_6"]
     for n in (4, 6, 2, 4):

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import kernelmill
-from kernelmill.compiler.report import CompileReport, collect_reports
+from kernelmill.compiler.report import CompileReport
 from kernelmill.config import CompilerConfig
+from tests.compiled import reported
 from tests.fresh import FreshProcesses
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -29,11 +29,10 @@ def run(tmp_path: Path) -> Callable[..., list[CompileReport]]:
         torch._dynamo.reset()
         config = CompilerConfig()
         config.experimental_config.kernel_meta_dir = str(tmp_path / "kernel_meta")
-        backend = kernelmill.get_backend(compiler_config=config)
-        with collect_reports() as reports:
-            result = torch.compile(model, backend=backend, **options)(*args)
-            if result.requires_grad:
-                result.sum().backward()
+        backend, reports = reported(config=config)
+        result = torch.compile(model, backend=backend, **options)(*args)
+        if result.requires_grad:
+            result.sum().backward()
         torch.testing.assert_close(result, model(*args))
         return reports
 
@@ -60,11 +59,12 @@ class Chain(nn.Module):
 
 
 SQUARE = """
-import torch, kernelmill
-from kernelmill.compiler.report import collect_reports
-with collect_reports() as reports:
-    y = torch.compile(lambda x: x * x, backend=kernelmill.get_backend())(torch.tensor([1., 4., 9.]))
-print(y.tolist(), sum(report.compiled for report in reports))
+import torch
+from kernelmill.backend.entry import Backend
+made = []
+square = torch.compile(lambda x: x * x, backend=Backend(on_compiled=made.append))
+y = square(torch.tensor([1., 4., 9.]))
+print(y.tolist(), sum(each.report.compiled for each in made))
 """
 
 

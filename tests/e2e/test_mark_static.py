@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch._dynamo import mark_static, mark_static_address
 
 from kernelmill import get_backend
-from kernelmill.backend import capture
-from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.compiler import Compiler, CompileReport
 from kernelmill.config import CompilerConfig
+from kernelmill.graph.ir import Graph
 from kernelmill.runtime.program import Program
+from tests.compiled import reported
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -21,15 +22,15 @@ pytestmark = pytest.mark.usefixtures("strict")
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     """The programs that are compiled from here on."""
     found: list[Program] = []
-    compile_graph = capture.compile_graph
+    compile = Compiler.compile
 
-    def spy(*args: object) -> object:
-        made = compile_graph(*args)  # type: ignore[arg-type]
-        assert isinstance(made, Program)
-        found.append(made)
+    def spy(self: Compiler, graph: Graph) -> object:
+        made = compile(self, graph)
+        assert isinstance(made.program, Program)
+        found.append(made.program)
         return made
 
-    monkeypatch.setattr(capture, "compile_graph", spy)
+    monkeypatch.setattr(Compiler, "compile", spy)
     return found
 
 
@@ -67,11 +68,12 @@ def test_what_does_not_depend_on_data_is_static(programs: list[Program]) -> None
         found = torch.nonzero(y).float() * 3 + 1
         return scores, found, scores.sum() + torch.masked_select(y, y > 1).cos()
 
-    compiled = torch.compile(function, backend=get_backend(), dynamic=True, fullgraph=True)
+    backend, reports = reported()
+    compiled = torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
     x, y = torch.randn(4, 8), torch.tensor([[1, 0, 2], [0, 0, 3]])
     mark_static(x)
     mark_static(y)
-    with torch.no_grad(), collect_reports() as reports:
+    with torch.no_grad():
         for ours, eager in zip(compiled(x, y), function(x, y), strict=True):
             assert_close(ours, eager)
     dynamic = kinds(reports)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from kernelmill.backend import capture
-from kernelmill.config import CompilerConfig
+from kernelmill.compiler import Compiler
 from kernelmill.core.errors import PaddingError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph
@@ -112,14 +112,14 @@ def test_padded_calls_equal_eager(name: str, monkeypatch: pytest.MonkeyPatch) ->
     rounded: list[set[int]] = []
     build, inputs, masks = CASES[name]
 
-    def padded(graph: Graph, _: CompilerConfig) -> PaddedProgram:
+    def padded(_: Compiler, graph: Graph) -> SimpleNamespace:
         if masks:
             with pytest.raises(PaddingError, match="name the argument that masks padding"):
                 PaddedProgram(graph, frozenset())
         made.append(PaddedProgram(graph, frozenset(masks)))
-        return made[-1]
+        return SimpleNamespace(program=made[-1])
 
-    monkeypatch.setattr(capture, "compile_graph", padded)
+    monkeypatch.setattr(Compiler, "compile", padded)
     monkeypatch.setenv("KERNELMILL_STRICT", "1")
     model = build()
     compiled = torch.compile(model, backend="kernelmill", fullgraph=True)

@@ -12,11 +12,12 @@ import kernelmill
 from kernelmill import aot
 from kernelmill.cli.main import main
 from kernelmill.cli.output import FINE, FOUND
-from kernelmill.compiler import collect_reports, gear_kernels, pipeline
+from kernelmill.compiler import gear_kernels, pipeline
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.fleet import Job, LocalPool, RayExecutor, pull
 from kernelmill.inference import set_dim_gears
 from kernelmill.store.survey import survey
+from tests.compiled import reported
 from tests.e2e import fleet_models
 from tests.e2e.fleet_models import SIZES, marked, net, unsized
 
@@ -52,8 +53,9 @@ def call(folder, gears=(), mode="max-autotune", factory=net):
     model, (x,) = factory()
     if gears:
         set_dim_gears(x, {0: list(gears)})
-    compiled = torch.compile(model, backend=kernelmill.get_backend(compiler_config=config))
-    with collect_reports() as reports, torch.no_grad():
+    backend, reports = reported(config=config)
+    compiled = torch.compile(model, backend=backend)
+    with torch.no_grad():
         for size in gears or (len(x),):
             x = x if size == len(x) else torch.randn(size, 24)
             torch.testing.assert_close(compiled(x), model(x))
@@ -126,9 +128,9 @@ def test_files_and_exported_programs_are_jobs_too(tmp_path):
     config = kernelmill.CompilerConfig()
     config.target = "x86-64-v2"
     config.experimental_config.kernel_meta_dir = str(tmp_path / "k")
-    with collect_reports() as reports:
-        aot.compile(exported, path=tmp_path / "v2.kmill", config=config)
-    assert [report.compiled for report in reports] == [0]
+    kernels = sorted((tmp_path / "k").glob("*.o"))
+    aot.compile(exported, path=tmp_path / "v2.kmill", config=config)
+    assert sorted((tmp_path / "k").glob("*.o")) == kernels
 
 
 def test_schedules_follow_the_figures_that_the_folder_has(tmp_path, monkeypatch):

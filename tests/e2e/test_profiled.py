@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import kernelmill
-from kernelmill.compiler.linking import Linked, collect_linked
+from kernelmill.backend.entry import Backend
+from kernelmill.compiler.linking import Compiled
 from kernelmill.core.dim import evaluate
 from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.runtime import perf_map
@@ -38,13 +40,9 @@ class Model(nn.Module):
 
 
 @dataclass
-class Compiled:
+class CompiledModel:
     model: nn.Module
-    linked: Linked
-
-    @property
-    def program(self) -> Program:
-        return self.linked.program
+    program: Program
 
     def __call__(self) -> torch.Tensor:
         with torch.inference_mode():
@@ -52,12 +50,18 @@ class Compiled:
 
 
 @pytest.fixture
-def compiled() -> Compiled:
-    model = torch.compile(Model().eval(), backend="kernelmill")
-    with torch.inference_mode(), collect_linked() as linked:
+def compiled() -> CompiledModel:
+    model, made = with_programs(Model())
+    with torch.inference_mode():
         model(X)
-    (only,) = linked
-    return Compiled(model, only)
+    (only,) = made
+    return CompiledModel(model, only.program)
+
+
+def with_programs(model: nn.Module) -> tuple[Any, list[Compiled[Program]]]:
+    """The compiled model, and the programs that are made for its calls."""
+    made: list[Compiled[Program]] = []
+    return torch.compile(model.eval(), backend=Backend(on_compiled=made.append)), made
 
 
 def names(session: profile) -> Counter[str]:
@@ -68,7 +72,7 @@ def addresses(program: Program) -> list[int]:
     return [record.kernel for record in program.engine.tables.launch_records]
 
 
-def test_torch_profiler_shows_kernels_and_super_kernels_by_name(compiled: Compiled) -> None:
+def test_torch_profiler_shows_kernels_and_super_kernels_by_name(compiled: CompiledModel) -> None:
     before, expected = addresses(compiled.program), compiled()
     with profile(activities=[ProfilerActivity.CPU]) as session:
         assert torch.equal(compiled(), expected)
@@ -85,13 +89,10 @@ def test_torch_profiler_shows_kernels_and_super_kernels_by_name(compiled: Compil
 
 
 def test_a_program_compiled_during_a_session_is_shown_too() -> None:
-    model = torch.compile(
-        nn.Sequential(nn.Linear(64, 32), nn.Sigmoid()).eval(), backend="kernelmill"
-    )
-    activities = [ProfilerActivity.CPU]
-    with torch.inference_mode(), profile(activities=activities) as session, collect_linked() as all:
+    model, made = with_programs(nn.Sequential(nn.Linear(64, 32), nn.Sigmoid()))
+    with torch.inference_mode(), profile(activities=[ProfilerActivity.CPU]) as session:
         model(X)
-    (only,) = all
+    (only,) = made
     launched = {s.kernel for s in only.program.plan.steps if isinstance(s, Launch)}
     titles = {ref.title for ref in only.program.plan.kernels if ref.name in launched}
     assert titles and titles <= names(session).keys()
@@ -104,7 +105,7 @@ def tasks(spans: list[Span]) -> Counter[int]:
     return found
 
 
-def test_a_recording_has_all_tasks_of_all_steps(compiled: Compiled) -> None:
+def test_a_recording_has_all_tasks_of_all_steps(compiled: CompiledModel) -> None:
     before, expected, plan = addresses(compiled.program), compiled(), compiled.program.plan
     recorder = Recorder([compiled.program.engine])
     with recorder:
@@ -135,7 +136,7 @@ def test_a_recording_of_one_thread_has_the_same_steps(request: pytest.FixtureReq
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        compiled: Compiled = request.getfixturevalue("compiled")
+        compiled: CompiledModel = request.getfixturevalue("compiled")
         with Recorder([compiled.program.engine]) as recorder:
             compiled()
             spans = recorder.take()
@@ -152,11 +153,10 @@ def test_perf_finds_the_code_of_each_kernel_under_its_name(
     monkeypatch.setattr(perf_map, "_named", {})
     monkeypatch.setenv("KERNELMILL_PERF_MAP", "1")
     try:
-        model = torch.compile(nn.Sequential(nn.Linear(64, 16), nn.Softmax(-1)).eval(),
-                              backend="kernelmill")  # fmt: skip
-        with torch.inference_mode(), collect_linked() as linked:
+        model, made = with_programs(nn.Sequential(nn.Linear(64, 16), nn.Softmax(-1)))
+        with torch.inference_mode():
             model(X)
-        engine = linked[0].program.engine
+        engine = made[0].program.engine
         lines = [line.split(" ", 2) for line in path.read_text().splitlines()]
         spans = {title: (int(start, 16), int(size, 16)) for start, size, title in lines}
         for ref in engine.plan.kernels:

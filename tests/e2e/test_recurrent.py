@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import kernelmill
 import kernelmill.aot
 from kernelmill.backend.entry import Backend
-from kernelmill.compiler import collect_reports
 from kernelmill.frontend.recurrent import MOST_STEPS
+from tests.compiled import reported
 from tests.tolerances import assert_close
 
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN, "relu": nn.RNN}
@@ -34,8 +34,9 @@ def layer(kind: str, *sizes: int, **options: Any) -> nn.Module:
 
 def fallbacks(module: nn.Module, *args: Any, dynamic: bool | None = None) -> list[str]:
     """Compares two calls without gradients with eager's; what ran as ATen."""
-    with torch.no_grad(), collect_reports() as reports:
-        compiled = torch.compile(module, backend=Backend(), dynamic=dynamic, fullgraph=True)
+    backend, reports = reported()
+    with torch.no_grad():
+        compiled = torch.compile(module, backend=backend, dynamic=dynamic, fullgraph=True)
         for _ in range(2):
             assert_same(compiled(*args), module(*args))
     return [operator for report in reports for operator, _, _ in report.fallbacks]

@@ -45,12 +45,12 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.Sigmoid(), nn.Linear(16, 4)).eval()
 x = torch.randn(4 + rank, 8)
 with torch.no_grad():
-    compiled = torch.compile(model, backend=kernelmill.get_backend(compiler_config=config))
-    from kernelmill.compiler import collect_reports
-    with collect_reports() as reports:
-        result = compiled(x)
+    from kernelmill.backend.entry import Backend
+    made = []
+    compiled = torch.compile(model, backend=Backend(config, on_compiled=made.append))
+    result = compiled(x)
     torch.testing.assert_close(result, model(x))
-kinds = sorted({kernel.kind for report in reports for kernel in report.kernels})
+kinds = sorted({kernel.kind for each in made for kernel in each.report.kernels})
 text = json.dumps({"kinds": kinds, "chosen": compiled_here})
 open(os.path.join(folder, f"rank{rank}.json"), "w").write(text)
 if not sys.argv[3:]:

@@ -7,8 +7,7 @@ What is left to ATen are views that are returned, where Dynamo breaks the graph.
 import pytest
 import torch
 
-from kernelmill.backend.entry import Backend
-from kernelmill.compiler import collect_reports
+from tests.compiled import reported
 from tests.tolerances import assert_close
 
 transformers = pytest.importorskip("transformers")
@@ -89,10 +88,10 @@ def test_models_of_unknown_sizes_equal_eager(family):
     torch._dynamo.reset()
     model, calls = family()
     model = model.eval().requires_grad_(False)
-    backend = Backend()
+    backend, reports = reported()
     dynamic = None if family in AUTOMATIC else True
     compiled = torch.compile(model, backend=backend, dynamic=dynamic)
-    with torch.no_grad(), collect_reports() as reports:
+    with torch.no_grad():
         found = [compiled(**call).last_hidden_state for call in calls]
         wanted = [model(**call).last_hidden_state for call in calls]
     exact = exact_results(model, calls)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import kernelmill
-from kernelmill.compiler import collect_reports
 from kernelmill.core.errors import StoreError
 from kernelmill.core.isa import named_isa
 from kernelmill.fleet import Job, clean, pull
 from kernelmill.fleet.manifest import manifest_name, own_compiler
 from kernelmill.fleet.manifests import SharedManifests
 from kernelmill.store.shared import open_shared
+from tests.compiled import reported
 from tests.e2e.fleet_models import net
 from tests.servers import redis_server
 
@@ -38,8 +38,9 @@ def call(folder):
     config = kernelmill.CompilerConfig()
     config.experimental_config.kernel_meta_dir = str(folder)
     model, args = net()
-    compiled = torch.compile(model, backend=kernelmill.get_backend(compiler_config=config))
-    with collect_reports() as reports, torch.no_grad():
+    backend, reports = reported(config=config)
+    compiled = torch.compile(model, backend=backend)
+    with torch.no_grad():
         torch.testing.assert_close(compiled(*args), model(*args))
     return sum(report.compiled for report in reports)
 

@@ -43,7 +43,7 @@ def check(graph: Graph, seed: int, specials: bool = False, mode: str = "max-auto
     note(print_graph(graph))
     config = CompilerConfig()
     config.mode = mode
-    program = compile_graph(graph, config)
+    program = compile_graph(graph, config).program
     for call in range(CALLS):
         ours = arguments(graph, seed + call, specials)
         theirs = arguments(graph, seed + call, specials)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelmill.backend import Backend, capture
-from kernelmill.config import CompilerConfig
+from kernelmill.compiler import Compiler
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from tests.programs.check import Checker, Verdict, by_name
@@ -41,13 +41,13 @@ def verdicts(program: Program, share: bool, modes: list[Mode] = MODES) -> list[V
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """The graphs that are compiled, with marks, and the options they are compiled with."""
     found: list[tuple[str, str]] = []
-    compile_graph = capture.compile_graph
+    compile = Compiler.compile
 
-    def spy(graph: Graph, config: CompilerConfig) -> Any:
-        found.append((print_graph(graph, names=False), str(config.as_dict())))
-        return compile_graph(graph, config)
+    def spy(self: Compiler, graph: Graph) -> Any:
+        found.append((print_graph(graph, names=False), str(self.config.as_dict())))
+        return compile(self, graph)
 
-    monkeypatch.setattr(capture, "compile_graph", spy)
+    monkeypatch.setattr(Compiler, "compile", spy)
     return found
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import kernelmill
 from kernelmill.backend.capture import Traced, compile_capture
-from kernelmill.compiler.pipeline import compile_graph
+from kernelmill.compiler.pipeline import Compiler, compile_graph
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.graph.sizes import at_sizes
 from tests import zoo
@@ -232,13 +232,13 @@ class Programs:
                     torch._dynamo.mark_dynamic(tensor, dim)
         self.compiled(*example)
         (self.graph,) = self.graphs
-        self.dynamic = compile_graph(self.graph, self.config).call
+        self.dynamic = compile_graph(self.graph, self.config).program.call
 
     def _backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         def observe(traced: Traced) -> None:
             self.graphs.append(traced.imported.graph)
 
-        call = compile_capture(gm, inputs, self.config, {}, lambda capture: None, observe)
+        call = compile_capture(gm, inputs, Compiler(self.config), {}, lambda capture: None, observe)
 
         def run(*args: Any) -> Any:
             self.seen = args
@@ -251,7 +251,7 @@ class Programs:
         self.compiled(*self.subject.arguments(size))
         args = self.seen
         values = dict.fromkeys(self.graph.symbols, size)
-        static = compile_graph(at_sizes(self.graph, values), self.config).call
+        static = compile_graph(at_sizes(self.graph, values), self.config).program.call
         entries = zip(self.graph.inputs, args, strict=True)
         kept = tuple(arg for entry, arg in entries if isinstance(entry, Input))
         dynamic = self.dynamic

@@ -82,14 +82,14 @@ def _two_inputs() -> dict[str, _Way]:
     for backend in ("inductor", "kernelmill"):
         compiled = torch.compile(add, backend=backend)
         ways[f"torch.compile, {backend}"] = _Way(partial(compiled, a, b))
-    program = compile_graph(parse_graph(ADD), CompilerConfig())
+    program = compile_graph(parse_graph(ADD), CompilerConfig()).program
     ways["kernelmill, the program's own entry"] = _Way(partial(program.call, a, b))
     return ways
 
 
 def _four_inputs(folder: Path) -> dict[str, _Way]:
     arguments = [torch.ones(4) for _ in range(4)]
-    program = compile_graph(parse_graph(FOUR), CompilerConfig())
+    program = compile_graph(parse_graph(FOUR), CompilerConfig()).program
     file = aot.load(aot.compile(_four, tuple(arguments), path=folder / "four.kmill"))
     calls = {
         "eager": _four,

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelmill.compiler.linking import LoweredProgram, collect_linked
+from kernelmill.backend.entry import Backend
+from kernelmill.compiler.linking import Compiled, LoweredProgram
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.machine import host
@@ -32,9 +33,11 @@ Line = list[Any]
 def profile(subject: Subject) -> list[Line]:
     """The kernels of the model's largest graph that matter, the longest first."""
     torch._dynamo.reset()
-    with torch.no_grad(), subject.settings(), collect_linked() as linked:
-        torch.compile(subject.case.model, backend="kernelmill", dynamic=False)(*subject.args)
-    draft = max((each.draft for each in linked), key=lambda each: len(each.lowered.plan.steps))
+    made: list[Compiled[Any]] = []
+    backend = Backend(on_compiled=made.append)
+    with torch.no_grad(), subject.settings():
+        torch.compile(subject.case.model, backend=backend, dynamic=False)(*subject.args)
+    draft = max((each.draft for each in made), key=lambda each: len(each.lowered.plan.steps))
     plan = draft.lowered.plan
     launches = Counter(step.kernel for step in plan.steps if isinstance(step, Launch))
     programs: dict[str, Program] = {"": _program(draft, plan)}

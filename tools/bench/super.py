@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import kernelmill
 from kernelmill import codegen
+from kernelmill.backend.entry import Backend
+from kernelmill.compiler import linking
 from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.linking import LoweredProgram, collect_linked
+from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.config.super_kernel_marks import Mark, RangeOptions
@@ -182,9 +185,9 @@ class Compiled:
 def compiled(model: nn.Module, args: Sequence[Tensor]) -> Compiled:
     """The largest graph of a model."""
     torch._dynamo.reset()
-    with collect_linked() as linked:
-        torch.compile(model, backend="kernelmill", dynamic=False)(*args)
-    draft = max((each.draft for each in linked), key=lambda each: len(each.lowered.plan.steps))
+    made: list[linking.Compiled[Any]] = []
+    torch.compile(model, backend=Backend(on_compiled=made.append), dynamic=False)(*args)
+    draft = max((each.draft for each in made), key=lambda each: len(each.lowered.plan.steps))
     return Compiled(draft, example_arguments(draft.graph))
 
 

@@ -13,8 +13,7 @@ from kernelmill.artifact.objects import artifact_of, graph_texts, with_objects
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import versions
 from kernelmill.backend.entry import configured
-from kernelmill.compiler import compile_graph
-from kernelmill.compiler.linking import collect_linked
+from kernelmill.compiler import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
@@ -47,14 +46,12 @@ def compiled(
             f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "
             "compiler: compile ahead of time with sizes that are fixed, or in the other mode"
         )
-    with collect_linked() as linked:
-        compile_graph(graph, config, to_run=False)
-    drafts = [each.draft for each in linked]
+    made = Compiler(config, to_run=False).compile(graph)
     isa = target_isa(config.target, to_run=False)
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     manifest = replace(manifest, ingredients=versions(isa))
     # All of its objects are there by now.
-    return with_objects(artifact_of(manifest, drafts, isa, tensors, pieces), store)
+    return with_objects(artifact_of(manifest, [made.draft], isa, tensors, pieces), store)
 
 
 def retargeted(artifact: Artifact) -> Artifact:

@@ -110,10 +110,10 @@ def _objects_of_plan(plan: Plan, number: int, objects: Mapping[str, bytes]) -> d
 
 def _recaptured(program: Program, artifact: Artifact, number: int, config: Any) -> Reporting:
     # Imported here: other modes need no compiler.
-    from kernelmill.compiler.pipeline import recaptured
+    from kernelmill.compiler.pipeline import Compiler
     from kernelmill.graph.parser import parse_graph
 
-    return recaptured(program, parse_graph(graph_texts(artifact)[number]), config)
+    return Compiler(config).recapture(program, parse_graph(graph_texts(artifact)[number]))
 
 
 def _geared(spec: CallSpec, gears: Gears, programs: Sequence[Callee]) -> Call:

@@ -39,9 +39,7 @@ from kernelmill.backend.report import Capture, or_in_torch
 from kernelmill.backend.retraces import recall, remember
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.backend.tested_torch import is_tested
-from kernelmill.compiler import compile_graph
-from kernelmill.compiler.collecting import is_collecting
-from kernelmill.compiler.report import collecting
+from kernelmill.compiler import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
@@ -70,7 +68,7 @@ Call = Callable[..., Any]
 def compile_capture(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
-    config: CompilerConfig,
+    compiler: Compiler,
     decompositions: Mapping[Any, Call],
     record: Callable[[Capture], None],
     observe: Callable[[Traced], None] | None = None,
@@ -79,9 +77,10 @@ def compile_capture(
     """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
     made of; `instead` gives what is called in place of a compiled graph."""
     watch_compiles()
+    config = compiler.config
     with shown_errors():
         gears = _gears(gm, config)
-    compilation = _Compilation(gm, config, record, gears, observe, instead)
+    compilation = _Compilation(gm, compiler, record, gears, observe, instead)
     reason = settle_recurrent(gm) or refused_by_eager(gm)
     if reason is not None:
         kind = "forward" if torch.is_grad_enabled() else "inference"
@@ -161,7 +160,7 @@ class _Compilation:
     """What belongs to one graph of Dynamo's: one inference graph, or a forward and a backward."""
 
     gm: fx.GraphModule
-    config: CompilerConfig
+    compiler: Compiler
     record: Callable[[Capture], None]
     gears: CaptureGears | None
     observe: Callable[[Traced], None] | None
@@ -171,6 +170,7 @@ class _Compilation:
     refused: bool = False
 
     def __post_init__(self) -> None:
+        self.config = self.compiler.config
         self.sources = source_names(self.gm)
         self.name = f"graph_{next(_numbers)}"
 
@@ -241,7 +241,7 @@ class _Compilation:
     @property
     def _may_wait(self) -> bool:
         """Who keeps the programs, or reports on them, wants all of them at once."""
-        return self.observe is None and not is_collecting() and not collecting()
+        return self.observe is None and self.compiler.on_compiled is None
 
     def _call_of(
         self, capture: Capture, names: Sequence[str], in_torch: Call | None, graph: Graph
@@ -252,12 +252,12 @@ class _Compilation:
             return self.instead(graph)
         if self.gears is None:
             if in_torch is None:
-                return compile_graph(graph, self.config).call
+                return self.compiler.compile(graph).program.call
             return BackgroundCalls(partial(self._behind, capture, in_torch, graph), in_torch)
         if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
         self.geared = geared = GearedCalls(
-            graph, self.gears, names, self.config, self._may_wait, in_torch
+            graph, self.gears, names, self.compiler, self._may_wait, in_torch
         )
         return geared.call
 
@@ -270,7 +270,7 @@ class _Compilation:
             return in_torch
 
         def compiled() -> Call:
-            call = compile_graph(graph, self.config).call
+            call = self.compiler.compile(graph).program.call
             self.record(replace(capture, compile_seconds=time.perf_counter() - start))
             return call
 

@@ -13,6 +13,8 @@ from kernelmill.core.errors import ConfigError, ConfigTypeError
 if TYPE_CHECKING:
     import torch
 
+    from kernelmill.compiler.linking import OnCompiled
+
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 
@@ -26,10 +28,15 @@ class Backend:
         self,
         compiler_config: CompilerConfig | None = None,
         custom_decompositions: Decompositions | None = None,
+        on_compiled: OnCompiled | None = None,
+        lower_only: bool = False,
     ) -> None:
+        """For `on_compiled`, with which reports compare new kernels, and `lower_only` see
+        `Compiler`."""
         self.config = given_config(compiler_config)
         self.custom_decompositions = given_decompositions(custom_decompositions)
         self.captures: list[Capture] = []
+        self._on_compiled, self._lower_only = on_compiled, lower_only
         # Dynamo knows it by this name, and lets go of parameters after a compile then: else
         # torch.utils.swap_tensors would refuse them.
         self.__name__ = NAME
@@ -40,10 +47,16 @@ class Backend:
     ) -> Callable[..., Any]:
         """Compile one graph of Dynamo's. `kwargs` are torch.compile's `mode` and `options`."""
         from kernelmill.backend.capture import compile_capture
+        from kernelmill.compiler.pipeline import Compiler
 
-        config = configured(self.config, **kwargs)
+        compiler = Compiler(
+            configured(self.config, **kwargs),
+            self._on_compiled,
+            compare=self._on_compiled is not None,
+            lower_only=self._lower_only,
+        )
         return compile_capture(
-            gm, example_inputs, config, self.custom_decompositions, self.captures.append
+            gm, example_inputs, compiler, self.custom_decompositions, self.captures.append
         )
 
 

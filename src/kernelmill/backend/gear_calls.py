@@ -20,7 +20,7 @@ from torch import fx
 
 from kernelmill.backend.gears import CaptureGears, at, shapes_of, symbolic
 from kernelmill.backend.report import or_in_torch
-from kernelmill.compiler import GearCompiler, compile_graph
+from kernelmill.compiler import Compiler, GearCompiler
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.after_fork import RenewedLock
@@ -61,7 +61,7 @@ class GearedCalls:
         graph: Graph,
         gears: CaptureGears,
         names: Sequence[str],
-        config: CompilerConfig,
+        compiler: Compiler,
         may_wait: bool = False,
         in_torch: Callable[..., Results] | None = None,
     ) -> None:
@@ -70,6 +70,7 @@ class GearedCalls:
         Where gears `may_wait` and the options say so, only that of the first call is compiled here,
         and nothing if calls may be `in_torch` until it is. PaddingError when calls are to be
         padded, and that could change a result."""
+        config = compiler.config
         _check_equations(graph, gears)
         self.gears, self._miss = gears, config.inference_config.gear_miss
         self._users = [  # constants of the graph come behind the arguments
@@ -77,8 +78,8 @@ class GearedCalls:
             for number, (name, entry) in enumerate(zip(names, graph.inputs, strict=False))
             if isinstance(entry, Input) and entry.role == InputRole.USER
         ]
-        self._compiler = compiler = GearCompiler(graph, list(gears.values.values()), config)
-        self.program = compiler.program
+        self._gears = GearCompiler(graph, list(gears.values.values()), compiler)
+        self.program = self._gears.program
         self._dynamic: Callable[..., Results] | None = None
         self.padded: PaddedCalls | None = None
         self._in_torch, self._behind = in_torch, in_torch is not None
@@ -95,9 +96,9 @@ class GearedCalls:
         self._compiling, self._begun = RenewedLock(), background.Begun(self._pieces)
         first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
         if not waits:
-            compiler.compile(compiler.left)
+            self._gears.compile(self._gears.left)
         elif first is not None and not self._behind:
-            compiler.compile([compiler.sizes_of(first)])
+            self._gears.compile([self._gears.sizes_of(first)])
         if not self._behind:  # else the first answer would share its core with the compile
             self._begin_background()
 
@@ -128,7 +129,7 @@ class GearedCalls:
     def _at_its_gear(self, args: Args) -> Results | None:
         """The results of a call whose gear had no program; None when its sizes are no gear's."""
         sizes = self.program.read(args)
-        if sizes not in self._compiler.gears:
+        if sizes not in self._gears.gears:
             return None
         if sizes not in self.program.table:
             made = self._meanwhile(args)
@@ -154,7 +155,7 @@ class GearedCalls:
             return None
         made = self.padded(args)
         if made is None:
-            gear = smallest_holding(self._compiler.left, self.program.read(args))
+            gear = smallest_holding(self._gears.left, self.program.read(args))
             if gear is not None:
                 self._compile(gear)
                 return self.padded(args)
@@ -168,14 +169,14 @@ class GearedCalls:
             if sizes not in self.program.table:
                 or_in_torch(
                     f"the gear {sizes}",
-                    lambda: outside_modes(lambda: self._compiler.compile([sizes])),
-                    lambda reason: self._compiler.run_eagerly(sizes),
+                    lambda: outside_modes(lambda: self._gears.compile([sizes])),
+                    lambda reason: self._gears.run_eagerly(sizes),
                 )
 
     def _compile_dynamic(self) -> None:
         """Compile the program for all sizes, if there can be one."""
         try:
-            program = compile_graph(self._compiler.graph, self._compiler.config)
+            program = self._gears.compiler.compile(self._gears.graph).program
         except UnsupportedError as error:
             if self._miss == "dynamic" and self._in_torch is None:
                 raise
@@ -188,17 +189,17 @@ class GearedCalls:
 
     def _begin_background(self) -> None:
         """Begin with the gears that are left, if there are any."""
-        if self._compiler.left or self._behind:
+        if self._gears.left or self._behind:
             self._begun.submit()
 
     def _pieces(self) -> Iterator[None]:
         try:
-            few = len(self._compiler.left) < _FEWEST
+            few = len(self._gears.left) < _FEWEST
             if self._dynamic is None and (self._needs_dynamic or not few):
                 with self._compiling.lock:
                     self._compile_dynamic()
                 yield
-            batches = self._compiler.batches()
+            batches = self._gears.batches()
             more = True
             while more:
                 with self._compiling.lock:

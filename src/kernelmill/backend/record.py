@@ -72,7 +72,8 @@ from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
 from kernelmill.backend.side_effects import SideEffects
 from kernelmill.backend.sources import SourceReader, Wrapped, is_known_by_version
 from kernelmill.backend.tested_torch import TESTED, is_tested
-from kernelmill.compiler.linking import LoweredProgram, collect_linked
+from kernelmill.compiler import Compiler
+from kernelmill.compiler.linking import Compiled, LoweredProgram
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
@@ -185,16 +186,18 @@ class _Backend:
     def __init__(self, trace: _Trace) -> None:
         self.__name__ = NAME  # see Backend
         self.trace: _Trace | None = trace
-        self._options = trace.config, trace.decompositions, trace.captures.append
+        self._config = trace.config
+        self._options = trace.decompositions, trace.captures.append
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-        trace, compile = self.trace, partial(compile_capture, gm, example_inputs, *self._options)
+        trace, made = self.trace, list[Compiled[Any]]()
+        compiler = Compiler(self._config, made.append)
+        compile = partial(compile_capture, gm, example_inputs, compiler, *self._options)
         if trace is None or trace.output is not None or _unknown():
             # Traced anew, by the function that serves in this process.
-            with collect_linked() as linked:
-                call = compile()
-            return with_storages_apart(call, [each.draft for each in linked])
-        call = trace.compiled(gm, compile)
+            call = compile()
+            return with_storages_apart(call, [each.draft for each in made])
+        call = trace.compiled(gm, compile, made)
 
         def run(*args: Any) -> Any:
             results = list(call(*args))
@@ -250,15 +253,17 @@ class _Trace:
     scalars: frozenset[int] = frozenset()
 
     def compiled(
-        self, gm: torch.fx.GraphModule, compile: Callable[..., Callable[..., Any]]
+        self,
+        gm: torch.fx.GraphModule,
+        compile: Callable[..., Callable[..., Any]],
+        made: Sequence[Compiled[Any]],
     ) -> Callable[..., Any]:
-        """What `compile` gives, with all of it noted."""
+        """What `compile` gives, with all of it noted; `made` then has the programs."""
         tx = dynamo.current_trace()
         self.output, self.scalars = tx.output, _scalars(gm)
         sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
-        with collect_linked() as linked:
-            call = compile(observe=self.traced.append)
-        self.drafts = [each.draft for each in linked]
+        call = compile(observe=self.traced.append)
+        self.drafts = [each.draft for each in made]
         call = with_storages_apart(call, self.drafts)
         try:
             self.depends = self._depends(tx, sources, packages_of_composites(gm))

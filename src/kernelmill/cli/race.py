@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice, in_short, place_of
-from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.compiler import CompileReport
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
@@ -80,8 +80,10 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
     UserCodeError where the model raises in eager.
     """
     torch.compiler.reset()
-    backend, before = Backend(config), len(graph_breaks())
-    with torch.no_grad(), collect_reports() as reports:
+    reports: list[CompileReport] = []
+    backend = Backend(config, on_compiled=lambda made: reports.append(made.report))
+    before = len(graph_breaks())
+    with torch.no_grad():
         with user_code(f"the model of {factory.name} failed"):
             expected, operations = _eager(factory)
             repeats = _worst(expected, _result(_call(factory, factory.model)))[0] == 0.0

@@ -80,7 +80,9 @@ def first_difference(
     if wrong is not None:
         return wrong
     given = _copies(arguments)
-    found = _different(_after(compile_graph(graph, config).call(*given), given), expected, factor)
+    found = _different(
+        _after(compile_graph(graph, config).program.call(*given), given), expected, factor
+    )
     return Difference("program", graph.name, found) if found else None
 
 

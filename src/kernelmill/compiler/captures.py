@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernelmill.compiler.linking import Compiled
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
 from kernelmill.config.compiler_config import CheckWeights
@@ -51,9 +52,10 @@ class Captures:
         self.check_weights: CheckWeights = check_weights
         self._first = True
 
-    def program(self) -> Program | CapturedProgram:
+    def program(self) -> Compiled[Program | CapturedProgram]:
         """What serves the graph's calls. Raises UnsupportedError when it cannot be lowered."""
-        return self.around(self.operators.program(self.graph, self.report))
+        made = self.operators.program(self.graph, self.report)
+        return Compiled(self.around(made.program), made.draft, made.machine)
 
     def around(self, program: Program) -> Program | CapturedProgram:
         """What serves the graph's calls, with the program for all sizes given."""
@@ -66,7 +68,7 @@ class Captures:
         report = CompileReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
         graph = at_sizes(self.graph, values)
         report.nodes_after = len(graph.nodes)
-        program = self.operators.program(graph, report, list(self._ahead(values)))
+        program = self.operators.program(graph, report, list(self._ahead(values))).program
         program.check_weights(self.check_weights)
         return program
 

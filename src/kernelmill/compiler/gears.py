@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from kernelmill.compiler.collecting import CollectedProgram
+from kernelmill.compiler.eager_program import EagerProgram
 from kernelmill.compiler.gear_kernels import GearSizes
-from kernelmill.compiler.pipeline import compile_at_sizes, compile_in_batches
-from kernelmill.config.compiler_config import CompilerConfig
+from kernelmill.compiler.linking import Compiled
+from kernelmill.compiler.pipeline import Compiler, Served
 from kernelmill.core.dim import Dim, Expr, as_sym, evaluate, of_atom, symbols
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.graph.sizes import at_sizes
-from kernelmill.runtime.geared import Callee, GearedProgram, SizeSource
+from kernelmill.runtime.geared import GearedProgram, SizeSource
 
 Sizes = tuple[int, ...]
 
@@ -26,13 +26,13 @@ class GearCompiler:
     """
 
     def __init__(
-        self, graph: Graph, gears: Sequence[Mapping[str, int]], config: CompilerConfig
+        self, graph: Graph, gears: Sequence[Mapping[str, int]], compiler: Compiler
     ) -> None:
         """Each gear gives the graph's symbols values; those with one value in all are static.
 
         UnsupportedError when no argument tells gears apart that differ in what they compute.
         """
-        self.graph, self.config = graph, config
+        self.graph, self.compiler = graph, compiler
         varying = {
             name
             for name in graph.symbols
@@ -71,30 +71,30 @@ class GearCompiler:
     def compile(self, sizes: Sequence[Sizes]) -> None:
         """Compile these gears together. Raises what `compile_graph` does."""
         named = [self._named(each) for each in sizes]
-        self._add(named, compile_at_sizes(self.graph, named, self.config))
+        self._add(named, self.compiler.compile_at_sizes(self.graph, named))
 
     def batches(self) -> Iterator[None]:
         """Compiles all that are left, at each step of the iterator some: first those that share
         kernels, then one at a time, the largest first. Raises as `compile`."""
         left = sorted(self.left, key=lambda sizes: (math.prod(sizes), sizes), reverse=True)
         named = [self._named(sizes) for sizes in left]
-        for batch, programs in compile_in_batches(self.graph, named, self.config):
-            self._add(batch, programs)
+        for batch, made in self.compiler.compile_in_batches(self.graph, named):
+            self._add(batch, made)
             yield
 
     def run_eagerly(self, sizes: Sizes) -> None:
         """Have this gear's calls run by ATen."""
         known = at_sizes(self.graph, self.gears[sizes], self._named(sizes).name)
-        self.program.add(sizes, CollectedProgram(known))
+        self.program.add(sizes, EagerProgram(known))
 
     def _named(self, sizes: Sizes) -> GearSizes:
         return GearSizes(_name(self.graph, sizes), self.gears[sizes])
 
-    def _add(self, named: Sequence[GearSizes], programs: Sequence[Callee]) -> None:
-        for gear, program in zip(named, programs, strict=True):
+    def _add(self, named: Sequence[GearSizes], made: Sequence[Compiled[Served]]) -> None:
+        for gear, compiled in zip(named, made, strict=True):
             sizes = self.sizes_of(gear.values)
             if sizes not in self.program.table:
-                self.program.add(sizes, program)
+                self.program.add(sizes, compiled.program)
 
 
 _GEAR = "_gear_"

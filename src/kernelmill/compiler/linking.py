@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from typing import Any, Generic, TypeVar
 
 from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import KernelBuilds, nearest, obtain_dims, requests_of
-from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
+from kernelmill.compiler.report import CompileReport, KernelReport
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.isa import Isa
@@ -53,47 +52,54 @@ class LoweredProgram:
         return self.source.graph
 
 
-def link(draft: LoweredProgram, store: Store, machine: Machine) -> Program:
-    """The program, its report filled and published.
-
-    Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
-    """
-    with KernelBuilds(store, machine.isa) as builds:
-        (program,) = link_all([draft], store, machine, builds)
-    return program
+AnyProgram = TypeVar("AnyProgram", covariant=True)
 
 
 @dataclass(frozen=True)
-class Linked:
-    """A program, what it was made from, and the machine that it was made for."""
+class Compiled(Generic[AnyProgram]):
+    """What became of one graph: the program, what it was made from, and for which machine."""
 
+    program: AnyProgram
     draft: LoweredProgram
-    program: Program
     machine: Machine
 
+    @property
+    def lowered(self) -> Lowered:
+        """The kernels and the plan."""
+        return self.draft.lowered
 
-_linked: ContextVar[tuple[list[Linked], ...]] = ContextVar("linked", default=())
+    @property
+    def report(self) -> CompileReport:
+        """What the compile did."""
+        return self.draft.report
 
 
-@contextmanager
-def collect_linked() -> Generator[list[Linked]]:
-    """Inside, all programs that this thread of control links are appended to the list, for who
-    wants to keep more of them than the programs."""
-    linked: list[Linked] = []
-    token = _linked.set((*_linked.get(), linked))
-    try:
-        yield linked
-    finally:
-        _linked.reset(token)
+OnCompiled = Callable[[Compiled[Any]], None]
+"""Gets each program as soon as it is made."""
+
+
+def link(
+    draft: LoweredProgram, store: Store, machine: Machine, compare: bool = False
+) -> Compiled[Program]:
+    """The program of one draft. For `compare` and what it raises see `link_all`."""
+    with KernelBuilds(store, machine.isa) as builds:
+        (compiled,) = link_all([draft], store, machine, builds, compare)
+    return compiled
 
 
 def link_all(
-    drafts: Iterable[LoweredProgram], store: Store, machine: Machine, builds: KernelBuilds
-) -> list[Program]:
-    """The programs of several drafts, which share the memory of their calls. Raises as `link`.
+    drafts: Iterable[LoweredProgram],
+    store: Store,
+    machine: Machine,
+    builds: KernelBuilds,
+    compare: bool = False,
+) -> list[Compiled[Program]]:
+    """The programs of several drafts, which share the memory of their calls; the reports are
+    filled. With `compare` a report names the stored kernel most like each new one.
 
     While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering
-    and LLVM go on side by side.
+    and LLVM go on side by side. Raises VerificationError for a kernel that lowering got wrong,
+    StoreError as the store does.
     """
     made: list[LoweredProgram] = []
     for draft in (with_super_kernels(draft, machine) for draft in drafts):
@@ -105,14 +111,12 @@ def link_all(
     with made[-1].report.stage("codegen"):
         obtained = builds.finish()
     pool = FramePool()
-    programs: list[Program] = []
+    programs: list[Compiled[Program]] = []
     for draft, entries in zip(made, obtained, strict=True):
-        programs.append(_load(draft, entries, store, machine, pool))
+        program = _load(draft, entries, store, machine, pool)
         draft.report.isa = str(machine.isa)
-        _fill(draft, entries, store)
-        publish(draft.report)
-    for collected in _linked.get():
-        collected += [Linked(d, p, machine) for d, p in zip(made, programs, strict=True)]
+        _fill(draft, entries, store if compare else None)
+        programs.append(Compiled(program, draft, machine))
     return programs
 
 
@@ -146,7 +150,7 @@ def _load(
         return load(plan, objects, pool, verified=True)
 
 
-def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store) -> None:
+def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store | None) -> None:
     report, lowered = draft.report, draft.lowered
     steps = (*lowered.plan.prepare, *lowered.plan.steps)
     launches = Counter(step.kernel for step in steps if isinstance(step, Launch))
@@ -157,7 +161,7 @@ def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store) -> 
         report.tensor_bytes = peak_bytes([replace(b, first=0, last=0) for b in placed])
     for ref in lowered.plan.kernels:
         entry = entries[ref.name]
-        near = nearest(entry, store, ref.type) if _is_new(entry) and collecting() else None
+        near = nearest(entry, store, ref.type) if store and _is_new(entry) else None
         report.kernels.append(
             KernelReport(
                 entry.name, ref.type, ref.operators, ref.origin, entry.source, launches[ref.name],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from kernelmill.compiler.choices import Choices
-from kernelmill.compiler.linking import LoweredProgram, link
+from kernelmill.compiler.linking import Compiled, LoweredProgram, OnCompiled, link
 from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
@@ -29,7 +29,7 @@ class Operators:
     """Makes such programs. With `build`, static kernels are compiled for what has none yet.
 
     Static kernels that are installed are used in any case. For `automatic_ranges` see
-    `LoweredProgram`.
+    `LoweredProgram`, for `on_compiled` and `compare` `Compiler`.
     """
 
     def __init__(
@@ -38,15 +38,21 @@ class Operators:
         machine: Machine,
         build: StaticBuild | None = None,
         automatic_ranges: RangeOptions | None = None,
+        on_compiled: OnCompiled | None = None,
+        compare: bool = False,
     ) -> None:
         self.store = store
         self.machine = machine
         self.build = build
         self.automatic_ranges = automatic_ranges
+        self.on_compiled = on_compiled
+        self.compare = compare
         self.choices = Choices(store, machine)
 
-    def program(self, graph: Graph, report: CompileReport, ahead: Sequence[Graph] = ()) -> Program:
-        """The program of a graph, published in the report. Where static kernels are built, those
+    def program(
+        self, graph: Graph, report: CompileReport, ahead: Sequence[Graph] = ()
+    ) -> Compiled[Program]:
+        """The program of a graph, with its report filled. Where static kernels are built, those
         of the graphs `ahead` are built with it.
 
         Raises UnsupportedError for a graph that cannot be lowered.
@@ -66,9 +72,11 @@ class Operators:
         draft = LoweredProgram(
             lowered, GraphSource(graph), report, selection.isas, self.automatic_ranges
         )
-        program = link(draft, self.store, self.machine)
-        note(program, draft.source, fused=False)
-        return program
+        compiled = link(draft, self.store, self.machine, self.compare)
+        note(compiled.program, draft.source, fused=False)
+        if self.on_compiled is not None:
+            self.on_compiled(compiled)
+        return compiled
 
     def lowered(self, graph: Graph, report: CompileReport) -> LoweredProgram:
         """What `program` would compile, with no static kernels built. Raises as that does."""

@@ -9,10 +9,16 @@ from functools import partial
 from kernelmill.compiler.calibration import machine_for
 from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
-from kernelmill.compiler.collecting import CollectedProgram, collect, is_collecting
 from kernelmill.compiler.dump import GraphDump
+from kernelmill.compiler.eager_program import EagerProgram
 from kernelmill.compiler.gear_kernels import GearSizes, sharing_programs
-from kernelmill.compiler.linking import LoweredProgram, link_all
+from kernelmill.compiler.linking import (
+    Compiled,
+    LoweredProgram,
+    OnCompiled,
+    link_all,
+    with_super_kernels,
+)
 from kernelmill.compiler.objects import KernelBuilds, Request
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.recording import note
@@ -22,6 +28,7 @@ from kernelmill.compiler.tuning import Tuner
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa, why_not_here
 from kernelmill.core.log import get_logger
@@ -35,6 +42,7 @@ from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.products import AllowProducts
+from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store, open_store
@@ -42,124 +50,163 @@ from kernelmill.store.store import Store, open_store
 _log = get_logger("compiler")
 
 
-@collection_paused()
-def compile_graph(
-    graph: Graph, config: CompilerConfig, to_run: bool = True
-) -> Program | CapturedProgram | CollectedProgram:
-    """A program that computes what the graph says. One that is not `to_run` here may be for an ISA
-    that this machine lacks, and must not be called then. Inside `collecting` nothing is compiled,
-    and the program runs in eager.
+Optimised = tuple[Graph, CompileReport]
+Served = Program | CapturedProgram | EagerProgram
+"""What may serve a graph's calls."""
+
+
+def compile_graph(graph: Graph, config: CompilerConfig) -> Compiled[Served]:
+    """A program that computes what the graph says, with what it was made from and the report of its
+    compile.
 
     Raises UnsupportedError when a node has no lowering, VerificationError when a stage broke the
     program (a fault of kernelmill), StoreError when the kernel folder cannot be trusted,
     ConfigError for a target that this machine cannot run.
     """
-    (program,) = compile_graphs([graph], config, to_run)
-    return program
+    return Compiler(config).compile(graph)
 
 
-def compile_graphs(
-    graphs: Sequence[Graph], config: CompilerConfig, to_run: bool = True
-) -> Sequence[Program | CapturedProgram | CollectedProgram]:
-    """A program for each graph; they share the memory of their calls. All kernels are compiled
-    together, in parallel. Raises what `compile_graph` does."""
-    store, machine = _surroundings(config, to_run)
-    optimised = (optimise(graph, config) for graph in graphs)
-    if config.mode == REDUCE_OVERHEAD:
-        operators = _operators(config, store, machine)
-        if is_collecting():
-            return collect((operators.lowered(*one) for one in optimised), machine)
-        return [_captures(config, operators, *one).program() for one in optimised]
-    return _compiled(optimised, config, store, machine)
+@dataclass(frozen=True)
+class Compiler:
+    """Compiles graphs with one set of options. All methods raise what `compile_graph` does.
 
+    on_compiled  gets each program as it is made, also those that calls ask for later: captures of
+                 other sizes, gears
+    compare      reports name the stored kernel that is most like each new one, which takes time
+    to_run       False: programs are not called here, and may be for an ISA that this machine lacks
+    lower_only   nothing is compiled, for whatever target: ATen runs the programs
+    """
 
-Programs = Sequence[Program | CapturedProgram | CollectedProgram]
+    config: CompilerConfig
+    on_compiled: OnCompiled | None = None
+    compare: bool = False
+    to_run: bool = True
+    lower_only: bool = False
 
+    def compile(self, graph: Graph) -> Compiled[Served]:
+        """The program of a graph."""
+        (compiled,) = self.compile_all([graph])
+        return compiled
 
-def compile_at_sizes(graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig) -> Programs:
-    """A program for each gear of a graph over symbols, as `compile_graphs` makes them. Gears share
-    the kernels of the program for all sizes where that loses little (gear_kernels.py)."""
-    if _separately(config):
-        return compile_graphs([at_sizes(graph, one.values, one.name) for one in gears], config)
-    surroundings = _surroundings(config, to_run=True)
-    sharing = _sharing(graph, gears, config, surroundings[1])
-    programs = (
-        sharing[gear.name]
-        if gear.name in sharing
-        else optimise(at_sizes(graph, gear.values, gear.name), config)
-        for gear in gears
-    )
-    return _compiled(programs, config, *surroundings)
+    @collection_paused()
+    def compile_all(self, graphs: Sequence[Graph]) -> Sequence[Compiled[Served]]:
+        """A program for each graph; they share the memory of their calls. All kernels are compiled
+        together, in parallel."""
+        store, machine = self._store_and_machine()
+        optimised = (optimise(graph, self.config) for graph in graphs)
+        if self.config.mode != REDUCE_OVERHEAD:
+            return self._compiled(optimised, store, machine)
+        operators = self._operators(store, machine)
+        if self.lower_only:
+            return self._lowered((operators.lowered(*one) for one in optimised), machine)
+        return [self._captures(operators, *one).program() for one in optimised]
 
+    def compile_at_sizes(
+        self, graph: Graph, gears: Sequence[GearSizes]
+    ) -> Sequence[Compiled[Served]]:
+        """A program for each gear of a graph over symbols. Gears share the kernels of the program
+        for all sizes where that loses little (gear_kernels.py)."""
+        if self._separately:
+            return self.compile_all([at_sizes(graph, one.values, one.name) for one in gears])
+        store, machine = self._store_and_machine()
+        sharing = self._sharing(graph, gears, machine)
+        programs = (
+            sharing[gear.name]
+            if gear.name in sharing
+            else optimise(at_sizes(graph, gear.values, gear.name), self.config)
+            for gear in gears
+        )
+        return self._compiled(programs, store, machine)
 
-def compile_in_batches(
-    graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig
-) -> Iterator[tuple[Sequence[GearSizes], Programs]]:
-    """What `compile_at_sizes` makes, in parts: the gears that share kernels, then each other."""
-    sharing: Mapping[str, LoweredProgram] = {}
-    if not _separately(config):
-        surroundings = _surroundings(config, to_run=True)
-        sharing = _sharing(graph, gears, config, surroundings[1])
-        if sharing:
-            together = [gear for gear in gears if gear.name in sharing]
-            drafts = [sharing[gear.name] for gear in together]
-            yield together, _compiled(drafts, config, *surroundings)
-    for gear in gears:
-        if gear.name not in sharing:
-            yield [gear], compile_at_sizes(graph, [gear], config)
+    def compile_in_batches(
+        self, graph: Graph, gears: Sequence[GearSizes]
+    ) -> Iterator[tuple[Sequence[GearSizes], Sequence[Compiled[Served]]]]:
+        """What `compile_at_sizes` makes, in parts: the gears that share kernels first."""
+        sharing: Mapping[str, LoweredProgram] = {}
+        if not self._separately:
+            store, machine = self._store_and_machine()
+            sharing = self._sharing(graph, gears, machine)
+            if sharing:
+                together = [gear for gear in gears if gear.name in sharing]
+                drafts = [sharing[gear.name] for gear in together]
+                yield together, self._compiled(drafts, store, machine)
+        for gear in gears:
+            if gear.name not in sharing:
+                yield [gear], self.compile_at_sizes(graph, [gear])
 
+    def recapture(self, program: Program, graph: Graph) -> Program | CapturedProgram:
+        """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
+        `graph` is what it was lowered from."""
+        store, machine = self._store_and_machine()
+        report = CompileReport(graph.name, nodes_before=len(graph.nodes))
+        return self._captures(self._operators(store, machine), graph, report).around(program)
 
-def _separately(config: CompilerConfig) -> bool:
-    """Whether each gear is compiled as a graph by itself."""
-    return config.mode == REDUCE_OVERHEAD or config.aoe_config.aoe_mode is not None
+    @property
+    def _separately(self) -> bool:
+        """Whether each gear is compiled as a graph by itself."""
+        return self.config.mode == REDUCE_OVERHEAD or self.config.aoe_config.aoe_mode is not None
 
+    def _store_and_machine(self) -> tuple[Store, Machine]:
+        config = self.config
+        target_isa(config.target, self.to_run and not self.lower_only)
+        store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
+        measure = config.aoe_config.aoe_mode is not None
+        return store, machine_for(store, config.target, measure=measure)
 
-def _sharing(
-    graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig, machine: Machine
-) -> dict[str, LoweredProgram]:
-    separate = not config.experimental_config.pattern_fusion_pass
-    ranges = _automatic_ranges(config)
+    def _sharing(
+        self, graph: Graph, gears: Sequence[GearSizes], machine: Machine
+    ) -> dict[str, LoweredProgram]:
+        separate = not self.config.experimental_config.pattern_fusion_pass
+        ranges = _automatic_ranges(self.config)
 
-    def lower(symbolic: Graph, announce: Announce | None) -> Lowered:
-        return lower_graph(symbolic, machine, separate, announce=announce)
+        def lower(symbolic: Graph, announce: Announce | None) -> Lowered:
+            return lower_graph(symbolic, machine, separate, announce=announce)
 
-    found = sharing_programs(*optimise(graph, config, dump=False), gears, lower)
-    return {name: replace(draft, automatic_ranges=ranges) for name, draft in found.items()}
+        found = sharing_programs(*optimise(graph, self.config, dump=False), gears, lower)
+        return {name: replace(draft, automatic_ranges=ranges) for name, draft in found.items()}
 
+    def _compiled(
+        self, programs: Iterable[Optimised | LoweredProgram], store: Store, machine: Machine
+    ) -> Sequence[Compiled[Served]]:
+        config = self.config
+        if self.lower_only:
+            return self._lowered(_drafts(programs, config, store, machine), machine)
+        with quick_switches(), KernelBuilds(store, machine.isa) as builds:
+            builds.beside(executor)  # there is no kernel yet
+            drafts = _drafts(programs, config, store, machine, partial(_begin, builds))
+            linked = link_all(drafts, store, machine, builds, self.compare)
+        fused = config.experimental_config.pattern_fusion_pass
+        for each in linked:
+            each.program.check_weights(config.check_weights)
+            note(each.program, each.draft.source, fused=fused)
+        return self._announced(linked)
 
-def _surroundings(config: CompilerConfig, to_run: bool) -> tuple[Store, Machine]:
-    target_isa(config.target, to_run and not is_collecting())
-    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-    measure = config.aoe_config.aoe_mode is not None
-    return store, machine_for(store, config.target, measure=measure)
+    def _lowered(
+        self, drafts: Iterable[LoweredProgram], machine: Machine
+    ) -> Sequence[Compiled[Served]]:
+        """The drafts as programs that ATen runs. VerificationError for a plan that lowering got
+        wrong."""
+        found: list[Compiled[Served]] = []
+        for draft in drafts:
+            draft = with_super_kernels(draft, machine)
+            verify_plan(draft.lowered.plan, "lowering")
+            found += self._announced([Compiled(EagerProgram(draft.graph), draft, machine)])
+        return found
 
+    def _announced(self, made: Sequence[Compiled[Served]]) -> Sequence[Compiled[Served]]:
+        if self.on_compiled is not None:
+            for compiled in made:
+                self.on_compiled(compiled)
+        return made
 
-Optimised = tuple[Graph, CompileReport]
+    def _operators(self, store: Store, machine: Machine) -> Operators:
+        build, ranges = _static_build(self.config, store, machine), _automatic_ranges(self.config)
+        return Operators(store, machine, build, ranges, self.on_compiled, self.compare)
 
-
-def _compiled(
-    programs: Iterable[Optimised | LoweredProgram],
-    config: CompilerConfig,
-    store: Store,
-    machine: Machine,
-) -> Sequence[Program | CollectedProgram]:
-    if is_collecting():
-        return collect(_drafts(programs, config, store, machine), machine)
-    drafts = list[LoweredProgram]()
-
-    def lowered() -> Iterator[LoweredProgram]:
-        for draft in _drafts(programs, config, store, machine, partial(_begin, builds)):
-            drafts.append(draft)
-            yield draft
-
-    with quick_switches(), KernelBuilds(store, machine.isa) as builds:
-        builds.beside(executor)  # there is no kernel yet
-        linked = link_all(lowered(), store, machine, builds)
-    fused = config.experimental_config.pattern_fusion_pass
-    for program, draft in zip(linked, drafts, strict=True):
-        program.check_weights(config.check_weights)
-        note(program, draft.source, fused=fused)
-    return linked
+    def _captures(self, operators: Operators, graph: Graph, report: CompileReport) -> Captures:
+        limit = self.config.debug.aclgraph.static_capture_size_limit
+        assert limit is not None
+        return Captures(operators, graph, report, limit, self.config.check_weights)
 
 
 def _drafts(
@@ -196,28 +243,6 @@ def _drafts(
 def _begin(builds: KernelBuilds, graph: str, new: NewKernel) -> None:
     ref = new.ref
     builds.begin(Request(new.kernel, ref.operators, ref.origin, new.shapes, graph, new.text))
-
-
-def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:
-    """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
-    `graph` is what it was lowered from."""
-    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-    operators = _operators(config, store, machine_for(store, config.target))
-    report = CompileReport(graph.name, nodes_before=len(graph.nodes))
-    return _captures(config, operators, graph, report).around(program)
-
-
-def _operators(config: CompilerConfig, store: Store, machine: Machine) -> Operators:
-    build = _static_build(config, store, machine)
-    return Operators(store, machine, build, _automatic_ranges(config))
-
-
-def _captures(
-    config: CompilerConfig, operators: Operators, graph: Graph, report: CompileReport
-) -> Captures:
-    limit = config.debug.aclgraph.static_capture_size_limit
-    assert limit is not None
-    return Captures(operators, graph, report, limit, config.check_weights)
 
 
 def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:

@@ -1,14 +1,10 @@
-"""What a compile did, as data: `explain` and the log show it.
-
-Reports are handed to whoever is collecting in this thread of control; nobody collecting is fine.
-"""
+"""What a compile did, as data: `explain` and the log show it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import asdict, field
 from typing import Any
 
@@ -110,29 +106,3 @@ class CompileReport:
         finally:
             spent = time.perf_counter() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
-
-
-_collector: ContextVar[list[CompileReport] | None] = ContextVar("collector", default=None)
-
-
-@contextmanager
-def collect_reports() -> Generator[list[CompileReport]]:
-    """Inside, each compile of this thread of control appends its report to the list."""
-    reports: list[CompileReport] = []
-    token = _collector.set(reports)
-    try:
-        yield reports
-    finally:
-        _collector.reset(token)
-
-
-def collecting() -> bool:
-    """Whether anybody wants to see reports: what is costly to find out may be left out else."""
-    return _collector.get() is not None
-
-
-def publish(report: CompileReport) -> None:
-    """Hand a finished report to the collector, if there is one."""
-    reports = _collector.get()
-    if reports is not None:
-        reports.append(report)

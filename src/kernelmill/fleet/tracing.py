@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,11 @@ from torch.export import ExportedProgram
 from kernelmill.aot.exporting import exported_graph
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.artifact.objects import graph_texts
-from kernelmill.backend.entry import configured, get_backend
+from kernelmill.backend.entry import Backend, configured
 from kernelmill.codegen import key_of
-from kernelmill.compiler import compile_graph
-from kernelmill.compiler.collecting import collecting
+from kernelmill.compiler import Compiled, Compiler
 from kernelmill.compiler.drivers import driver_info, driver_text, driver_type
 from kernelmill.compiler.kernel_info import Use, describe
-from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.objects import Request, kernel_key, obtain_dims, requests_of
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
@@ -27,7 +25,6 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import Factory, called, load
 from kernelmill.core.isa import Isa
-from kernelmill.core.machine import Machine
 from kernelmill.fleet.jobs import NATIVE, Job
 from kernelmill.fleet.task import CompileTask, Wanted
 from kernelmill.graph.ir import Graph
@@ -59,21 +56,24 @@ def trace(job: Job, store: Store, take: Take) -> None:
     """
     for target in job.targets:
         config = _config(job, target, store)
-        with collecting(partial(_sink, job, config, store, take)), torch.no_grad():
-            for graph in _lowered(job, config):
-                compile_graph(graph, config)
+        on_compiled = partial(_take_needs, job, config, store, take)
+        with torch.no_grad():
+            if job.is_function:
+                _call(job, Backend(config, on_compiled=on_compiled, lower_only=True))
+                continue
+            for graph in _graphs(job):
+                Compiler(config, on_compiled, lower_only=True).compile(graph)
 
 
-def _sink(
-    job: Job, config: CompilerConfig, store: Store, take: Take, draft: LoweredProgram,
-    machine: Machine,
-) -> None:  # fmt: skip
-    if config.mode == REDUCE_OVERHEAD and draft.lowered.plan.symbols:
+def _take_needs(
+    job: Job, config: CompilerConfig, store: Store, take: Take, made: Compiled[Any]
+) -> None:
+    if config.mode == REDUCE_OVERHEAD and made.lowered.plan.symbols:
         raise ConfigError(
             f"job {job.name}: mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, "
             "and nobody knows these before; declare them as gears of a function"
         )
-    take(_collected(draft, machine.isa, store))
+    take(_collected(made, store))
 
 
 def _config(job: Job, target: str, store: Store) -> CompilerConfig:
@@ -97,19 +97,16 @@ def _config(job: Job, target: str, store: Store) -> CompilerConfig:
     return config
 
 
-def _lowered(job: Job, config: CompilerConfig) -> Iterator[Graph]:
-    """The graphs of a model that has some; one that is a function is traced here, and gives none
-    since the trace compiles them."""
-    if job.is_file:
-        file = SealedFile(str(job.model), KMILL)
-        yield from map(parse_graph, graph_texts(read_artifact(file, check_weights=False)))
-    elif isinstance(job.model, ExportedProgram):
-        yield exported_graph(job.model, job.name)
-    else:
-        _call(job, config)
+def _graphs(job: Job) -> Iterable[Graph]:
+    """The graphs of a model that is a file or an exported program."""
+    if isinstance(job.model, ExportedProgram):
+        return [exported_graph(job.model, job.name)]
+    file = SealedFile(str(job.model), KMILL)
+    return map(parse_graph, graph_texts(read_artifact(file, check_weights=False)))
 
 
-def _call(job: Job, config: CompilerConfig) -> None:
+def _call(job: Job, backend: Backend) -> None:
+    """Trace a model that a function makes."""
     made = load(job.model) if isinstance(job.model, str) else called(job.model, job.name)
     arguments = _arguments(job, made)
     for argument, dims in job.gears.items():
@@ -121,7 +118,7 @@ def _call(job: Job, config: CompilerConfig) -> None:
     try:
         # Not with dynamic=True: sizes that are no gears' would be symbols too, and the kernels
         # others than those that a service looks for.
-        compiled: Any = torch.compile(made.model, backend=get_backend(compiler_config=config))
+        compiled: Any = torch.compile(made.model, backend=backend)
         compiled(*made.args, **made.kwargs)
     finally:
         torch.compiler.reset()
@@ -142,11 +139,11 @@ def _names(model: Any) -> Sequence[str]:
         return ()
 
 
-def _collected(draft: LoweredProgram, isa: Isa, store: Store) -> Collected:
-    plan = draft.lowered.plan
+def _collected(made: Compiled[Any], store: Store) -> Collected:
+    plan, isa = made.lowered.plan, made.machine.isa
     wanted = [
-        _kernel(request, draft.others.get(request.kernel.name, isa))
-        for request in requests_of(plan, draft.lowered.kernels)
+        _kernel(request, made.draft.others.get(request.kernel.name, isa))
+        for request in requests_of(plan, made.lowered.kernels)
     ]
     for super_kernel in plan.supers:
         text = driver_text(plan, super_kernel, isa)

@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from kernelmill.backend.capture import compile_capture
 from kernelmill.backend.report import Capture
+from kernelmill.compiler import Compiler
 from kernelmill.compiler.bisect import Difference, first_difference
 from kernelmill.compiler.compared import difference
 from kernelmill.config import CompilerConfig, given_config
@@ -88,7 +89,7 @@ class _Search:
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_capture(
-            gm, example_inputs, self.config, {}, self._record, instead=self._instead
+            gm, example_inputs, Compiler(self.config), {}, self._record, instead=self._instead
         )
 
     def _record(self, capture: Capture) -> None:

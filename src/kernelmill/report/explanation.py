@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import os
 
     from kernelmill.compiler import CompileReport
-    from kernelmill.compiler.linking import Linked
+    from kernelmill.compiler.linking import Compiled
+    from kernelmill.runtime.program import Program
 
 
 @dataclass(frozen=True)
@@ -158,23 +159,22 @@ def explain(
     """
     import torch
 
-    from kernelmill.compiler import collect_reports
-    from kernelmill.compiler.linking import collect_linked
     from kernelmill.torch_internals.dynamo import graph_breaks
 
-    backend = Backend(compiler_config)
+    programs: list[Compiled[Program]] = []
+    backend = Backend(compiler_config, on_compiled=programs.append)
     before = len(graph_breaks())
-    with collect_reports() as reports, collect_linked() as linked:
-        compiled = torch.compile(model, backend=backend, dynamic=dynamic)
-        start = time.perf_counter()
-        compiled(*args, **kwargs)
-        middle = time.perf_counter()
-        compiled(*args, **kwargs)
-        end = time.perf_counter()
+    compiled = torch.compile(model, backend=backend, dynamic=dynamic)
+    start = time.perf_counter()
+    compiled(*args, **kwargs)
+    middle = time.perf_counter()
+    compiled(*args, **kwargs)
+    end = time.perf_counter()
+    programs = list(programs)  # measuring under another setting may compile more
     breaks = graph_breaks(since=before)
     explanation = Explanation(
         tuple(backend.captures),
-        tuple(reports),
+        tuple(program.report for program in programs),
         len(breaks),
         middle - start,
         end - middle,
@@ -182,7 +182,7 @@ def explain(
         tuple(dict.fromkeys(Break(in_short(b), place_of(b), b.code) for b in breaks)),
         name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
     )
-    return _with_facts(explanation, linked, _Calls(model, compiled, args, kwargs), measure)
+    return _with_facts(explanation, programs, _Calls(model, compiled, args, kwargs), measure)
 
 
 def _name(model: object) -> str:
@@ -209,19 +209,22 @@ class _Calls:
 
 
 def _with_facts(
-    explanation: Explanation, linked: list[Linked], calls: _Calls, measure: bool
+    explanation: Explanation,
+    compiled: list[Compiled[Program]],
+    calls: _Calls,
+    measure: bool,
 ) -> Explanation:
     from kernelmill.report.gather import machine_facts, program_facts
     from kernelmill.report.measuring import measured
 
-    before = tuple(program_facts(each) for each in linked)
-    machine = machine_facts(linked[0].machine) if linked else None
+    before = tuple(program_facts(each) for each in compiled)
+    machine = machine_facts(compiled[0].machine) if compiled else None
     if not measure:
         return replace(explanation, machine=machine, programs=before)
     given = (calls.args, dict(calls.kwargs))
     refused = sum(bool(capture.refused) for capture in explanation.captures)
     graphs = GraphCounts(len(explanation.captures), refused, explanation.graph_breaks)
     call, programs = measured(
-        calls.call, calls.eager, calls.model, given, linked, before, machine, graphs
+        calls.call, calls.eager, calls.model, given, compiled, before, machine, graphs
     )
     return replace(explanation, machine=machine, programs=programs, call=call)

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 
 from kernelmill.compiler.gears import gear_of
-from kernelmill.compiler.linking import Linked
+from kernelmill.compiler.linking import Compiled
 from kernelmill.compiler.report import KernelReport
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, product
@@ -30,6 +30,7 @@ from kernelmill.report.facts import (
     Super,
     Use,
 )
+from kernelmill.runtime.program import Program
 
 
 def machine_facts(machine: Machine) -> MachineFacts:
@@ -39,19 +40,19 @@ def machine_facts(machine: Machine) -> MachineFacts:
     return MachineFacts(processor_name(), str(machine.isa), threads, calibrated, memory)
 
 
-def program_facts(linked: Linked) -> ProgramFacts:
+def program_facts(compiled: Compiled[Program]) -> ProgramFacts:
     """The facts of one program, without times."""
-    return _Gathering(linked, torch.get_num_threads()).facts()
+    return _Gathering(compiled, torch.get_num_threads()).facts()
 
 
 @dataclass
 class _Gathering:
-    linked: Linked
+    compiled: Compiled[Program]
     threads: int
 
     def __post_init__(self) -> None:
-        self.program, self.plan = self.linked.program, self.linked.program.plan
-        self.report = self.linked.draft.report
+        self.program, self.plan = self.compiled.program, self.compiled.program.plan
+        self.report = self.compiled.report
         names = [ref.name for ref in self.plan.kernels]
         self.entries = dict(zip(names, self.report.kernels, strict=True))
         self.refs = {ref.name: ref for ref in self.plan.kernels}
@@ -97,14 +98,14 @@ class _Gathering:
     def _written(self, step: Launch | AtenCall) -> list[int]:
         if isinstance(step, AtenCall):
             return [buffer for buffer in step.results if buffer >= 0]
-        buffers = self.linked.draft.lowered.kernels[step.kernel].buffers
+        buffers = self.compiled.lowered.kernels[step.kernel].buffers
         pairs = zip(step.buffers, buffers, strict=True)
         return [number for number, own in pairs if own.access != "in" and number >= 0]
 
     def _read(self, step: Launch | AtenCall) -> list[int]:
         if isinstance(step, AtenCall):
             return [b for b in dict.fromkeys(buffers_in((step.args, step.kwargs))) if b >= 0]
-        buffers = self.linked.draft.lowered.kernels[step.kernel].buffers
+        buffers = self.compiled.lowered.kernels[step.kernel].buffers
         pairs = zip(step.buffers, buffers, strict=True)
         return [number for number, own in pairs if own.access != "out" and number >= 0]
 
@@ -156,14 +157,14 @@ class _Gathering:
             return tasks, None
         key = step.kernel, tuple(known), tasks
         if key not in self.works:
-            kernel = self.linked.draft.lowered.kernels[step.kernel]
-            self.works[key] = work_of(kernel, known, tasks, self.linked.machine.isa)
+            kernel = self.compiled.lowered.kernels[step.kernel]
+            self.works[key] = work_of(kernel, known, tasks, self.compiled.machine.isa)
         return tasks, self.works[key]
 
     def _moved(self, step: Launch, work: Work | None) -> dict[int, int] | None:
         """Bytes by buffer: each element once, or as many as the kernel's accesses reach."""
         found: dict[int, int] = {}
-        kernel = self.linked.draft.lowered.kernels[step.kernel]
+        kernel = self.compiled.lowered.kernels[step.kernel]
         for number, own in zip(step.buffers, kernel.buffers, strict=True):
             if number < 0:
                 continue
@@ -180,7 +181,7 @@ class _Gathering:
         self, step: Launch, work: Work | None, moved: Mapping[int, int] | None
     ) -> tuple[float | None, Bound]:
         """The longer one of the times that operations and bytes take on all threads."""
-        machine = self.linked.machine
+        machine = self.compiled.machine
         if moved is None:
             return None, ""
         own = sum(moved.values())

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from kernelmill.compiler.linking import Linked
+from kernelmill.compiler.linking import Compiled
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import TensorInput
 from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
@@ -48,20 +48,20 @@ def measured(
     eager: Run,
     model: object,
     given: Any,
-    linked: Sequence[Linked],
+    made: Sequence[Compiled[Program]],
     before: Sequence[ProgramFacts],
     machine: MachineFacts | None,
     graphs: GraphCounts,
 ) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
     """The facts of a call, and of the programs with their times. `before` are those of the programs
     until now, and `given` the arguments of the calls. An error of a call is one of the facts."""
-    programs = [each.program for each in linked]
+    programs = [each.program for each in made]
     try:
         with preserved(model, given, programs):
             call, recorded = measure(compiled, eager, programs)
     except Exception as error:
         return CallFacts(error=f"{type(error).__name__}: {error}"), tuple(before)
-    now = [_enlarged(program_facts(each), given) for each in linked]
+    now = [_enlarged(program_facts(each), given) for each in made]
     call, timed = with_times(call, recorded, now)
     return replace(call, reasons=reasons_of(call, timed, machine, before, graphs)), timed
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from kernelmill.compiler import choices, collect_reports, compile_graph
+from kernelmill.compiler import Compiler, choices, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
@@ -44,9 +44,11 @@ def check(program, *args):
 
 
 def test_a_second_shape_needs_no_compile(tmp_path):
-    with collect_reports() as reports:
-        for shape in ((4, 8), (6, 32), (5, 1000)):
-            check(compile_graph(softmax(*shape), config(tmp_path)), torch.randn(shape))
+    reports = []
+    for shape in ((4, 8), (6, 32), (5, 1000)):
+        made = compile_graph(softmax(*shape), config(tmp_path))
+        check(made.program, torch.randn(shape))
+        reports.append(made.report)
     first, *others = reports
     assert first.compiled == 5
     assert [report.compiled for report in others] == [0, 0]
@@ -58,7 +60,7 @@ def test_a_second_shape_needs_no_compile(tmp_path):
 def dynamic(tmp_path):
     """A program over a symbolic number of rows, with room for two captures."""
     n = of_atom(Sym("n", 2, 100))
-    return compile_graph(softmax(n, 16, (n,)), config(tmp_path, limit=2))
+    return compile_graph(softmax(n, 16, (n,)), config(tmp_path, limit=2)).program
 
 
 def test_each_set_of_sizes_is_captured_once(dynamic):
@@ -69,10 +71,12 @@ def test_each_set_of_sizes_is_captured_once(dynamic):
     assert dynamic.report()["calls"] == 4
 
 
-def test_captures_compile_nothing(dynamic):
-    with collect_reports() as reports:
-        for rows in (5, 9):
-            check(dynamic, rows, torch.randn(rows, 16))
+def test_captures_compile_nothing(tmp_path):
+    n, made = of_atom(Sym("n", 2, 100)), []
+    program = Compiler(config(tmp_path), made.append).compile(softmax(n, 16, (n,))).program
+    for rows in (5, 9):
+        check(program, rows, torch.randn(rows, 16))
+    reports = [each.report for each in made[1:]]
     assert [report.name for report in reports] == ["softmax at n=5", "softmax at n=9"]
     assert [report.compiled for report in reports] == [0, 0]
 
@@ -117,14 +121,17 @@ def test_static_kernels_for_sizes_to_come(tmp_path, caplog, monkeypatch):
     option._aclnn_static_shape_kernel_build_dir = str(tmp_path)
     option._aclnn_static_shape_kernel_sym_value_range = [4, 6, 101]
     option._aclnn_static_shape_kernel_sym_index = 1
-    program = compile_graph(softmax(n, m, (n, m)), made)
-    with collect_reports() as reports, caplog.at_level(logging.WARNING):
+    compiled = []
+    program = Compiler(made, compiled.append).compile(softmax(n, m, (n, m))).program
+    del compiled[:]
+    with caplog.at_level(logging.WARNING):
         for columns in (5, 4, 6, 7):
             check(program, 3, columns, torch.randn(3, columns))
     assert "m cannot be 101: its sizes are 2 to 64" in caplog.text
     at_one_size = made_for[3]
     assert made_for == [3 * at_one_size, 0, 0, at_one_size] and at_one_size > 0
-    assert {kernel.kind for report in reports for kernel in report.kernels} == {"static (this run)"}
+    kinds = {kernel.kind for each in compiled for kernel in each.report.kernels}
+    assert kinds == {"static (this run)"}
 
 
 def test_a_symbol_that_is_not_there_is_a_warning(tmp_path, caplog):
@@ -139,5 +146,5 @@ def test_a_symbol_that_is_not_there_is_a_warning(tmp_path, caplog):
     option._aclnn_static_shape_kernel_build_dir = str(tmp_path)
     option._aclnn_static_shape_kernel_sym_index = 1
     with caplog.at_level(logging.WARNING):
-        check(compile_graph(softmax(n, 8, (n,)), made), 3, torch.randn(3, 8))
+        check(compile_graph(softmax(n, 8, (n,)), made).program, 3, torch.randn(3, 8))
     assert "there are 1 symbols (n)" in caplog.text

@@ -190,7 +190,7 @@ def test_constants_are_packed_for_the_schedule_that_was_chosen():
 SECOND = """
 import sys, torch
 import kernelmill
-from kernelmill.compiler import collect_reports
+from kernelmill.backend.entry import Backend
 
 config = kernelmill.CompilerConfig()
 config.aoe_config.aoe_mode = "2"
@@ -198,11 +198,12 @@ config.experimental_config.kernel_meta_dir = sys.argv[1]
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.GELU(), torch.nn.Linear(48, 32))
 x = torch.randn(24, 64)
-compiled = torch.compile(model, backend=kernelmill.get_backend(compiler_config=config))
-with torch.no_grad(), collect_reports() as reports:
+made = []
+compiled = torch.compile(model, backend=Backend(config, on_compiled=made.append))
+with torch.no_grad():
     torch.testing.assert_close(compiled(x), model(x), rtol=2e-5, atol=1e-5)
-(report,) = reports
-print(report.tuned, report.schedules_measured)
+(only,) = made
+print(only.report.tuned, only.report.schedules_measured)
 """
 
 

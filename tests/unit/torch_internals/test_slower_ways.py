@@ -20,7 +20,7 @@ import kernelmill
 from kernelmill import aot, inference
 from kernelmill.backend import Backend
 from kernelmill.codegen.machine import emit
-from kernelmill.compiler import collect_reports, rank_group
+from kernelmill.compiler import rank_group
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.isa import host_isa
 from kernelmill.frontend import decomposition_table
@@ -41,6 +41,7 @@ from kernelmill.torch_internals import (
     registry,
     tracing,
 )
+from tests.compiled import reported
 from tests.forking import in_child
 
 inventory.register_all()
@@ -84,8 +85,10 @@ def test_each_private_part_has_a_case() -> None:
 
 
 def compiled(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Backend:
-    """The backend that compiled it, after a call that was as eager's."""
-    backend = Backend()
+    """The backend that compiled it, after a call that was as eager's; `reports` of it are those of
+    what it compiled."""
+    backend, reports = reported()
+    backend.reports = reports
     with torch.no_grad():
         found = torch.compile(function, backend=backend, dynamic=dynamic)(*args)
     torch.testing.assert_close(found, function(*args), rtol=1e-5, atol=1e-6)
@@ -174,9 +177,8 @@ def methods_that_ask_an_unread_tensor_are_not_kept(
 
 @case("decompositions.tables")
 def operators_run_in_aten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with collect_reports() as reports:
-        compiled(lambda x: torch.dist(x, x + 1), X)
-    assert [operator for operator, _, _ in reports[0].fallbacks]
+    backend = compiled(lambda x: torch.dist(x, x + 1), X)
+    assert [operator for operator, _, _ in backend.reports[0].fallbacks]
 
 
 @case("decompositions.max_unpool2d")
@@ -196,9 +198,9 @@ def resizing_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @case("decompositions.recurrent")
 def recurrent_layers_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with collect_reports() as reports, torch._dynamo.config.patch(allow_rnn=True):
-        compiled(torch.nn.LSTM(3, 2).eval().requires_grad_(False), X.reshape(2, 2, 3))
-    assert any("lstm" in operator for operator, _, _ in reports[0].fallbacks)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        backend = compiled(torch.nn.LSTM(3, 2).eval().requires_grad_(False), X.reshape(2, 2, 3))
+    assert any("lstm" in operator for operator, _, _ in backend.reports[0].fallbacks)
 
 
 @case("operators.schema")
@@ -268,9 +270,9 @@ def outside_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyError):
         dispatch.outside_modes(lambda: {}["missing"])
     constant = torch.arange(12.0).reshape(4, 3)
-    with collect_reports() as reports:  # which are told by a context variable
-        assert not compiled(lambda x: x + constant, X).captures[0].refused
-    assert len(reports) == 1
+    backend = compiled(lambda x: x + constant, X)
+    assert not backend.captures[0].refused
+    assert len(backend.reports) == 1
 
 
 @case("dispatch.plain_subclass")

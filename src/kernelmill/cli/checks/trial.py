@@ -12,18 +12,19 @@ from kernelmill.cli.checks.finding import Section
 def trial(torch: Any) -> Section:
     """Compile a product with an epilogue into a folder of its own; wrong where that fails."""
     from kernelmill.backend.entry import Backend
-    from kernelmill.compiler import collect_reports
+    from kernelmill.compiler import CompileReport
     from kernelmill.config import CompilerConfig
 
     section = Section("trial")
-    config = CompilerConfig()
+    config, reports = CompilerConfig(), list[CompileReport]()
     x, w = torch.arange(64.0).reshape(8, 8), torch.eye(8)
     with tempfile.TemporaryDirectory(prefix="kernelmill-doctor-") as folder:
         config.experimental_config.kernel_meta_dir = folder
         try:
             start = time.perf_counter()
-            with torch.no_grad(), collect_reports() as reports:
-                compiled = torch.compile(_model, backend=Backend(config), fullgraph=True)
+            backend = Backend(config, on_compiled=lambda made: reports.append(made.report))
+            with torch.no_grad():
+                compiled = torch.compile(_model, backend=backend, fullgraph=True)
                 result = compiled(x, w)
             section.facts["seconds"] = round(time.perf_counter() - start, 2)
         except Exception as error:
