@@ -232,7 +232,7 @@ def test_a_fault_of_ours_becomes_a_fallback(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*args: object) -> object:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr("kernelmill.backend.capture.compile_graph", broken)
+    monkeypatch.setattr("kernelmill.compiler.Compiler.compile", broken)
     (capture,) = agrees(lambda x: x + 1, torch.ones(3))
     assert capture.refused == "a bug"
 
@@ -241,7 +241,7 @@ def test_errors_for_the_caller_are_not_swallowed(monkeypatch: pytest.MonkeyPatch
     def refuses(*args: object) -> object:
         raise InputError("argument 'x': bad")
 
-    monkeypatch.setattr("kernelmill.backend.capture.compile_graph", refuses)
+    monkeypatch.setattr("kernelmill.compiler.Compiler.compile", refuses)
     run, _ = compiled(lambda x: x + 1)
     with pytest.raises(BackendCompilerFailed, match="argument 'x': bad"):
         run(torch.ones(3))
