@@ -40,6 +40,7 @@ from kernelmill.lower.fusion import growth
 from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Costs, elements, extent
 from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind, OpenGroup
 from kernelmill.lower.fusion.growth import Blocks
+from kernelmill.lower.fusion.order import Cycle, ordered
 from kernelmill.lower.fusion.reach import Reach
 
 _log = get_logger("lower")
@@ -82,17 +83,9 @@ def fuse(
     while True:
         try:
             return _Fuser(graph, costs, set(forced), separate, in_place, alone, aliases).run()
-        except _Cycle as cycle:
+        except Cycle as cycle:
             assert not cycle.late <= alone
             alone = alone | cycle.late
-
-
-class _Cycle(Exception):
-    """Kernels wait for each other, since they compute the values `late` together with others."""
-
-    def __init__(self, late: AbstractSet[Value]) -> None:
-        super().__init__()
-        self.late = late
 
 
 class _Fuser:
@@ -131,8 +124,22 @@ class _Fuser:
             self._seed_or_absorb(node)
         for node in reversed(self.graph.nodes):
             self._place(node)
-        groups = tuple(group.closed() for group in self._ordered())
+        groups = tuple(group.closed() for group in ordered(self.groups, self._needs(), self.reach))
         return Fusion(groups, frozenset(self.kept))
+
+    def _needs(self) -> dict[OpenGroup, set[OpenGroup]]:
+        """What has to run before each group: those whose stored values it reads, and the one whose
+        turn is before."""
+        needs: dict[OpenGroup, set[OpenGroup]] = {group: set() for group in self.groups}
+        for value, readers in self.accesses.items():
+            home = self.home.get(value)
+            if home is None or (is_view(value) and value not in self.kept):
+                continue
+            for group in readers:
+                needs[group].add(home)
+        for node, before in self.turns.items():
+            needs[self.seeds[node]].add(self.seeds[before])
+        return needs
 
     # ---- epilogues, in program order -----------------------------------------------------------
 
@@ -559,53 +566,3 @@ class _Fuser:
             return False
         group.outer, group.inner = outer, inner
         return True
-
-    # ---- order ---------------------------------------------------------------------------------
-
-    def _ordered(self) -> list[OpenGroup]:
-        """Groups so that each comes after those whose stored values it reads, and after the one
-        whose turn is before."""
-        needs: dict[OpenGroup, set[OpenGroup]] = {group: set() for group in self.groups}
-        for value, readers in self.accesses.items():
-            home = self.home.get(value)
-            if home is None or (is_view(value) and value not in self.kept):
-                continue
-            for group in readers:
-                needs[group].add(home)
-        for node, before in self.turns.items():
-            needs[self.seeds[node]].add(self.seeds[before])
-        alive = [group for group in self.groups if group.roots or group.kind is GroupKind.ATEN]
-        alive.sort(key=lambda group: group.member_bits)
-        done: dict[OpenGroup, None] = {}
-        for group in alive:
-            self._visit(group, needs, done, [])
-        return list(done)
-
-    def _visit(
-        self, group: OpenGroup, needs: dict[OpenGroup, set[OpenGroup]],
-        done: dict[OpenGroup, None], path: list[OpenGroup],
-    ) -> None:  # fmt: skip
-        if group in done:
-            return
-        if group in path:
-            raise _Cycle(self._late_members(path[path.index(group) :]))
-        path.append(group)
-        for other in sorted(needs[group] - {group}, key=lambda g: g.member_bits):
-            self._visit(other, needs, done, path)
-        path.pop()
-        done[group] = None
-
-    def _late_members(self, cycle: Sequence[OpenGroup]) -> frozenset[Value]:
-        """What the kernels of a cycle compute that comes after another one of them."""
-        found: set[Value] = set()
-        for group in cycle:
-            others = 0
-            for other in cycle:
-                others |= other.member_bits if other is not group else 0
-            found.update(
-                value
-                for value in (*group.internal, *group.roots)
-                if value.node not in (None, group.seed)
-                and self.reach.ancestors[value.node] & others
-            )
-        return frozenset(found)
