@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as fn
 from torch import Tensor, fx
 from torch.fx.node import map_aggregate
 
@@ -24,8 +25,10 @@ _LARGEST = 8
 """Sizes and counts beyond are cut down to it, alike in all arguments."""
 _USUAL = (torch.float32, torch.float64)
 _LEFT = (operator.getitem, operator.setitem)
-_C = ("torch._C._nn", "torch._C._linalg", "torch._C._special", "torch._C._fft", None)
-_MODULES = ("torch", "torch.nn.functional", "_operator", *_C)
+_OF_MODULES = (
+    torch.add, operator.add, fn.relu, fn.gelu, torch.linalg.inv, torch.special.erf, torch.fft.fft,
+)  # fmt: skip
+_MODULES = {each.__module__ for each in _OF_MODULES}
 _known: dict[Any, str | None] = {}
 """What eager says to a call, by its key; None where it has nothing against it."""
 
