@@ -491,7 +491,7 @@ def _graph_break(reason: Any) -> GraphBreak:
         return GraphBreak(reason.reason, "", 0, "", "")
     frame = reason.user_stack[-1]
     # What runs behind an earlier break is a function that Dynamo has made of the user's.
-    function = re.sub(r"^(torch_dynamo_resume_in_)+(.*?)(_at_\d+)+$", r"\2", frame.name)
+    function = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", frame.name)
     code = (frame.line or "").strip()
     return GraphBreak(reason.reason, frame.filename, frame.lineno or 0, function, code)
 
