@@ -37,6 +37,7 @@ ELSEWHERE = {
     "core/knobs.py": CAUGHT,
     "core/machine.py": CAUGHT,
     "core/text.py": CAUGHT,
+    "core/urls.py": CAUGHT,
     "plan/lines.py": CAUGHT,
     "runtime/elf_loader.py": CAUGHT,
     "runtime/page_scan.py": CAUGHT,

@@ -20,6 +20,7 @@ CANNOT_MATTER = {
     "core/log.py": "says what was done",
     "core/text.py": "reads and writes the text of IRs, which is an ingredient",
     "core/tile_permission.py": "what it says of the system is in the target, an ingredient",
+    "core/urls.py": "reads and shows URLs of stores",
     "core/version.py": "its ABI version is an ingredient",
     "torch_internals/__init__.py": "exports",
     "torch_internals/inventory.py": "lists what was found",

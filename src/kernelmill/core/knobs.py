@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
+from kernelmill.core.urls import check_url, without_password
 
 T = TypeVar("T")
 
@@ -22,8 +23,8 @@ LEAST_KEY = 32
 
 @dataclass(frozen=True)
 class Knob(Generic[T]):
-    """One environment variable: its name, how its text is read, and its value when unset. The text
-    of a `secret` one is shown nowhere.
+    """One environment variable: its name, how its text is read, its value when unset, and what of
+    its text may be `shown`.
 
     `values` says in words what may be written, `unset` what holds without it, `summary` in one line
     what it does, `advice` when to set it.
@@ -36,7 +37,7 @@ class Knob(Generic[T]):
     unset: str
     summary: str
     advice: str
-    secret: bool = False
+    shown: Callable[[str], str] = str
 
     def get(self) -> T:
         """The value now. ConfigError names the variable when its text cannot be read."""
@@ -46,8 +47,9 @@ class Knob(Generic[T]):
         try:
             return self.read(text)
         except ValueError as error:
-            shown = self.name if self.secret else f"{self.name}={text!r}"
-            raise ConfigError(f"environment variable {shown}: {error}") from error
+            raise ConfigError(
+                f"environment variable {self.name}={self.shown(text)!r}: {error}"
+            ) from error
 
     def propose(self, text: str) -> None:
         """Set the variable for this process and those that it starts, where it is unset."""
@@ -90,6 +92,10 @@ def _key(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
+def _secret(text: str) -> str:
+    return "(secret)"
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -122,12 +128,13 @@ KERNEL_META = Knob(
 )
 REMOTE = Knob(
     "KERNELMILL_REMOTE",
-    str,
+    check_url,
     "",
     "`redis://host:6379/0`, or a URL that fsspec knows (`s3://bucket/kernels`)",
     "there is no second level",
     "Second level of the kernel store: redis://host:6379/0, or a URL that fsspec knows.",
     "For many hosts that start with empty disks. It needs `KERNELMILL_REMOTE_KEY` too.",
+    shown=without_password,
 )
 REMOTE_KEY = Knob(
     "KERNELMILL_REMOTE_KEY",
@@ -137,7 +144,7 @@ REMOTE_KEY = Knob(
     "the second level is not used",
     "Key with which entries of the second level are signed and checked.",
     "Give it to every host that shares the second level, as a secret. It is never shown.",
-    secret=True,
+    shown=_secret,
 )
 REMOTE_ACCESS = Knob(
     "KERNELMILL_REMOTE_ACCESS",

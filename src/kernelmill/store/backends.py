@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.urls import is_redis
 
 _PREFIX = "kernelmill:"
 _BATCH = 256
@@ -62,11 +63,6 @@ def connect(url: str, timeout: float) -> Backend:
     return _Redis(url, timeout) if is_redis(url) else _Files(url)
 
 
-def is_redis(url: str) -> bool:
-    """Whether the URL is one of a Redis server."""
-    return url.startswith(("redis://", "rediss://", "unix://"))
-
-
 def import_library(url: str) -> None:
     """Import what the backend of a URL is made with. ImportError when it is not installed."""
     importlib.import_module("redis" if is_redis(url) else "fsspec.core")
@@ -79,6 +75,9 @@ def _batches(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Redis:
+    """A key of another type than text, which something else has written there, is as if it were not
+    there: a write replaces it."""
+
     def __init__(self, url: str, timeout: float) -> None:
         redis: Any = importlib.import_module("redis")
         self._client: Any = redis.Redis.from_url(
@@ -86,7 +85,12 @@ class _Redis:
         )
 
     def read(self, name: str) -> bytes | None:
-        return self._client.get(_PREFIX + name)
+        try:
+            return self._client.get(_PREFIX + name)
+        except Exception as error:
+            if _is_of_another_type(error):
+                return None
+            raise
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -100,9 +104,9 @@ class _Redis:
         for batch in _batches(names):
             with self._client.pipeline(transaction=False) as pipeline:
                 for name in batch:
-                    pipeline.exists(_PREFIX + name)
-                there = pipeline.execute()
-            found.update(name for name, yes in zip(batch, there, strict=True) if yes)
+                    pipeline.strlen(_PREFIX + name)
+                sizes = [_size(answer) for answer in pipeline.execute(raise_on_error=False)]
+            found.update(name for name, size in zip(batch, sizes, strict=True) if size)
         return found
 
     def write(self, name: str, value: bytes) -> None:
@@ -115,13 +119,28 @@ class _Redis:
                 for key in batch:
                     pipeline.strlen(key)
                     pipeline.object("idletime", key)
-                answers = pipeline.execute()
+                answers = pipeline.execute(raise_on_error=False)
             for key, size, idle in zip(batch, answers[::2], answers[1::2], strict=True):
-                yield Stored(key.removeprefix(_PREFIX), size, float(idle or 0))
+                if isinstance(idle, Exception):
+                    raise idle
+                yield Stored(key.removeprefix(_PREFIX), _size(size), float(idle or 0))
 
     def delete(self, names: Sequence[str]) -> None:
         for batch in _batches(names):
             self._client.delete(*[_PREFIX + name for name in batch])
+
+
+def _size(answer: Any) -> int:
+    """What STRLEN found."""
+    if _is_of_another_type(answer):
+        return 0
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _is_of_another_type(answer: Any) -> bool:
+    return isinstance(answer, Exception) and str(answer).startswith("WRONGTYPE")
 
 
 class _Files:

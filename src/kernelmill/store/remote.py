@@ -191,7 +191,7 @@ def unpack(value: bytes) -> dict[str, bytes]:
 
 def default_remote() -> Remote | None:
     """The remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not set, or
-    has no key. ConfigError for a key that is too short."""
+    has no key. ConfigError for a URL that no store has, and for a key that is too short."""
     url = knobs.REMOTE.get()
     if not url:
         return None

@@ -13,6 +13,7 @@ from typing import TypeVar
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.log import get_logger
+from kernelmill.core.urls import check_url, without_password
 from kernelmill.store import backends
 from kernelmill.store.backends import Backend, Stored
 from kernelmill.store.entry import BadEntry, Entry, decode
@@ -38,7 +39,7 @@ class SharedStore:
 
     def __init__(self, url: str, key: bytes) -> None:
         self.url, self._key = url, key
-        self.shown = _without_password(url)
+        self.shown = without_password(url)
         try:
             backends.import_library(url)
         except ImportError as error:
@@ -126,25 +127,23 @@ class SharedStore:
 def open_shared(url: str | None = None) -> SharedStore | None:
     """The store at a URL, or at KERNELMILL_REMOTE; None when neither is given.
 
-    ConfigError when there is no KERNELMILL_REMOTE_KEY.
+    ConfigError when there is no KERNELMILL_REMOTE_KEY, or no store can be at the URL.
     """
+    if url:
+        try:
+            check_url(url)
+        except ValueError as error:
+            raise ConfigError(f"the shared store {without_password(url)}: {error}") from error
     url = url or knobs.REMOTE.get()
     if not url:
         return None
     key = knobs.REMOTE_KEY.get()
     if not key:
         raise ConfigError(
-            f"the shared store {_without_password(url)} needs KERNELMILL_REMOTE_KEY: without it "
+            f"the shared store {without_password(url)} needs KERNELMILL_REMOTE_KEY: without it "
             "nobody can tell who wrote what is there"
         )
     return SharedStore(url, key)
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    _, at, host = authority.rpartition("@")
-    return f"{scheme}{separator}{'...@' if at else ''}{host}{slash}{path}"
 
 
 def _shown(error: Exception, url: str, shown: str) -> str:

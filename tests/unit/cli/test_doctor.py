@@ -77,9 +77,13 @@ def test_private_parts_of_torch_that_are_not_as_expected() -> None:
 def test_variables_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMILL_STRICT", "perhaps")
     monkeypatch.setenv("KERNELMILL_REMOTE_KEY", "k" * 40)
+    monkeypatch.setenv("KERNELMILL_REMOTE", "redis://user:hush@host:port/0")
     section = storage.environment()
     assert "KERNELMILL_STRICT='perhaps': expected 1 or 0" in said(section, "wrong")
+    assert "KERNELMILL_REMOTE='redis://...@host:port/0': its port" in said(section, "wrong")
+    assert section.facts["KERNELMILL_REMOTE"] == "redis://...@host:port/0"
     assert section.facts["KERNELMILL_REMOTE_KEY"] == "(secret)"
+    assert storage.store(None).facts["remote"] == "yes"
 
 
 def test_the_store(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

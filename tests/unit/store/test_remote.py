@@ -1,15 +1,18 @@
 """The remote store: a real Redis server, files behind fsspec, and remotes that fail."""
 
+import importlib
 import logging
 import socket
 import threading
 
 import pytest
 
+from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError
 from kernelmill.store import BadEntry, Store, backoff, open_store
 from kernelmill.store.entry import encode
-from kernelmill.store.remote import Remote, default_remote, pack, unpack
+from kernelmill.store.remote import Remote, connect, default_remote, pack, unpack
+from kernelmill.store.shared import open_shared
 from kernelmill.store.signature import sign, verified
 from tests.servers import redis_server
 from tests.unit.store.samples import compiled, key
@@ -69,6 +72,22 @@ def test_damage_in_the_remote_is_never_used(url, tmp_path, damage):
     assert store.counts.remote == 0
     assert remote.flush(600)
     assert get(Store(tmp_path / "b", remote=Remote(url, KEY, False)), 2) == "remote"
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_key_of_another_type_is_repaired_by_the_next_write(redis_url, tmp_path, caplog):
+    client = importlib.import_module("redis").Redis.from_url(redis_url)
+    client.delete("kernelmill:" + name(3))
+    client.rpush("kernelmill:" + name(3), "a list")
+    backend = connect(redis_url)
+    assert backend.read(name(3)) is None and backend.read_many([name(3)]) == {}
+    assert backend.present([name(3)]) == set()
+    assert [one.bytes for one in backend.listing() if one.name == name(3)] == [0]
+    writer = Remote(redis_url, KEY, True)
+    assert get(Store(tmp_path / "a", remote=writer), 3) == "compiled"
+    assert writer.flush(600)
+    assert get(Store(tmp_path / "b", remote=Remote(redis_url, KEY, False)), 3) == "remote"
+    assert warnings_in(caplog) == []
 
 
 @pytest.mark.usefixtures("patient")
@@ -269,8 +288,40 @@ def test_a_process_reads_unless_it_is_told_to_write(environment):
         default_remote()
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis://:hush@host:port/0", "port is no number"),
+        ("redis://:hu/sh@host:99999", "port is no number"),
+        ("redis://:hush@host:0/0", "port is no number"),
+        ("redis://:hush@host/zero", "database 'zero' is no number"),
+        ("reddis://host:6379/0", "no store has URLs with reddis://"),
+        ("host:6379", "expected a URL"),
+    ],
+)
+def test_a_url_that_no_store_has_is_refused_by_name(environment, tmp_path, url, why):
+    environment.setenv("KERNELMILL_REMOTE", url)
+    environment.setenv("KERNELMILL_REMOTE_KEY", "a" * 32)
+    with pytest.raises(ConfigError, match=f"KERNELMILL_REMOTE=.*{why}") as error:
+        open_store(str(tmp_path / "a"))
+    assert "hu" not in str(error.value)
+    with pytest.raises(ConfigError, match=why) as error:
+        open_shared(url)
+    assert "hu" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://u:p%23@host:6379/0", "rediss://host", "unix:///run/redis?db=0", "s3://bucket/folder",
+     "file:///folder", "/folder", "simplecache::s3://bucket"],
+)  # fmt: skip
+def test_urls_of_stores_are_taken(environment, url):
+    environment.setenv("KERNELMILL_REMOTE", url)
+    assert knobs.REMOTE.get() == url
+
+
 def test_a_short_key_is_refused_and_not_shown(environment):
     environment.setenv("KERNELMILL_REMOTE_KEY", "hush")
-    with pytest.raises(ConfigError, match="KERNELMILL_REMOTE_KEY: expected a random") as error:
+    with pytest.raises(ConfigError, match=r"KERNELMILL_REMOTE_KEY=.*: expected a random") as error:
         default_remote()
     assert "hush" not in str(error.value)

@@ -23,7 +23,7 @@ def environment() -> Section:
     section = Section("environment")
     for knob in knobs.KNOBS:
         if set_to := knobs.of_others((knob.name,)):
-            section.facts[knob.name] = "(secret)" if knob.secret else set_to[knob.name]
+            section.facts[knob.name] = knob.shown(set_to[knob.name])
         try:
             knob.get()
         except ConfigError as error:
@@ -46,7 +46,7 @@ def store(folder: str | None) -> Section:
         section.facts[path] = _folder(section, path, path == paths[-1])
     home = knobs.CACHE_HOME.get() or cache_home()
     section.facts["compile cache"] = os.path.abspath(home)
-    section.facts["remote"] = "yes" if knobs.REMOTE.get() else "none"
+    section.facts["remote"] = "yes" if knobs.of_others((knobs.REMOTE.name,)) else "none"
     try:
         section.facts["static kernels"] = [package.name for package in installed("error")]
     except KernelmillError as error:
