@@ -29,7 +29,7 @@ from kernelmill.artifact.settings import modes
 from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
-from kernelmill.backend.entry import Decompositions, given_decompositions
+from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
@@ -55,6 +55,7 @@ def cache_compile(
     func: Callable[..., Any],
     *,
     config: object = None,
+    backend: object = None,
     dynamic: bool = True,
     cache_dir: str | os.PathLike[str] | None = None,
     global_rank: int | None = None,
@@ -67,6 +68,7 @@ def cache_compile(
 ) -> CachedMethod:
     """A function that computes what the method `func` of a module does, for inference.
 
+    backend       of `get_backend`: its options and decompositions, in place of `config`'s
     dynamic       trace for all sizes; False: for the sizes of the call, an entry for each
     cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else
                   $XDG_CACHE_HOME/kernelmill/methods, with ~/.cache where that is unset
@@ -92,6 +94,8 @@ def cache_compile(
         _check_kind(name, value, bool)
     _check_kind("max_entries", max_entries, int)
     # As it is now: it may be changed for the next method before this one is traced.
+    if backend is not None:
+        config, custom_decompositions = _parts_of(backend, config, custom_decompositions)
     config = copy.deepcopy(given_config(config))
     if max_entries < 1:
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
@@ -100,6 +104,17 @@ def cache_compile(
         given_decompositions(custom_decompositions), mmap_packed_weights, ge_cache, max_entries,
     )  # fmt: skip
     return CachedMethod(options)
+
+
+def _parts_of(
+    backend: object, config: object, decompositions: Decompositions | None
+) -> tuple[CompilerConfig, Decompositions]:
+    """The options and decompositions of a backend, with those given beside it."""
+    if not isinstance(backend, Backend):
+        raise ConfigTypeError(f"backend: {backend!r:.60} is none of kernelmill.get_backend()")
+    if config is not None:
+        raise ConfigError("cache_compile is given a config and a backend, which has its own: one")
+    return backend.config, {**backend.custom_decompositions, **(decompositions or {})}
 
 
 def _folder(given: object) -> str | None:

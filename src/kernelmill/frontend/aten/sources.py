@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL, F64, I64
+from kernelmill.core.dtype import BOOL, F64, I64, to_torch
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Number, WeakFloat
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -24,10 +27,23 @@ def scalar_tensor(e: Emitter, value: Number, **kwargs: Any) -> Value:
     return e.constant(value, e.dtype)
 
 
-@translates("zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like", "new_empty")
-@translates("empty_strided", "new_empty_strided", "empty_permuted", "prims.empty_strided")
+@translates("zeros", "zeros_like", "new_zeros", "zero")
 def zeros(e: Emitter, *args: Any, **kwargs: Any) -> Value:
     return e.constant(0, e.dtype, e.shape)
+
+
+@translates("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
+@translates("empty_permuted", "prims.empty_strided")
+def empty(e: Emitter, *args: Any, **kwargs: Any) -> Value:
+    """Zeros, or what eager fills memory with where algorithms are to be deterministic: NaN, True,
+    or the largest integer."""
+    settings: Any = torch.utils.deterministic
+    if not (settings.fill_uninitialized_memory and torch.are_deterministic_algorithms_enabled()):
+        return e.constant(0, e.dtype, e.shape)
+    if e.dtype.is_float:
+        return e.constant(math.nan, e.dtype, e.shape)
+    largest = True if e.dtype == BOOL else torch.iinfo(to_torch(e.dtype)).max
+    return e.constant(largest, e.dtype, e.shape)
 
 
 @translates("ones", "ones_like", "new_ones")
