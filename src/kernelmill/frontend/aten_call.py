@@ -2,7 +2,8 @@
 
 Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
 dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list;
-("device", name), ("layout", name) and ("memory_format", name) those objects of torch.
+("device", name), ("layout", name), ("memory_format", name) and ("operator", name) those objects of
+torch.
 Results are the tensors among the operator's results, lists flattened, in order; one that the
 operator leaves undefined has the type bool[0] and no reader.
 """
@@ -19,6 +20,7 @@ from kernelmill.core.dtype import BOOL, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Attr, TensorType, Value
+from kernelmill.torch_internals.operators import name_of_operator
 
 UNDEFINED = TensorType(BOOL, (0,))
 """The type of a result that the operator leaves undefined (a gradient nobody asked for)."""
@@ -40,6 +42,9 @@ class _Encoder:
         for kind, tag in _TAGS:
             if isinstance(argument, kind):
                 return (tag, str(argument).removeprefix("torch."))
+        name = name_of_operator(argument)
+        if name is not None:
+            return ("operator", name)
         raise UnsupportedError(f"an ATen call with a {type(argument).__name__} as argument")
 
 

@@ -60,8 +60,8 @@ def import_fx(
     Roles and names go by the position of the placeholder; an argument that the graph itself updates
     is always the user's. Results from `saved_from` on are for a backward graph alone, and need not
     have the strides that were traced. Raises UnsupportedError when the graph cannot be carried as a
-    whole (sparse tensors, higher-order operators); a single operator that has no translation
-    becomes an `aten` node instead.
+    whole (sparse tensors, operators that are given graphs); a single operator that has no
+    translation becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
     importer = _Importer(gm, name, saved_from)
@@ -232,11 +232,9 @@ class _Importer:
         traced = node.meta.get("val")
         if isinstance(traced, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._number(traced)
-        if not isinstance(target, OpOverload):
-            name, inner = getattr(target, "__name__", target), next(iter(node.args), None)
-            of = f" of {inner}" if isinstance(inner, OpOverload) else ""
-            raise UnsupportedError(f"the operator {name}{of}")
-        return self.operators.run(node)
+        if isinstance(target, OpOverload):
+            return self.operators.run(node)
+        return self.operators.higher_order(node)
 
     def _number(self, traced: Any) -> Any:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
 
 import kernelmill.frontend.aten as _translators
-from kernelmill.core.dim import Dim, as_sym
+from kernelmill.core.dim import Dim, as_sym, symbols
 from kernelmill.core.errors import UnsupportedError, VerificationError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
@@ -21,7 +22,7 @@ from kernelmill.frontend.registry import NotTranslated, translator_of
 from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.ir import TensorType, Value
 from kernelmill.graph.typing import TypingError
-from kernelmill.torch_internals.operators import packets_named, schema_of
+from kernelmill.torch_internals.operators import name_of_operator, packets_named, schema_of
 
 _TRANSLATORS = _translators  # imported for what it registers
 _log = get_logger("frontend")
@@ -161,6 +162,52 @@ class OperatorImporter:
         kinds = self._kinds(traced, target)
         return [None, *self._call(target, args, node.kwargs, traced, kinds, "an effect")]
 
+    def higher_order(self, node: fx.Node) -> Any:
+        """An operator of operators, of which torch says no more than its results: it writes to
+        nothing and gives no views. Raises UnsupportedError for one that is given a graph."""
+        name, traced = name_of_operator(node.target), _traced(node)
+        if name is None:
+            raise UnsupportedError(f"the operator {getattr(node.target, '__name__', node.target)}")
+        by_memory = any(name.endswith("_storage_offset") for name in node.kwargs)
+        args = [self._handed_over(arg, by_memory) for arg in node.args]
+        kwargs = {key: self._handed_over(arg, by_memory) for key, arg in node.kwargs.items()}
+        kinds = [
+            kind if tensor is None else replace(kind, shape=self._known_sizes(kind.shape, tensor))
+            for kind, tensor in zip(self._kinds(traced, name), flattened(traced), strict=True)
+        ]
+        values = emit_aten(
+            self.builder, name, args, kwargs, kinds, reason="a higher-order operator"
+        )
+        found = [
+            None if tensor is None else self._given(value, tensor)
+            for value, tensor in zip(values, flattened(traced), strict=True)
+        ]
+        return _in_place_of(traced, iter(found))
+
+    def _known_sizes(self, shape: Sequence[Dim], traced: torch.Tensor) -> tuple[Dim, ...]:
+        """The shape with numbers for symbols that no argument gives: torch traces the size of a
+        state of random numbers as one. A call looks whether they are right."""
+        known = self.builder.graph.symbols
+        sizes: list[Dim] = []
+        for dim, size in zip(shape, traced.shape, strict=True):
+            found: Any = size
+            free = any(name not in known for name in symbols(dim))
+            hint = found.node.hint if free else None
+            sizes.append(hint if isinstance(hint, int) else dim)
+        return tuple(sizes)
+
+    def _handed_over(self, argument: Any, by_memory: bool) -> Any:
+        """An argument of an operator of operators. One that counts `by_memory` is not given a
+        tensor that may begin anywhere in its own."""
+        if isinstance(argument, (list, tuple)):
+            return [self._handed_over(item, by_memory) for item in argument]
+        value = self._aten_argument(argument, False)
+        if not by_memory or not isinstance(value, Value):
+            return value
+        if self.context.symbols.dim(argument.meta["val"].storage_offset()) != 0:
+            raise UnsupportedError("an operator that writes to a view of an argument's memory")
+        return self.context.stored(value, value.type.memory_strides)
+
     def _call(
         self,
         target: Any,
@@ -254,6 +301,26 @@ def flattened(traced: Any) -> list[torch.Tensor | None]:
     if isinstance(traced, (list, tuple)):
         return [tensor for item in traced for tensor in _nested(item)]
     return [] if traced is None else _nested(traced)
+
+
+def _traced(node: fx.Node) -> Any:
+    """What a node's results were traced as, where torch has noted that at those alone which are
+    taken out of them; None for others."""
+    known = node.meta.get("val")
+    if known is not None:
+        return known
+    taken: dict[Any, fx.Node] = {
+        user.args[1]: user for user in node.users if user.target is operator.getitem
+    }
+    parts = [_traced(taken[n]) if n in taken else None for n in range(max(taken, default=-1) + 1)]
+    return parts or None
+
+
+def _in_place_of(traced: Any, values: Iterator[Value | None]) -> Any:
+    """The values in the lists in which the tensors were traced."""
+    if isinstance(traced, (list, tuple)):
+        return [_in_place_of(item, values) for item in traced]
+    return next(values, None)
 
 
 def _nested(item: Any) -> list[torch.Tensor | None]:

@@ -14,6 +14,7 @@ from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.graph.eager import EAGER
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 from kernelmill.graph.printer import print_node, print_type
+from kernelmill.torch_internals.operators import overload_named
 
 Sizes = Mapping[str, int]
 
@@ -180,9 +181,7 @@ def _in_memory(node: Node, tensor: Tensor, kind: TensorType, sizes: Sizes) -> Te
 
 
 def _run_aten(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> list[Tensor]:
-    target: Any = torch.ops
-    for part in str(node.attrs["target"]).split("."):
-        target = getattr(target, part)
+    target = overload_named(str(node.attrs["target"]))
     args, named = node.attrs["args"], node.attrs["kwargs"]
     assert isinstance(args, tuple) and isinstance(named, tuple)
     decoded = [_decoded(arg, operands, sizes) for arg in args]
@@ -198,6 +197,8 @@ def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
     match value:
         case ("tensor", int(number)):
             return operands[number]
+        case ("operator", str(name)):
+            return overload_named(name)
         case (str(tag), str(name)) if tag in _NAMED:
             return _NAMED[tag](name)
         case ("list", *items):

@@ -18,9 +18,9 @@ from kernelmill.runtime.allocation import empty_strided, lie_alike
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Output, Sizes
-from kernelmill.torch_internals.operators import OpOverload
+from kernelmill.torch_internals.operators import name_of_operator, overload_named
 
-_TARGET = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){1,2}")
 
 
 @dataclass
@@ -45,13 +45,12 @@ _DIRECT: dict[str, Callable[..., object]] = {"aten.convolution.default": torch.c
 
 
 def find_operator(target: str) -> Callable[..., object]:
-    """The operator overload "namespace.name.overload". KernelmillError when torch has none such."""
+    """The operator overload "namespace.name.overload", or "higher_order.name". KernelmillError when
+    torch has none such."""
     if _TARGET.fullmatch(target) is None:
         raise KernelmillError(f"ATen step {target!r} does not name an operator overload")
-    namespace, name, overload = target.split(".")
-    packet = getattr(getattr(torch.ops, namespace), name, None)
-    found: Any = getattr(packet, overload, None)
-    if not isinstance(found, OpOverload):
+    found: Any = overload_named(target)
+    if name_of_operator(found) != target:
         raise KernelmillError(
             f"this torch ({torch.__version__}) has no operator {target}: compile the model again"
         )
@@ -214,6 +213,8 @@ def _constant(literal: Literal) -> object:
     (name,) = rest
     if tag == "dtype" and isinstance(name, str):
         return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)
+    if tag == "operator" and isinstance(name, str):
+        return find_operator(name)
     if tag == "device" and isinstance(name, str):
         return torch.device(name)
     if tag == "layout" and isinstance(name, str):

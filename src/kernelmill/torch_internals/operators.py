@@ -62,6 +62,15 @@ def overload_named(name: str) -> Any:
     return found
 
 
+def name_of_operator(found: Any) -> str | None:
+    """The name of an overload, "namespace.name.overload", or of a higher-order operator,
+    "higher_order.name", by which `overload_named` finds it; None for anything else."""
+    if isinstance(found, OpOverload):
+        return str(found)
+    name = f"higher_order.{getattr(found, '__name__', '')}"
+    return name if callable(found) and overload_named(name) is found else None
+
+
 def packets_named(*names: str) -> tuple[Any, ...]:
     """The operators "namespace.name" that this torch has."""
     found = (overload_named(name) for name in names)
