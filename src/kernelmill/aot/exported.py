@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from kernelmill.aot.refused_writes import refused_write
 from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.manifest import Guard, Parameter
@@ -89,8 +90,13 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
         if is_composite(operator)
     }
     ours = {**decomposition_table(exported=True), **recurrent_decompositions()}
-    with torch.no_grad():
-        found = program.run_decompositions({**table, **ours, **decompositions})
+    try:
+        with torch.no_grad():
+            found = program.run_decompositions({**table, **ours, **decompositions})
+    except (AssertionError, RuntimeError) as error:
+        if (refused := refused_write(program)) is None:
+            raise
+        raise UnsupportedError(refused) from error
     for before, after in zip(_returned(program), _returned(found), strict=True):
         traced: Any = getattr(before, "meta", {}).get("val")
         if isinstance(traced, torch.Tensor) and isinstance(after, fx.Node):

@@ -87,7 +87,7 @@ def compile(
     name = _name_of(program)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
     _check_place(file)
-    trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
+    trace = _tracer(program, args, kwargs, dynamic_shapes)
     with collection_paused():
         found = _decomposed(trace, decompositions)
         exported = read(found.program)
@@ -203,35 +203,50 @@ def _name_of(program: Any) -> str:
     return re.sub(r"\W+", "_", str(name)).strip("_") or "function"
 
 
-def _traced(program: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
+def _tracer(
+    program: Any, args: Any, kwargs: Any, dynamic_shapes: Any
+) -> Callable[[], ExportedProgram]:
     if isinstance(program, ExportedProgram):
         if args is not None or kwargs is not None or dynamic_shapes is not None:
             raise InputError(
                 "an ExportedProgram has been traced: args, kwargs and dynamic_shapes belong to "
                 "torch.export.export"
             )
-        return program
+        return lambda: program
     if not callable(program):
         raise InputError(f"expected an ExportedProgram, a module or a function, got {program!r}")
     if not isinstance(args, tuple):
         raise InputError("args must be the tuple of positional arguments to trace with")
-    apart, named = _apart((args, dict(kwargs or {})))
-    with torch.no_grad():
-        return export(_module_of(program), apart, named, dynamic_shapes=dynamic_shapes)
+    module = _module_of(program)
+    apart, named = _apart((args, dict(kwargs or {})), module)
+    export_it = torch.no_grad()(export)
+    return lambda: export_it(module, apart, named, dynamic_shapes=dynamic_shapes)
 
 
-def _apart(values: Any) -> Any:
-    """The same values, where a tensor that comes twice is two: the trace must not take two
-    arguments for one."""
-    seen: set[int] = set()
+def _apart(values: Any, module: torch.nn.Module) -> Any:
+    """The same values, where tensors that share memory with each other or with the module's have
+    memory of their own: the trace must not take two arguments for one. A call is checked for it."""
+    seen = {_memory(tensor) for tensor in (*module.parameters(), *module.buffers())}
 
     def fresh(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) in seen:
+        memory = _memory(tensor)
+        if memory not in seen:
+            seen.add(memory)
+            return tensor
+        if memory is tensor or tensor.is_conj() or tensor.is_neg():
             return tensor.clone()
-        seen.add(id(tensor))
-        return tensor
+        # No contents are traced, but code may ask where in its memory a tensor begins.
+        alone = torch.UntypedStorage(tensor.untyped_storage().nbytes())
+        where = tensor.storage_offset(), tensor.shape, tensor.stride()
+        return tensor.new_empty(0).set_(alone, *where)
 
     return trees.require().tree_map_only(torch.Tensor, fresh, values)
+
+
+def _memory(tensor: torch.Tensor) -> torch.UntypedStorage | torch.Tensor:
+    """What holds the elements of a tensor; of some kinds, nothing else knows."""
+    plain = tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return tensor.untyped_storage() if plain else tensor
 
 
 def _call_without_hooks(module: Any, *args: Any, **kwargs: Any) -> Any:

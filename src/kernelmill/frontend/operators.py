@@ -12,7 +12,14 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
 
 import kernelmill.frontend.aten as _translators
-from kernelmill.core.dim import Dim, as_sym, symbols
+from kernelmill.core.dim import (
+    Dim,
+    as_sym,
+    product,
+    provably_less,
+    provably_nonnegative,
+    symbols,
+)  # fmt: skip
 from kernelmill.core.errors import UnsupportedError, VerificationError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
@@ -109,9 +116,12 @@ class OperatorImporter:
         argument may begin anywhere in its own.
         """
         operand: Any = node.args[0]
-        if operand.op == "placeholder" or operand.target is _aten.copy_.default:  # an argument
-            return False
         traced: torch.Tensor = operand.meta["val"]
+        if operand.op == "placeholder" or operand.target is _aten.copy_.default:  # an argument
+            scatters = node.target is _aten.as_strided_scatter.default
+            if scatters and not self._stays_inside(node, traced):
+                raise UnsupportedError("as_strided writes beyond the elements of an argument")
+            return False
         if _counts_from_start(node) and any(
             isinstance(found := other.meta.get("val"), torch.Tensor)
             and found.untyped_storage() == traced.untyped_storage()
@@ -123,6 +133,18 @@ class OperatorImporter:
         if not whole or self.context.symbols.dim(traced.storage_offset()) != 0:
             raise UnsupportedError("as_strided of a view of a larger tensor")
         return kind.strides is None
+
+    def _stays_inside(self, node: fx.Node, argument: torch.Tensor) -> bool:
+        """Whether `as_strided_scatter` writes to elements of the argument alone, and not to what
+        lies before, between and behind them in its memory."""
+        symbols, kind = self.context.symbols, self.context.type_of(argument, "an operand")
+        begins = symbols.dim(argument.storage_offset())
+        size, stride, *offset = map(self.context.argument, node.args[2:])
+        first = begins if not offset or offset[0] is None else offset[0]
+        last = sum(((n - 1) * step for n, step in zip(size, stride, strict=True)), first)
+        dense = kind.strides is None or dense_strides(kind) is not None
+        inside = provably_less(last, begins + product(kind.shape))
+        return dense and provably_nonnegative(first - begins) and inside
 
     def _overlaps(self, operand: Any) -> bool:
         """Whether the operand was traced with several elements in one place: as eager has it, what
