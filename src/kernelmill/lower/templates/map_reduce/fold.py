@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, provably_nonnegative
+from kernelmill.core.dim import Dim, ceildiv, minimum, product, provably_less, provably_nonnegative
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Operand, VType
 from kernelmill.kernel.ir import Value as Register
@@ -22,6 +22,13 @@ from kernelmill.lower.templates.map_reduce.reduction import Reduction, Registers
 
 WAYS = 4
 """Accumulators side by side, so that an addition need not wait for the one before it."""
+
+RUN = 128
+"""Elements of a sum that are added one after the other; the sums of such runs are added then. An
+error grows with the additions that an element goes through."""
+
+FEW = 16
+"""Elements of loops inside that do not make a run of their own."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,8 @@ class Fold:
                 return self._elements(reductions, carried, None)
             return self._vectors(axes[-1], reductions, carried, types)
 
-        final = self._nest(axes[:-1] if vectors else axes, state, types, leaf)
+        steps = ceildiv(axes[-1].extent, self.loops.lanes) if vectors else 1
+        final = self._nest(axes[:-1] if vectors else axes, reductions, state, leaf, steps)
         groups = split(reductions, final)
         return [r.across_lanes(self.b, g) for r, g in zip(reductions, groups, strict=True)]
 
@@ -88,13 +96,9 @@ class Fold:
         """One pass over vectors along an outer axis, all columns side by side. The results are
         bound in the columns."""
         self._spill = self._beside = None
-        state: list[Register] = []
-        types: list[VType] = []
-        for _ in columns:
-            fresh, kinds = self._start(reductions, self.loops.lanes)
-            state += fresh
-            types += kinds
-        width = len(types) // len(columns)
+        every = [*reductions] * len(columns)
+        state, _ = self._start(every, self.loops.lanes)
+        width = len(state) // len(columns)
 
         def leaf(carried: list[Register]) -> list[Register]:
             folded: list[Register] = []
@@ -104,7 +108,7 @@ class Fold:
                     folded += self._elements(reductions, own, None)
             return folded
 
-        final = self._nest(axes, state, types, leaf)
+        final = self._nest(axes, every, state, leaf)
         for number, column in enumerate(columns):
             own = split(reductions, final[number * width : (number + 1) * width])
             for reduction, registers in zip(reductions, own, strict=True):
@@ -138,16 +142,61 @@ class Fold:
         return state, types
 
     def _nest(
-        self, axes: Sequence[Axis], state: list[Register], types: Sequence[VType],
-        leaf: Callable[[list[Register]], list[Register]],
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], state: list[Register],
+        leaf: Callable[[list[Register]], list[Register]], steps: Dim = 1,
     ) -> list[Register]:  # fmt: skip
-        """Loops over `axes` that carry `state` through `leaf`."""
+        """Loops over `axes` that carry `state` through `leaf`, which folds in so many elements one
+        after the other."""
         if not axes:
             return leaf(state)
-        carry = list(zip(types, state, strict=True))
-        with self.b.loop(0, axes[0].extent, carry=carry) as loop, self.e.block():
-            self.loops.env[axes[0].name] = loop.index
-            loop.carry(*self._nest(axes[1:], list(loop.carried), types, leaf))
+        inside = product([axis.extent for axis in axes[1:]]) * steps
+        few = isinstance(inside, int) and inside <= FEW
+        apart = not few and self._makes_runs(reductions, axes[0].extent * inside)
+        fresh = self._fresh(reductions, state) if apart else []
+
+        def turn(index: Dim, carried: list[Register]) -> list[Register]:
+            with self.e.block():
+                self.loops.env[axes[0].name] = index
+                if not apart:
+                    return self._nest(axes[1:], reductions, carried, leaf, steps)
+                part = self._nest(axes[1:], reductions, fresh, leaf, steps)
+                return self._join(reductions, carried, part)
+
+        return self._runs(axes[0].extent, reductions, state, turn, inside if few else 1)
+
+    def _makes_runs(self, reductions: Sequence[Reduction], elements: Dim) -> bool:
+        """Whether so many elements may be more than a run of a sum."""
+        sums = any(r.is_sum for r in reductions) and not any(r.is_ordered for r in reductions)
+        return sums and not provably_less(elements, RUN + 1)
+
+    def _fresh(self, reductions: Sequence[Reduction], state: Sequence[Register]) -> list[Register]:
+        """Accumulators like those of `state`, into which nothing is folded."""
+        return self._start(reductions, state[0].type.lanes)[0]
+
+    def _runs(
+        self, extent: Dim, reductions: Sequence[Reduction], state: list[Register],
+        turn: Callable[[Dim, list[Register]], list[Register]], elements: Dim = 1,
+        prefix: str = "i",
+    ) -> list[Register]:  # fmt: skip
+        """A loop that carries `state` through `turn`, which folds in so many elements one after the
+        other: in runs where it is a long sum."""
+        if not self._makes_runs(reductions, extent * elements):
+            return self._turns(0, extent, state, turn, prefix)
+        assert isinstance(elements, int)
+        run = RUN // elements
+        fresh = self._fresh(reductions, state)
+        with self.b.loop(0, ceildiv(extent, run), prefix="r", carry=_carry(state)) as loop:
+            first = loop.index * run
+            part = self._turns(first, minimum(first + run, extent), fresh, turn, prefix)
+            loop.carry(*self._join(reductions, loop.carried, part))
+        return list(loop.results)
+
+    def _turns(
+        self, start: Dim, stop: Dim, state: Sequence[Register],
+        turn: Callable[[Dim, list[Register]], list[Register]], prefix: str,
+    ) -> list[Register]:  # fmt: skip
+        with self.b.loop(start, stop, prefix=prefix, carry=_carry(state)) as loop:
+            loop.carry(*turn(loop.index, list(loop.carried)))
         return list(loop.results)
 
     def _vectors(
@@ -158,7 +207,7 @@ class Fold:
         blocks = axis.extent // lanes
         start: Dim = 0
         if not isinstance(blocks, int) or blocks >= 2 * WAYS:
-            state = self._ways(axis, reductions, state, types)
+            state = self._ways(axis, reductions, state)
             start = blocks // WAYS * WAYS
         if blocks - start != 0:
             carry = list(zip(types, state, strict=True))
@@ -189,25 +238,26 @@ class Fold:
             return self._elements(reductions, state, mask)
 
     def _ways(
-        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register],
-        types: Sequence[VType],
-    ) -> list[Register]:  # fmt: skip
-        lanes, width = self.loops.lanes, len(types)
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register]
+    ) -> list[Register]:
+        lanes, width = self.loops.lanes, len(state)
         states = list(state)
         for _ in range(WAYS - 1):
-            states += self._start(reductions, lanes)[0]
-        carry = list(zip(list(types) * WAYS, states, strict=True))
-        with self.b.loop(0, axis.extent // lanes // WAYS, prefix="v", carry=carry) as loop:
+            states += self._fresh(reductions, state)
+
+        def turn(index: Dim, carried: list[Register]) -> list[Register]:
             folded: list[Register] = []
             for way in range(WAYS):
-                own = loop.carried[way * width : (way + 1) * width]
-                with self.loops.vector(axis, loop.index * (lanes * WAYS) + way * lanes):
+                own = carried[way * width : (way + 1) * width]
+                with self.loops.vector(axis, index * (lanes * WAYS) + way * lanes):
                     folded += self._elements(reductions, own, None)
-            loop.carry(*folded)
-        total = list(loop.results[:width])
+            return folded
+
+        every = [*reductions] * WAYS
+        results = self._runs(axis.extent // lanes // WAYS, every, states, turn, prefix="v")
+        total = results[:width]
         for way in range(1, WAYS):
-            other = loop.results[way * width : (way + 1) * width]
-            total = self._join(reductions, total, other)
+            total = self._join(reductions, total, results[way * width : (way + 1) * width])
         return total
 
     def _join(
@@ -238,6 +288,10 @@ class Fold:
         if self._beside is not None and mask is None:
             self._beside()
         return result
+
+
+def _carry(state: Sequence[Register]) -> list[tuple[VType, Operand]]:
+    return [(register.type, register) for register in state]
 
 
 def split(reductions: Sequence[Reduction], flat: Sequence[Register]) -> list[Registers]:

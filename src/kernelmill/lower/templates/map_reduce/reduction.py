@@ -50,6 +50,11 @@ class Reduction:
         return bool(self.node.attrs.get("ordered"))
 
     @property
+    def is_sum(self) -> bool:
+        """Whether it adds numbers that are rounded."""
+        return not self.is_arg and self.dtype.is_float and self._fold == "add"
+
+    @property
     def _fold(self) -> str:
         definition = OPS[self.node.op]
         found = definition.kernel_op_bool if self.dtype == BOOL else definition.kernel_op
