@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from kernelmill.cli.main import build_app
-from tests.documents import languages, run_blocks
+from tests.documents import as_reader, languages, run_blocks
 from tests.repo.source import DOCUMENTS, ROOT, SOURCES, relative, tree
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -31,12 +31,18 @@ def test_make_targets_exist(path):
 WITH_PYTHON = [path for path in DOCUMENTS if set(languages(path)) == {"python"}]
 
 
+@pytest.fixture(scope="module")
+def readers_home(tmp_path_factory):
+    """One for all documents, so that they share kernels."""
+    return tmp_path_factory.mktemp("home")
+
+
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=relative)
-def test_python_runs(path, tmp_path, monkeypatch):
+def test_python_runs(path, tmp_path, readers_home, monkeypatch):
     """The blocks of a document, in order, in one namespace. Documents with commands too are run by
     tests/e2e/test_tutorials.py."""
-    monkeypatch.chdir(tmp_path)
-    run_blocks(path, tmp_path)
+    as_reader(monkeypatch, readers_home, tmp_path)
+    run_blocks(path)
 
 
 BLOCK = re.compile(r"^```.*?^```|^    .*?$", re.MULTILINE | re.DOTALL)
