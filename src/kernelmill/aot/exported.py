@@ -7,6 +7,7 @@ these are updates of the arguments, as the compiler has them.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,7 +92,9 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
     }
     ours = {**decomposition_table(exported=True), **recurrent_decompositions()}
     try:
-        with torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad():
+            # Of torch's own code, which copies what it has deprecated.
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             found = program.run_decompositions({**table, **ours, **decompositions})
     except (AssertionError, RuntimeError) as error:
         if (refused := refused_write(program)) is None:

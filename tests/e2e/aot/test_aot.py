@@ -547,3 +547,9 @@ def test_an_index_of_unknown_bounds_is_refused_with_its_line(tmp_path):
         pytest.skip("this torch exports no such index")
     with pytest.raises(UnsupportedError, match=r"test_aot.py:\d+ in forward"):
         kernelmill.aot.compile(program, path=tmp_path / "picked.kmill")
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_a_files_making_warns_of_nothing_in_torch(tmp_path):
+    program = export(nn.ReLU(), (torch.ones(4),))
+    assert kernelmill.aot.compile(program, path=tmp_path / "relu.kmill")
