@@ -12,6 +12,7 @@ from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output, wide_console
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load
+from kernelmill.core.wording import counted
 
 if TYPE_CHECKING:
     from kernelmill.cli.race import Race, Standing
@@ -155,8 +156,8 @@ def _slower(found: Race, ours: Standing) -> Iterator[str]:
         yield "the measurements overlap: the machine may be busy, try --seconds 30"
     yield from found.advice
     if found.breaks:
-        count = len(found.breaks)
-        yield f"Dynamo breaks the graph at {count} place{'s' * (count > 1)}: {found.breaks[0]}"
+        places = counted(len(found.breaks), "place")
+        yield f"Dynamo breaks the graph at {places}: {found.breaks[0]}"
     calls = [operator for report in found.reports for operator, _, _ in report.fallbacks]
     if calls:
         names = ", ".join(dict.fromkeys(calls))
@@ -172,7 +173,8 @@ def _show(name: str, found: Race, remarks: list[str]) -> None:
 
     data = _data(name, found, remarks)
     console = wide_console()
-    console.print(Text(f"{name} on {data['processor'] or data['isa']}, {data['threads']} threads"))
+    threads = counted(data["threads"], "thread")
+    console.print(Text(f"{name} on {data['processor'] or data['isa']}, {threads}"))
     if found.operations:
         console.print(Text(f"{found.operations / 1e9:.3g} GFLOP a call in products"))
     table = Table(box=None, pad_edge=False)

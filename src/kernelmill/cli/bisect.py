@@ -11,6 +11,7 @@ from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.files import check_folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
 from kernelmill.core.factory import load, user_code
+from kernelmill.core.wording import counted
 
 
 def add(app: typer.Typer) -> None:
@@ -68,7 +69,7 @@ def bisect(
         print("nothing of the model was compiled: there is no kernel to look at")
         return FOUND
     if first is None:
-        print(f"no kernel differs from eager ({result.graphs} graph{'s' * (result.graphs != 1)})")
+        print(f"no kernel differs from eager ({counted(result.graphs, 'graph')})")
         return FINE
     print(describe(first))
     if folder is not None and case is not None:

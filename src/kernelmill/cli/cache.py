@@ -12,6 +12,7 @@ from kernelmill.cli.files import check_folder, check_writable
 from kernelmill.cli.folder import Folder, written_to
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
 from kernelmill.core.errors import StoreError
+from kernelmill.core.wording import counted
 from kernelmill.store import default_folders
 from kernelmill.store.survey import survey
 from kernelmill.store.upkeep import (
@@ -76,7 +77,7 @@ def list_entries(folder: Folder = None, json: Json = False) -> int:
         for row in each.rows:
             print(f"{row.bytes:>10}  {row.state:10}  {row.name}")
         total = sum(row.bytes for row in each.rows)
-        print(f"{len(each.rows)} kernels, {total} bytes of objects in {path}")
+        print(f"{counted(len(each.rows), 'kernel')}, {counted(total, 'byte')} of objects in {path}")
     return FINE
 
 
@@ -116,8 +117,9 @@ def collect_garbage(max_size: MaxSize, folder: Folder = None, json: Json = False
         print_json({"folder": os.path.abspath(path), **vars(done)})
         return FINE
     print(
-        f"removed {done.removed} kernels, {done.removed_bytes} bytes, and {done.leftovers} "
-        f"leftovers; {done.left_bytes} bytes left ({done.in_use} kernels in use) in "
+        f"removed {counted(done.removed, 'kernel')}, {counted(done.removed_bytes, 'byte')}, and "
+        f"{counted(done.leftovers, 'leftover')}; {counted(done.left_bytes, 'byte')} left "
+        f"({counted(done.in_use, 'kernel')} in use) in "
         f"{os.path.abspath(path)}"
     )
     return FINE
@@ -130,7 +132,7 @@ def export(file: Archive, folder: Folder = None, json: Json = False) -> int:
     if json:
         print_json({"exported": count, "file": file})
     else:
-        print(f"exported {count} kernels to {file}")
+        print(f"exported {counted(count, 'kernel')} to {file}")
     return FINE
 
 
@@ -145,8 +147,8 @@ def import_kernels(file: Archive, folder: Folder = None, json: Json = False) -> 
     for line in done.refused:
         print(f"refused: {line}")
     print(
-        f"imported {done.added} kernels, {done.present} were there, {len(done.refused)} refused "
-        f"in {os.path.abspath(path)}"
+        f"imported {counted(done.added, 'kernel')}, {done.present} already there, "
+        f"{len(done.refused)} refused in {os.path.abspath(path)}"
     )
     return FOUND if done.refused else FINE
 

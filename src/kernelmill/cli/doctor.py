@@ -12,6 +12,7 @@ from kernelmill.cli.checks.finding import Section
 from kernelmill.cli.checks.versions import versions
 from kernelmill.cli.folder import Folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
+from kernelmill.core.wording import counted
 
 if TYPE_CHECKING:
     from rich.padding import Padding
@@ -91,8 +92,9 @@ def _show(sections: list[Section], counts: dict[str, int]) -> None:
             line = Text.assemble((f"{finding.level}: ", styles[finding.level]), finding.what)
             console.print(_indented(line, 2))
             console.print(_indented(Text(f"do: {finding.do}"), 6))
-    notes = "1 note" if counts["note"] == 1 else f"{counts['note']} notes"
-    console.print(Text(f"{counts['wrong']} wrong, {counts['slow']} slow, {notes}"))
+    console.print(
+        Text(f"{counts['wrong']} wrong, {counts['slow']} slow, {counted(counts['note'], 'note')}")
+    )
 
 
 def _indented(text: Text, columns: int) -> Padding:

@@ -23,6 +23,7 @@ from kernelmill.cli.output import (
 )
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.factory import load, user_code
+from kernelmill.core.wording import counted
 
 if TYPE_CHECKING:
     from kernelmill.report import Explanation
@@ -120,8 +121,8 @@ def trace(
         print_json({"file": str(output), "threads": threads, "parts": parts})
         return FINE
     print(
-        f"{output}: a call on {threads} thread{'s' * (threads != 1)}, "
-        f"{len(found.call.timeline)} parts"
+        f"{output}: a call on {counted(threads, 'thread')}, "
+        f"{counted(len(found.call.timeline), 'part')}"
     )
     return FINE
 

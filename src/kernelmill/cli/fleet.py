@@ -16,6 +16,7 @@ from kernelmill.cli.files import check_writable
 from kernelmill.cli.folder import Folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
 from kernelmill.core.errors import ConfigError
+from kernelmill.core.wording import counted
 
 if TYPE_CHECKING:
     from kernelmill.fleet import Progress, Summary
@@ -153,13 +154,13 @@ def _tell(done: Summary, jobs: int, json: bool) -> int:
         print(f"failed: {failure.what}: {failure.reason}", file=sys.stderr)
     if done.unshared:
         print(
-            f"{done.unshared} entries are in the folder of this machine only; run it again when "
-            "the shared store serves",
+            f"only in the folder of this machine: {counted(done.unshared, 'entry')}; run it again "
+            "when the shared store serves",
             file=sys.stderr,
         )
     print(
-        f"{len(done.jobs)} of {jobs} jobs: {done.found} found, {done.compiled} compiled, "
-        f"{len(done.failures)} failed in {done.seconds:.1f} s"
+        f"{len(done.jobs)} of {counted(jobs, 'job')}: {done.found} found, "
+        f"{done.compiled} compiled, {len(done.failures)} failed in {done.seconds:.1f} s"
     )
     return code
 
@@ -176,8 +177,8 @@ def pull(
         print_json(done)
     else:
         print(
-            f"{model}: {done.present} there, {done.fetched} fetched ({done.bytes} bytes), "
-            f"{len(done.missing)} missing"
+            f"{model}: {done.present} there, {done.fetched} fetched "
+            f"({counted(done.bytes, 'byte')}), {len(done.missing)} missing"
         )
     return FOUND if done.missing else FINE
 
@@ -198,7 +199,7 @@ def pack(
     if json:
         print_json({"model": model, "packed": count, "file": archive})
         return FINE
-    print(f"packed {count} kernels of {model} into {archive}")
+    print(f"packed {counted(count, 'kernel')} of {model} into {archive}")
     return FINE
 
 
@@ -233,7 +234,8 @@ def collect(
         print_json(done)
         return FINE
     print(
-        f"{'would remove' if dry_run else 'removed'} {done.removed} kernels and {done.manifests} "
-        f"manifests, {done.bytes} bytes; {done.left} kernels stay in {shared.shown}"
+        f"{'would remove' if dry_run else 'removed'} {counted(done.removed, 'kernel')} and "
+        f"{counted(done.manifests, 'manifest')}, {counted(done.bytes, 'byte')}; "
+        f"{counted(done.left, 'kernel')} left in {shared.shown}"
     )
     return FINE

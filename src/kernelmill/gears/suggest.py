@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError
+from kernelmill.core.wording import counted
 from kernelmill.gears.cover import best_grid, best_rows, grid_work, work_of
 from kernelmill.gears.declaration import MOST_GEARS
 from kernelmill.gears.gear_set import Axis
@@ -36,10 +37,11 @@ class Suggestion:
     def summary(self) -> str:
         """What the gears cost, in one sentence or two."""
         text = (
-            f"{self.gears} gears for {self.calls} calls: {self.padding:.1%} of the work is padding "
+            f"{counted(self.gears, 'gear')} for {counted(self.calls, 'call')}: "
+            f"{self.padding:.1%} of the work is padding "
             f"({self.padding_to_largest:.1%} if all were padded to the largest)."
         )
-        other = f" {self.left_out} calls with other arguments are left out."
+        other = f" It leaves out {counted(self.left_out, 'call')} with other arguments."
         return text + other if self.left_out else text
 
     def code(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelmill.core.wording import counted
 from kernelmill.report.facts import CallFacts, GraphCounts, MachineFacts, ProgramFacts, Reason, Step
 
 _SMALL_NS = 5_000
@@ -46,7 +47,7 @@ def _all_steps(programs: Sequence[ProgramFacts]) -> list[Step]:
 
 
 def _run(steps: Sequence[Step], noun: str) -> str:
-    return f"1 {noun} runs" if len(steps) == 1 else f"{len(steps)} {noun}s run"
+    return f"{counted(len(steps), noun)} run{'s' * (len(steps) == 1)}"
 
 
 def _time(steps: Sequence[Step]) -> float:
@@ -113,8 +114,9 @@ def _threads(
     if not few:
         return None
     text = (
-        f"threads: on one of {machine.threads} threads {_run(few, 'kernel')}, with work too small "
-        "to be shared, or that cannot be split; this is what the others could have done"
+        f"threads: on one of {counted(machine.threads, 'thread')} {_run(few, 'kernel')}, with "
+        "work too small to be shared, or that cannot be split; this is what the others "
+        "could have done"
     )
     idle = _time(few) * (1 - 1 / machine.threads)
     return Reason("threads", idle, text)

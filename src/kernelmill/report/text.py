@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernelmill.core.isa import machine_isa, withheld
+from kernelmill.core.wording import counted
 from kernelmill.lower.templates.matmul.bind_pieces import NO_TILES
 from kernelmill.report.facts import CallFacts, ProgramFacts, Step
 
@@ -18,7 +19,7 @@ def text_of(explanation: Explanation) -> str:
     """The whole report."""
     told = explanation
     lines = [
-        f"{_counted(len(told.captures), 'graph')}, {_counted(told.graph_breaks, 'graph break')}; "
+        f"{counted(len(told.captures), 'graph')}, {counted(told.graph_breaks, 'graph break')}; "
         "first call "
         f"{told.first_call * 1e3:.0f} ms: capture {told.capture_seconds * 1e3:.0f} ms, compile "
         f"{told.compile_seconds * 1e3:.0f} ms; then {told.later_call * 1e3:.2f} ms a call"
@@ -41,17 +42,13 @@ def text_of(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _counted(count: int, noun: str, plural: str = "s") -> str:
-    return f"{count} {noun}{plural * (count != 1)}"
-
-
 def call_lines(call: CallFacts) -> list[str]:
     """How long a call takes, beside eager, and where its time goes."""
     if call.error:
         return [f"not measured: {call.error}"]
     if call.compiled is None or call.eager is None:
         return []
-    lines = [f"{verdict(call)}; medians of {call.rounds} calls of each in turns"]
+    lines = [f"{verdict(call)}; medians of {counted(call.rounds, 'call')} of each in turns"]
     if call.recorded is not None:
         lines.append(
             f"a recorded call of {time_text(call.recorded)}: kernels {time_text(call.kernels)}, "
@@ -87,12 +84,10 @@ def _time_and_share(step: Step) -> str:
 
 def _what(step: Step) -> str:
     moved = "" if step.bytes is None else f", {bytes_text(step.bytes)}"
-    counted = "" if not step.operations else f", {count_text(step.operations)} operations"
-    threads = (
-        "" if step.threads in (None, 0) else f", {step.threads} thread{'s' * (step.threads != 1)}"
-    )
+    work = "" if not step.operations else f", {count_text(step.operations)} operations"
+    threads = f", {counted(step.threads, 'thread')}" if step.threads else ""
     written = ", ".join(use.tensor for use in step.writes)
-    return f"{step.title} -> {written}{moved}{counted}{threads}"
+    return f"{step.title} -> {written}{moved}{work}{threads}"
 
 
 def _sums(report: CompileReport) -> str:
@@ -105,17 +100,18 @@ def _sums(report: CompileReport) -> str:
 def _compiled(report: CompileReport) -> list[str]:
     stages = ", ".join(f"{name} {spent * 1e3:.0f} ms" for name, spent in report.seconds.items())
     lines = [
-        f"{report.name}: {report.nodes_before} nodes, {report.nodes_after} after passes; "
-        f"{len(report.kernels)} kernels ({report.compiled} compiled, {report.reused} reused, "
-        f"{report.fused} fused); arena {report.arena_bytes} bytes{_sums(report)}",
+        f"{report.name}: {counted(report.nodes_before, 'node')}, {report.nodes_after} after "
+        f"passes; {counted(len(report.kernels), 'kernel')} ({report.compiled} compiled, "
+        f"{report.reused} reused, {report.fused} fused); "
+        f"arena {report.arena_bytes} bytes{_sums(report)}",
         f"  for {report.isa}; {stages}",
     ]
     if report.isa == str(machine_isa()) and withheld():
         lines.append(f"  {withheld()}")
     if report.tuned:
         lines.append(
-            f"  schedules of {report.tuned} kernels by measuring: {report.schedules_measured} "
-            "measured now"
+            f"  schedules of {counted(report.tuned, 'kernel')} by measuring: "
+            f"{report.schedules_measured} measured now"
         )
     lines += [f"  products of float32: {text}" for text in product_lines(report.f32_products)]
     for kernel in report.kernels:
@@ -133,19 +129,19 @@ def _compiled(report: CompileReport) -> list[str]:
 def product_lines(products: Mapping[str, int]) -> list[str]:
     """How products of float32 are computed, where the instruction set leaves a choice."""
     chosen = {how: count for how, count in products.items() if NO_TILES not in how}
-    return [f"{_counted(count, 'launch', 'es')} by {how}" for how, count in chosen.items()]
+    return [f"{counted(count, 'launch')} by {how}" for how, count in chosen.items()]
 
 
 def _ranges(report: CompileReport) -> list[str]:
     lines: list[str] = []
     for one in report.ranges:
-        count = len(one.supers)
-        lines.append(f"  super-kernel range {one.scope}: {count} super kernel{'s' * (count != 1)}")
+        supers = counted(len(one.supers), "super kernel")
+        lines.append(f"  super-kernel range {one.scope}: {supers}")
         for made in one.supers:
             lines.append(
-                f"    {made.name}: {len(made.kernels)} sub-kernels, "
-                f"{made.barriers} barrier{'s' * (made.barriers != 1)} kept, {made.elided} elided, "
-                f"{made.streams} stream{'s' * (made.streams > 1)}"
+                f"    {made.name}: {counted(len(made.kernels), 'sub-kernel')}, "
+                f"{counted(made.barriers, 'barrier')} kept, {made.elided} elided, "
+                f"{counted(made.streams, 'stream')}"
             )
         lines += [f"    stays a launch, alone: {kernel}" for kernel in one.alone]
         lines += [f"    split: {reason}" for reason in one.splits]

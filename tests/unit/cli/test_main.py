@@ -258,7 +258,7 @@ def test_gc_export_import_and_why(folder, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"exported 3 kernels to {archive}"
     assert lines[1].startswith("removed 3 kernels, ")
-    assert lines[2] == f"imported 3 kernels, 0 were there, 0 refused in {folder}"
+    assert lines[2] == f"imported 3 kernels, 0 already there, 0 refused in {folder}"
     assert lines[4:] == ["kernel differs:", "  - kernel number 0", "  + kernel number 1"]
 
 

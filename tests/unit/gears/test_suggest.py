@@ -70,7 +70,7 @@ def test_the_most_frequent_arguments_count() -> None:
     seen = {**calls((2, 8), (4, 8), times=3), (("ids", (2, 8)),): 5}
     found = suggest(seen)
     assert (found.calls, found.left_out) == (6, 5)
-    assert "5 calls with other arguments are left out" in found.summary()
+    assert "It leaves out 5 calls with other arguments" in found.summary()
 
 
 def test_the_code_sets_what_was_found() -> None:

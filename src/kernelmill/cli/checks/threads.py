@@ -9,6 +9,7 @@ from typing import Any
 from kernelmill.cli.checks.finding import Section
 from kernelmill.core import knobs
 from kernelmill.core.cpus import Cpus, cpus
+from kernelmill.core.wording import counted
 
 SETTINGS = (
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC",
@@ -81,7 +82,7 @@ def _others(section: Section, found: Cpus) -> None:
     section.facts["load of the last minute"] = round(load, 1)
     if load > 1.5 * found.online:
         section.slow(
-            f"{load:.1f} threads want to run on {found.online} processors",
+            f"{load:.1f} threads want to run on {counted(found.online, 'processor')}",
             "measure when the machine is idle, or with fewer threads",
         )
     try:
@@ -106,16 +107,16 @@ def team(section: Section, torch: Any, found: Cpus | None = None) -> None:
         f"the cgroup grants {found.quota:g}" if found.quota else f"there are {found.cores} cores"
     )
     fix = f"set OMP_NUM_THREADS={found.usable}, or torch.set_num_threads({found.usable})"
+    found_threads = f"torch runs {counted(threads, 'thread')}, and {limit}"
     if found.quota and threads > found.usable:
         section.slow(
-            f"torch runs {_counted(threads)}, and {limit}: kernels run on {found.usable} at most, "
-            "torch's own operators on all",
+            f"{found_threads}: kernels run on {found.usable} at most, torch's own operators on all",
             fix,
         )
     elif threads > found.usable:
-        section.slow(f"torch runs {_counted(threads)}, and {limit}: they wait for each other", fix)
+        section.slow(f"{found_threads}: they wait for each other", fix)
     elif threads < found.usable:
-        section.note(f"torch runs {_counted(threads)}, and {limit}", f"for the least latency {fix}")
+        section.note(found_threads, f"for the least latency {fix}")
     runtimes = _openmp_runtimes()
     section.facts["OpenMP"] = ", ".join(runtimes) or "none"
     if len(runtimes) > 1:
@@ -134,7 +135,3 @@ def _openmp_runtimes() -> list[str]:
         return []
     files = {os.path.basename(line.split()[-1]) for line in lines if "/" in line}
     return sorted(file for file in files if file.startswith(_RUNTIMES))
-
-
-def _counted(threads: int) -> str:
-    return "1 thread" if threads == 1 else f"{threads} threads"

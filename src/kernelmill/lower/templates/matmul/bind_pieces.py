@@ -8,6 +8,7 @@ from kernelmill.core.dim import Dim, ceildiv
 from kernelmill.core.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.machine import Machine
+from kernelmill.core.wording import counted
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node
 from kernelmill.kernel.builder import KernelBuilder
@@ -58,8 +59,7 @@ def product_text(found: Pieces | str) -> str:
     """What `pieces_of` says, for reports."""
     if isinstance(found, str):
         return f"FMA: {found}"
-    count = len(found.pairs)
-    return f"{count} product{'s' * (count != 1)} of bfloat16 for each"
+    return f"{counted(len(found.pairs), 'product')} of bfloat16 for each"
 
 
 def _pays(
