@@ -36,8 +36,10 @@ def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[_Condition, ..
 def conditions_from(
     expressions: Sequence[Any], shape_env: Any, known: frozenset[str]
 ) -> tuple[_Condition, ...]:
-    """The same for expressions that have to be true."""
+    """The same for expressions that have to be true; divisors that were positive in the traced call
+    have to be so, too."""
     table = SymbolTable()
+    table.guards.follow(shape_env)
     found: dict[_Condition, None] = {}
     for expression in expressions:
         for part in _conjuncts(expression, shape_env):
@@ -50,7 +52,8 @@ def conditions_from(
             if {str(symbol) for symbol in replaced.free_symbols} - known:
                 raise UnsupportedError(f"the condition {part} is on sizes that no argument shows")
             found[_condition(replaced, table, shape_env)] = None
-    return tuple(found)
+    concluded = (("==", str(left), str(right)) for left, right in table.guards.pairs)
+    return tuple(dict.fromkeys((*found, *concluded)))
 
 
 def conditions_asked(

@@ -1,4 +1,5 @@
-"""Integers that were equal to sizes, or to each other, in the call that was traced."""
+"""Integers that were equal to sizes, or to each other, in the call that was traced, and integers
+of which the trace asks something else."""
 
 from __future__ import annotations
 
@@ -57,3 +58,24 @@ def test_other_integers_are_not_taken_for_equal(
             with torch.no_grad():
                 torch.testing.assert_close(model.cached(x, limits), function(x, limits))
     assert model.cached.statistics["loaded"] > 0
+
+
+class Padded(nn.Module):
+    """Divides by a size that is positive in the trace, and by its range may be negative."""
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__()
+        self.cached = cache_compile(self.step, dynamic=True, cache_dir=str(folder))
+
+    def step(self, x: Any, more: int) -> Any:
+        return torch.nn.functional.pad(x, (0, more))[:, ::2].chunk(2, 1)
+
+
+def test_one_trace_serves_all_values_of_an_integer(tmp_path: Any) -> None:
+    for traced in (1, 0):
+        model = Padded(tmp_path)
+        for columns, more in ((20, 4), (20, 7), (20, 10), (9, 13), (12, 16), (20, 19), (12, -3)):
+            x = torch.randn(10, columns)
+            with torch.no_grad():
+                torch.testing.assert_close(model.cached(x, more), model.step(x, more))
+        assert model.cached.statistics["traced"] == traced
