@@ -1,10 +1,15 @@
-"""How arguments have to lie in memory, where the code of an exported program has asked for it."""
+"""How arguments have to lie in memory, where the code of an exported program has asked for it, or
+how its results lie depends on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Interpreter
 
 from kernelmill.aot.exported import Exported
 from kernelmill.artifact.layouts import STRIDES, strides_found, strides_name
@@ -13,8 +18,72 @@ from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.backend.gears import symbolic
 from kernelmill.backend.layouts import following
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.tracing import fake_mode
 
 _OFFSET = "storage_offset"
+
+_Order = Callable[[int], Sequence[int]]
+_ORDERS: tuple[_Order, ...] = (
+    lambda rank: [*range(rank)],
+    lambda rank: [*reversed(range(rank))],
+    lambda rank: [0, *range(2, rank), 1],
+)
+"""The dims of a tensor from the outermost on: row-major, column-major, channels last."""
+
+
+def results_follow_order(program: ExportedProgram) -> bool:
+    """Whether strides of results depend on the order that the dims of arguments have in memory.
+    True where that is not known: then no other order can be taken.
+
+    Torch's operators say it, called without data for arguments of several orders. A result in the
+    memory of an argument is a view of that of each call, whatever its strides.
+    """
+    mode = fake_mode.get()
+    if mode is None:
+        return True
+    try:
+        with mode(), torch.no_grad():
+            found = [_result_strides(program, order) for order in (None, *_ORDERS)]
+    except Exception:  # whatever operators say of arguments that lie otherwise
+        return True
+    return any(each != found[0] for each in found)
+
+
+def _result_strides(program: ExportedProgram, order: _Order | None) -> list[Any]:
+    """The strides of each result, None in the memory of an argument. The dims of arguments have
+    this order, or that of the trace."""
+    nodes = program.graph.find_nodes(op="placeholder")
+    kinds = [spec.kind for spec in program.graph_signature.input_specs]
+    given = [
+        _like(node.meta["val"], order if kind == InputKind.USER_INPUT else None)
+        for node, kind in zip(nodes, kinds, strict=True)
+    ]
+    results: Any = Interpreter(program.graph_module).run(*given)
+    memory = {t.untyped_storage() for t in given if isinstance(t, torch.Tensor)}
+    return [
+        None if each.untyped_storage() in memory else each.stride()
+        for each in results
+        if isinstance(each, torch.Tensor)
+    ]
+
+
+def _like(value: Any, order: _Order | None) -> Any:
+    """A tensor or number as in the trace, of the sizes that it had there."""
+    if isinstance(value, torch.SymInt):
+        return _traced(value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape, strides = list(map(_traced, value.shape)), list(map(_traced, value.stride()))
+    if order is not None:
+        step = 1
+        for dim in reversed(order(len(shape))):
+            strides[dim], step = step, step * shape[dim]
+    return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+
+
+def _traced(size: int | torch.SymInt) -> int:
+    node: Any = getattr(size, "node", None)
+    return int(size) if node is None else node.hint
 
 
 def asked_layouts(exported: Exported, asked: Sequence[str]) -> Iterator[Guard]:

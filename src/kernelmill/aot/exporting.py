@@ -16,7 +16,7 @@ import torch
 from torch.export import ExportedProgram, export
 
 from kernelmill.aot.allowed_sizes import allowed_sizes, line_of, sizes_in
-from kernelmill.aot.asked_layouts import asked_layouts
+from kernelmill.aot.asked_layouts import asked_layouts, results_follow_order
 from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Exported, decomposed, read
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
@@ -94,7 +94,7 @@ def compile(
         if not isinstance(program, ExportedProgram):  # what its code asked nobody knows
             layouts = asked_layouts(exported, found.layouts)
             exported = replace(exported, checks=(*exported.checks, *layouts))
-        artifact = _artifact(name, exported, config, found.sizes)
+        artifact = _artifact(name, exported, config, found)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
     try:
@@ -127,18 +127,19 @@ def _inputs(
     return graph, held, sources, imported.repeated
 
 
-def _artifact(
-    name: str, exported: Exported, config: CompilerConfig, asked: Sequence[SizeQuestion] | None
-) -> Artifact:
+def _artifact(name: str, exported: Exported, config: CompilerConfig, traced: _Traced) -> Artifact:
     graph, held, sources, repeated = _inputs(exported, name)
     layout = WeightLayout(held)
-    spec = CallSpec(name, exported.parameters, exported.checks, sources, exported.result)
+    spec = CallSpec(
+        name, exported.parameters, exported.checks, sources, exported.result,
+        in_order=traced.in_order,
+    )  # fmt: skip
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
     tensors = [each.tensor for each in held]
     sizes = sizes_in(graph)
     made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
-    limits, conditions = allowed_sizes(exported, sizes, plan, asked)
+    limits, conditions = allowed_sizes(exported, sizes, plan, traced.sizes)
     conditions = (*conditions, *equal_integers(sources, repeated))
     spec = replace(spec, limits=limits, conditions=conditions)
     return replace(made, manifest=replace(made.manifest, spec=spec))
@@ -170,10 +171,12 @@ def _check_place(file: str) -> None:
 
 @dataclass(frozen=True)
 class _Traced:
-    """A trace, with what the code asked about sizes (`size_questions`) and about how tensors lie in
-    memory (`layout_questions`)."""
+    """A trace in operators that the frontend knows, with what the code asked about sizes
+    (`size_questions`) and about how tensors lie in memory (`layout_questions`). Arguments have to
+    be `in_order` where strides of results follow theirs."""
 
     program: ExportedProgram
+    in_order: bool
     sizes: Sequence[SizeQuestion] | None
     layouts: Sequence[str]
 
@@ -181,19 +184,24 @@ class _Traced:
 def _decomposed(trace: Callable[[], ExportedProgram], decompositions: Decompositions) -> _Traced:
     """The trace, for sizes 0 and 1 too where the code does not ask about them; else for sizes from
     2 on, as torch.export has it."""
+
+    def of(traced: ExportedProgram, *asked: Any) -> _Traced:
+        program = decomposed(traced, decompositions)
+        return _Traced(program, results_follow_order(traced), *asked)
+
     try:
         with oblivious_sizes():
             with size_questions() as sizes, layout_questions() as layouts:
                 traced = trace()
             if not any(isinstance(size, torch.SymInt) for _, size in squeezed(traced.graph_module)):
-                return _Traced(decomposed(traced, decompositions), sizes, layouts)
+                return of(traced, sizes, layouts)
     except InputError:
         raise
     except Exception:  # the code asks about sizes
         pass
     with size_questions() as sizes, layout_questions() as layouts:
         traced = trace()
-    return _Traced(decomposed(traced, decompositions), sizes, layouts)
+    return of(traced, sizes, layouts)
 
 
 def _name_of(program: Any) -> str:

@@ -24,7 +24,7 @@ from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 16
+FORMAT = 17
 """Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a
 file of `aot.compile` brings its machine code along."""
 
@@ -149,6 +149,8 @@ class CallSpec:
     result      how results become what the function returns (results.py)
     limits, conditions   on sizes, besides what the plan says
     effects     what is set in arguments when the program has run
+    in_order    whether the dims of tensors need the order in memory that they had in the trace: how
+                results lie may depend on it
     """
 
     name: str
@@ -159,6 +161,7 @@ class CallSpec:
     limits: tuple[Limit, ...] = ()
     conditions: tuple[Condition, ...] = ()
     effects: tuple[Effect, ...] = ()
+    in_order: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def program_set(
     for number, plan in enumerate(plans):
         own = _objects_of_plan(plan, number, objects)
         check = None if _beside_padding(manifest.gears, number) else size_check(manifest.spec, plan)
-        program = load(plan, own, pool, check, place)
+        program = load(plan, own, pool, check, place, in_order=manifest.spec.in_order)
         program.check_weights("auto" if config is None else config.check_weights)
         again = captures and bool(plan.symbols)
         programs.append(_recaptured(program, artifact, number, config) if again else program)
@@ -125,7 +125,7 @@ def _geared(spec: CallSpec, gears: Gears, programs: Sequence[Callee]) -> Call:
     if gears.padding is not None:
         other = dynamic if isinstance(dynamic, Program) else None
         broken = broken_sizes(spec, {*gears.symbols, *dict(gears.padding.fixed)})
-        otherwise = PaddedCalls(gears.padding, geared, broken, other)
+        otherwise = PaddedCalls(gears.padding, geared, broken, other, spec.in_order)
     elif dynamic is not None:
         call = dynamic.call
         otherwise = lambda arguments: call(*arguments)  # noqa: E731

@@ -44,3 +44,13 @@ def lie_alike(shape: Sequence[int], strides: Sequence[int], others: Sequence[int
         size == 1 or stride == other
         for size, stride, other in zip(shape, strides, others, strict=True)
     )
+
+
+def lie_in_one_order(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether the dims of this shape have one order in memory with these strides and with others,
+    and the same of them are expanded. What torch computes of such tensors lies alike, with gaps
+    between their elements or without."""
+    dims = [n for n, size in enumerate(shape) if size != 1]
+    kept = [strides[n] for n in dims], [others[n] for n in dims]
+    one, other = ([sorted({0, *each}).index(stride) for stride in each] for each in kept)
+    return 0 in shape or one == other

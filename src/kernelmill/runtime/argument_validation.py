@@ -15,7 +15,7 @@ import torch
 from kernelmill.core.dtype import from_torch, to_torch
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import TensorInput
-from kernelmill.runtime.allocation import empty_strided, lie_alike
+from kernelmill.runtime.allocation import empty_strided, lie_alike, lie_in_one_order
 from kernelmill.torch_internals.dispatch import plain_memory
 
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -23,11 +23,17 @@ PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def validated(
-    entry: TensorInput, number: int, argument: object, shape: Sequence[int], strides: Sequence[int]
+    entry: TensorInput,
+    number: int,
+    argument: object,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    in_order: bool,
 ) -> torch.Tensor:
     """The argument itself when it fits, or a copy that does. InputError when it cannot.
 
-    `shape` and `strides` are what the program needs of it, in elements.
+    `shape` and `strides` are what the program needs of it, in elements. Where it has to be
+    `in_order`, one whose dims have another order in memory is refused.
     """
     tensor = check_kind(entry, number, argument)
     check_rank(entry, number, tensor)
@@ -42,7 +48,19 @@ def validated(
     if entry.updated:
         came = "a lazily negated view" if lazy else _place(tensor)
         _refuse(entry, number, f"strides {list(strides)}, as it is written to", came)
+    if in_order:
+        check_order(f"argument {entry.name!r} (number {number})", tensor, strides)
     return _copied(entry, number, tensor, shape, strides)
+
+
+def check_order(name: str, tensor: torch.Tensor, strides: Sequence[int]) -> None:
+    """InputError unless its dims have the order in memory that these strides give them."""
+    if not lie_in_one_order(tensor.shape, tensor.stride(), strides):
+        raise InputError(
+            f"{name}: expected strides in the order of {list(strides)}, as how results lie in "
+            f"memory depends on it, got strides {list(tensor.stride())}: pass a tensor that lies "
+            "like the one that was traced (x.contiguous() if that was), or trace it with this one"
+        )
 
 
 def check_in_place(

@@ -46,7 +46,8 @@ class Engine:
     programs of one `pool` share the memory of their calls. `check_sizes` sees each new set of
     values of the symbols before the first call with it. `packs` is where packed parameters are
     kept. `drivers` are the objects of super kernels by name; `aten_steps` refers to what runs
-    the plan's ATen calls, in their order."""
+    the plan's ATen calls, in their order. Where arguments have to be
+    `in_order`, one whose dims have another order in memory than the plan's is not copied."""
 
     def __init__(
         self,
@@ -58,8 +59,10 @@ class Engine:
         check_sizes: CheckSizes | None = None,
         packs: Packs | None = None,
         drivers: Mapping[str, bytes] | None = None,
+        in_order: bool = False,
     ) -> None:
         self.plan = plan
+        self._in_order = in_order
         self.kernels = kernels
         self.drivers = drivers or {}
         self.aten_steps: list[ref[Any]] = []
@@ -226,14 +229,18 @@ class Engine:
     def _validated(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
         entry = self.tensor_input(number)
         shape, strides = self.dims.layout(entry, sizes.values)
-        taken = argument_validation.validated(entry, number, argument, shape, strides)
+        taken = argument_validation.validated(
+            entry, number, argument, shape, strides, self._in_order
+        )
         if self._by_memory and isinstance(argument, torch.Tensor):
             argument_validation.check_in_place(entry, number, argument, taken, strides)
         return taken
 
     def _validated_parameter(self, number: int, argument: object) -> torch.Tensor:
         entry = self.tensor_input(number)
-        return argument_validation.validated(entry, number, argument, *fixed_layout(entry))
+        return argument_validation.validated(
+            entry, number, argument, *fixed_layout(entry), self._in_order
+        )
 
     # ---- launches ---------------------------------------------------------------------------
 

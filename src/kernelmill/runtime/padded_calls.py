@@ -41,6 +41,7 @@ class PaddedCalls:
     where the cost model has the `dynamic` program finish earlier.
 
     `broken` says what the trace takes for granted that does not hold for sizes; "" when it holds.
+    Arguments whose dims have another order in memory than the plan's are refused `in_order`.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class PaddedCalls:
         program: GearedProgram,
         broken: Callable[[Sizes], str],
         dynamic: Program | None = None,
+        in_order: bool = False,
     ) -> None:
         self.padding, self.dynamic = padding, dynamic
+        self._in_order = in_order
         self._program, self._broken = program, broken
         self._known: dict[tuple[int, ...], _Chosen] = {}
         self._gears = 0
@@ -72,7 +75,7 @@ class PaddedCalls:
             return None
         if chosen.resizing is None:
             return chosen.call(*args)
-        padded = chosen.resizing.pad(args)
+        padded = chosen.resizing.pad(args, self._in_order)
         return chosen.resizing.cut(chosen.call(*self._program.pick(padded)))
 
     def offer(self, dynamic: Program) -> None:

@@ -14,6 +14,7 @@ from kernelmill.core.errors import InputError
 from kernelmill.core.machine import Machine
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime.argument_validation import check_order
 
 _TENSOR_NS = 5000
 """Of torch's operators that fill one argument or cut one result, whatever its size."""
@@ -44,14 +45,18 @@ class Resizing:
         moved += sum(16 * prod(cut.shape) for cut in self._results)
         return machine.passing(moved) + _TENSOR_NS * (len(self._inputs) + len(self._results))
 
-    def pad(self, arguments: Sequence[Any]) -> list[Any]:
+    def pad(self, arguments: Sequence[Any], in_order: bool = False) -> list[Any]:
         """The arguments at the gear's sizes. Tensors that are too small are copied into zeros; all
-        others are passed through. The tensors must have the shapes of the true sizes."""
+        others are passed through. The tensors must have the shapes of the true sizes. InputError
+        where one that is copied has to be `in_order`, and its dims have another in the zeros."""
         found = list(arguments)
         for number, size in self._sizes:
             found[number] = size
         for room in self._inputs:
-            found[room.number] = room.filled(found[room.number])
+            tensor = found[room.number]
+            if in_order:
+                check_order(f"argument number {room.number}", tensor, room.strides)
+            found[room.number] = room.filled(tensor)
         return found
 
     def cut(self, results: Sequence[Any]) -> list[Any]:

@@ -94,6 +94,7 @@ def load(
     check_sizes: CheckSizes | None = None,
     place: PackPlace | None = None,
     verified: bool = False,
+    in_order: bool = False,
 ) -> Program:
     """Make a plan callable. `objects` are ELF images by kernel name.
 
@@ -101,10 +102,11 @@ def load(
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
     does. Programs of one `pool` share the memory of their calls. `check_sizes` raises InputError
     for values of the symbols that the program is not for. `place` is where packed parameters are
-    kept beyond this process. The executor's object may be among the objects too
-    (`executor_object`). A plan that is `verified` is not verified again. Raises VerificationError
-    when the plan breaks its rules, CodegenError when an object does not link, KernelmillError when
-    one is missing or this torch lacks an operator.
+    kept beyond this process. Arguments that have to be `in_order` are refused, not copied, where
+    their dims have another order in memory than the plan's. The executor's object may be among the
+    objects too (`executor_object`). A plan that is `verified` is not verified again. Raises
+    VerificationError when the plan breaks its rules, CodegenError when an object does not link,
+    KernelmillError when one is missing or this torch lacks an operator.
     """
     if not verified:
         verify_plan(plan)
@@ -136,7 +138,7 @@ def load(
     packs: Packs | None = None
     if place is not None:
         packs = Packs(place, {kernel.name: sha256(objects[kernel.name]) for kernel in plan.kernels})
-    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers)
+    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers, in_order)
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else mixed_call(engine)
     profiling.show(engine)

@@ -36,8 +36,9 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 @internal(
     "tracing.fake_mode",
-    reason="tracing the operators of a profiler session without computing them",
-    fallback="static_kernels.from_profiler refuses sessions",
+    reason="tracing operators without computing them",
+    fallback="static_kernels.from_profiler refuses sessions, and files take no argument whose dims "
+    "have another order in memory than when they were compiled",
 )
 def fake_mode() -> type[AbstractContextManager[Any]] | None:
     from torch._subclasses.fake_tensor import FakeTensorMode

@@ -66,7 +66,58 @@ def test_an_offset_that_is_asked_for_is_refused(tmp_path):
         compiled(tmp_path, lambda x: x + x.storage_offset(), torch.randn(3, 4))
 
 
-def test_code_that_does_not_ask_takes_any_strides(tmp_path):
-    program = compiled(tmp_path, lambda x: x.contiguous() + x.reshape(-1)[:4], torch.randn(4, 4))
-    x = torch.randn(4, 4)
-    torch.testing.assert_close(program(x.t()), x.t() + x.t().reshape(-1)[:4])
+class Classifier(torch.nn.Module):
+    """How its result lies depends on no argument, and what it returns of one is a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = torch.nn.Conv2d(3, 4, 3)
+        self.head = torch.nn.Linear(4, 5)
+
+    def forward(self, images, table):
+        found = self.features(images).relu().mean((2, 3))
+        return self.head(found), table.sum(1).sum(), table.t()
+
+
+@pytest.mark.needs_internal("tracing.fake_mode")  # else no other order is taken
+def test_results_that_do_not_follow_arguments_take_any_strides(tmp_path):
+    model = Classifier()
+    batch = {0: Dim("batch", max=9)}
+    shapes = {"images": batch, "table": None}
+    args = torch.randn(2, 3, 6, 8), torch.randn(4, 6)
+    program = compiled(tmp_path, model, *args, dynamic_shapes=shapes)
+    for images in (args[0], torch.randn(5, 6, 8, 3).permute(0, 3, 1, 2)):
+        for table in (torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(1, 6).expand(4, 6)):
+            with torch.no_grad():
+                found, expected = program(images, table), model(images, table)
+            torch.testing.assert_close(found, expected)
+            assert [x.stride() for x in found] == [x.stride() for x in expected]
+            assert found[2].data_ptr() == table.data_ptr()
+
+
+FOLLOWING = [
+    lambda x: x * 2.0,
+    lambda x: torch.empty_like(x).fill_(1.0),
+    lambda x: torch.nn.functional.max_pool2d(x, 2),
+    lambda x: x.reshape(-1),
+    lambda x: x.flip(1),
+]
+ORDERS = [
+    lambda *shape: torch.randn(shape),
+    lambda *shape: torch.randn(shape).to(memory_format=torch.channels_last),
+]
+
+
+@pytest.mark.parametrize("function", FOLLOWING)
+@pytest.mark.parametrize("traced", [0, 1])
+def test_results_that_follow_arguments_refuse_another_order(tmp_path, function, traced):
+    """Gaps between rows are no other order."""
+    make, other = ORDERS[traced], ORDERS[1 - traced]
+    varying = ({0: Dim("batch", min=2, max=16)},)
+    program = compiled(tmp_path, function, make(2, 3, 4, 4), dynamic_shapes=varying)
+    for x in (make(5, 3, 4, 4), make(8, 3, 4, 4)[::2]):
+        found, expected = program(x), function(x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    with pytest.raises(InputError, match=r"'x'.*strides in the order of .*pass a tensor that"):
+        program(other(5, 3, 4, 4))

@@ -1,5 +1,5 @@
 """Cached methods whose traces leave strides of arguments open: calls with any other ones get
-eager's results, and those that lie alike are no new trace."""
+eager's results, which lie in memory as eager's do, and those that lie alike are no new trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kernelmill.inference import cache_compile
+from kernelmill.config import CompilerConfig
+from kernelmill.inference import cache_compile, set_dim_gears
+from kernelmill.runtime.allocation import lie_alike
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT
@@ -142,6 +144,7 @@ def test_each_way_to_lie_in_memory_gives_eagers_results(tmp_path: Path, function
             for _ in range(2):
                 found, expected = model.run(mine), function(its)
                 torch.testing.assert_close(found, expected)
+                assert lie_alike(found.shape, found.stride(), expected.stride())
                 torch.testing.assert_close(mine.first, its.first)
     # Where a stride is taken for a size that happens to be equal, torch.compile serves.
     counts = model.run.statistics
@@ -200,3 +203,67 @@ def test_misaligned_parts_of_wider_tensors(tmp_path: Path) -> None:
         for first in (numbers[1:], askew):
             state = State(first.view(4, wider)[:, :6], torch.randn(4, wider + 3)[:, :6])
             torch.testing.assert_close(model.run(state), joined(state))
+
+
+class Filter(nn.Module):
+    """Its results lie as its argument does, and as its weight does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.scale = nn.Parameter(torch.randn(6, 8))
+        self.run = cache_compile(self.forward, dynamic=True, cache_dir=str(folder))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.convolution(x), self.scale * 2.0, x * 2.0
+
+
+IMAGES = (
+    lambda: torch.randn(2, 3, 6, 8),
+    lambda: torch.randn(2, 3, 6, 8).to(memory_format=torch.channels_last),
+    lambda: torch.randn(5, 6, 8, 3).permute(0, 3, 1, 2),
+    lambda: torch.randn(2, 3, 9, 9),
+    lambda: torch.randn(2, 3, 8, 6).transpose(2, 3),
+    lambda: torch.randn(3, 1, 6, 8).expand(3, 3, 6, 8),
+    lambda: torch.randn(2, 3, 7, 11)[:, :, 1:, 2:9],
+)
+
+
+def check_layouts(model: Filter) -> None:
+    for make in (*IMAGES, *IMAGES):
+        x = make()
+        for found, expected in zip(model.run(x), model(x), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            assert found.stride() == expected.stride()
+
+
+@torch.no_grad()
+def test_results_lie_as_those_of_eager(tmp_path: Path) -> None:
+    """Orders of dims are traced for themselves; other sizes and gaps are not."""
+    for traced in (4, 0):
+        model = Filter(tmp_path)
+        check_layouts(model)
+        assert model.run.statistics["traced"] == traced
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.scale.data = torch.randn(8, 6).t()
+    check_layouts(model)
+    assert model.run.statistics["traced"] > 0
+
+
+@torch.no_grad()
+def test_results_that_are_padded_lie_as_those_of_eager(tmp_path: Path) -> None:
+    config = CompilerConfig()
+    config.inference_config.gear_miss = "pad"
+
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2.0
+
+    model = Scaled()
+    run = cache_compile(model.forward, config=config, cache_dir=str(tmp_path))
+    for rows in (3, 4, 8, 5):
+        for x in (torch.randn(rows, 6), torch.randn(6, rows).t()):
+            set_dim_gears(x, {0: [4, 8]})
+            found, expected = run(x), x * 2.0
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()
