@@ -13,6 +13,7 @@ from torch._dynamo.utils import graph_break_reasons
 import kernelmill
 from kernelmill.backend import graph_breaks
 from kernelmill.backend.entry import Backend
+from kernelmill.core.errors import InputError
 from kernelmill.torch_internals import forced
 from tests.tolerances import assert_close
 
@@ -105,3 +106,8 @@ def test_a_graph_that_runs_in_torch_whole_is_among_the_fallbacks() -> None:
         found = kernelmill.explain(nn.ReLU(), torch.ones(3), measure=False).as_dict()
     assert [operator for operator, _, _ in found["fallbacks"]] == ["whole graph"]
     assert found["fallbacks"][0][1] == found["refused"][0]
+
+
+def test_explain_of_no_model_says_how_it_is_called() -> None:
+    with pytest.raises(InputError, match=r"got str: explain\(model, x\)"):
+        kernelmill.explain("m", torch.ones(3))  # type: ignore[arg-type]

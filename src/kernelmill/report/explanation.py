@@ -13,6 +13,7 @@ from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.errors import InputError
 from kernelmill.report.facts import Break, CallFacts, GraphCounts, MachineFacts, ProgramFacts
 
 if TYPE_CHECKING:
@@ -161,6 +162,9 @@ def explain(
 
     from kernelmill.torch_internals.dynamo import graph_breaks
 
+    if not callable(model):
+        what = type(model).__name__  # type: ignore[reportUnreachable]
+        raise InputError(f"explain takes a model and its arguments, got {what}: explain(model, x)")
     programs: list[Compiled[Program]] = []
     backend = Backend(compiler_config, on_compiled=programs.append)
     before = len(graph_breaks())
