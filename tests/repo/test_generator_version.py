@@ -23,6 +23,7 @@ CANNOT_MATTER = {
     "core/urls.py": "reads and shows URLs of stores",
     "core/version.py": "its ABI version is an ingredient",
     "torch_internals/__init__.py": "exports",
+    "torch_internals/dispatch.py": "the modes of a caller, outside of which parts are tried",
     "torch_internals/inventory.py": "lists what was found",
     "torch_internals/llvm.py": "LLVM's functions, with or without llvmlite's lock around them",
     "torch_internals/llvm_calls.py": "says when LLVM is called, not with what",
