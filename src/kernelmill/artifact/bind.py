@@ -95,7 +95,7 @@ def evaluate_guards(
 def _is_function(manifest: Manifest, target: Target) -> bool:
     """Whether this is what was traced. A method that overrides another has its name and its folder,
     as lambdas have; and two modules may have the same function, which reads globals of its own."""
-    own = code_digest([target.code])
+    own = code_digest(target.code)
     return (name_of(target.function), own) == (manifest.spec.name, manifest.guards.function)
 
 

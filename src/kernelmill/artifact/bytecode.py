@@ -20,14 +20,31 @@ _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARY = str(Path(os.__file__).parent)
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
+_TRACER = os.path.join(_TORCH, "_dynamo") + os.sep
 _FROZEN = "<frozen "
 """How the names of files begin that are compiled into Python."""
 
 
 def known_by_version(file: str) -> bool:
     """Whether a file is Python's, torch's or ours, whose versions every entry depends on."""
-    inside = (_TORCH + os.sep, _OURS + os.sep)  # torchvision's folder begins as torch's does
-    return file.startswith((*inside, _FROZEN))
+    return is_torchs(file) or file.startswith((_OURS + os.sep, _FROZEN))
+
+
+def is_compared(file: str) -> bool:
+    """Whether others may replace code that a file has, torch's too. Not the tracer's, which a
+    process that loads a program does not import."""
+    return not is_tracers(file) and not file.startswith((_OURS + os.sep, _FROZEN))
+
+
+def is_torchs(file: str) -> bool:
+    """Whether a file is torch's."""
+    return file.startswith(_TORCH + os.sep)  # torchvision's folder begins as torch's does
+
+
+def is_tracers(file: str) -> bool:
+    """Whether a file is of the part of torch that traces. It puts methods of its own into torch's
+    classes, which do what those did."""
+    return file.startswith(_TRACER)
 
 
 def is_users(file: str) -> bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kernelmill.artifact.bytecode import globals_in, known_by_version
-from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint
+from kernelmill.artifact.bytecode import globals_in, is_compared, known_by_version
+from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint, is_own
 from kernelmill.artifact.manifest import CodeUse
 from kernelmill.core.digest import digest_of
 from kernelmill.core.errors import UnsupportedError
@@ -26,7 +26,9 @@ def changed_code(use: CodeUse) -> str:
     """What is different now, in words; empty when nothing is."""
     module = sys.modules.get(use.module)
     if module is None:
-        return f"module {use.module} is not imported"
+        # What nobody has imported nobody has replaced, and torch's is known by its version.
+        torchs = use.module.partition(".")[0] == "torch"
+        return "" if torchs else f"module {use.module} is not imported"
     try:
         now = _use(module, use.name, use.globals) if use.name else _use_of_file(module)
     except UnsupportedError as error:
@@ -39,17 +41,20 @@ def changed_code(use: CodeUse) -> str:
     return f"the global {use.module}.{changed[0]}" if changed else ""
 
 
-def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
-    """What there is to remember of traced code. Torch's own is known by its version.
+def uses_of(
+    codes: Iterable[types.CodeType], reached: Collection[types.CodeType] = ()
+) -> tuple[CodeUse, ...]:
+    """What there is to remember of code. Of what was `reached` without a trace, that is also the
+    functions of modules that it names.
 
     UnsupportedError for code that no file holds, and a file that cannot be read.
     """
-    files = _modules_by_file()
-    own = [code for code in codes if not known_by_version(code.co_filename)]
+    files, inner = _modules_by_file(), frozenset(reached)
+    own = [code for code in dict.fromkeys((*codes, *reached)) if is_compared(code.co_filename)]
     modules = {m.__name__: m for code in own if (m := files.get(code.co_filename)) is not None}
     found: dict[tuple[str, str], CodeUse] = {}
     for code in own:
-        use = _use_of(code, files.get(code.co_filename), modules)
+        use = _use_of(code, files.get(code.co_filename), modules, code in inner)
         known = found.get((use.module, use.name))
         if known is not None:
             use = CodeUse(use.module, use.name, use.digest, {**known.globals, **use.globals})
@@ -73,20 +78,51 @@ def _modules_by_file() -> dict[str, types.ModuleType]:
 
 
 def _use_of(
-    code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
+    code: types.CodeType,
+    module: types.ModuleType | None,
+    modules: Mapping[str, types.ModuleType],
+    reached: bool,
 ) -> CodeUse:
-    globals = sorted(globals_in(code))
+    names = globals_in(code)
     own = [] if module is None else [(module, _outer_name(code))]
     for holder, name in chain(own, _holders(code, modules)):
         function = function_of(holder, name)
         # Another may have taken its name since, as in `g = f` before a second `def f`.
         if function is not None and _is_in(code, function.__code__):
-            return _use_of_function(holder, name, function, globals)
+            globals = {*names, *(_of_modules(holder, names) if reached else ())}
+            return _use_of_function(holder, name, function, sorted(globals))
     if module is None:
         raise UnsupportedError(
             f"{code.co_qualname} comes from {code.co_filename}, which is no module's file"
         )
     return _use_of_file(module)
+
+
+def _of_modules(module: types.ModuleType, names: Collection[str]) -> Iterator[str]:
+    """The functions of modules among a module's globals, as "module.function"; also those that a
+    module of a class of its own finds elsewhere, as `torch._VF` does."""
+    for name in names:
+        inner = vars(module).get(name)
+        if isinstance(inner, types.ModuleType):
+            own = type(inner) is not types.ModuleType
+            found = (n for n in names if n in vars(inner) or (own and hasattr(inner, n)))
+            yield from (f"{name}.{n}" for n in found if callable(getattr(inner, n)))
+
+
+def place_of_global(module: types.ModuleType, name: str) -> tuple[dict[str, Any], str]:
+    """Where a module has a name, which may be of a module among its globals: dict and key."""
+    before, _, last = name.rpartition(".")
+    inner = vars(module).get(before) if before else module
+    return (vars(inner) if isinstance(inner, types.ModuleType) else {}), last
+
+
+def _global_text(module: types.ModuleType, name: str) -> str:
+    space, key = place_of_global(module, name)
+    if key not in space:
+        return "absent"
+    value = space[key]
+    replaced = isinstance(value, types.FunctionType) and not is_own(value)
+    return fingerprint(value, 2 if replaced else 0)
 
 
 def _is_in(code: types.CodeType, outer: types.CodeType) -> bool:
@@ -127,9 +163,8 @@ def _use_of_function(
     module: types.ModuleType, name: str, function: types.FunctionType, globals: Iterable[str]
 ) -> CodeUse:
     defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
-    digest = f"{code_digest([function.__code__])} {defaults}"
-    space = vars(module)
-    read = {n: fingerprint(space[n], 0) if n in space else "absent" for n in globals}
+    digest = f"{code_digest(function.__code__)} {defaults}"
+    read = {name: _global_text(module, name) for name in globals}
     return CodeUse(module.__name__, name, digest, read)
 
 

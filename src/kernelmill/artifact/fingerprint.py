@@ -13,12 +13,13 @@ import types
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from kernelmill.artifact.bytecode import is_tracers
 from kernelmill.core.digest import DIGEST_BYTES, digest_of
 
 _ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
@@ -93,7 +94,7 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, (*_ATOMS, *_WRITTEN_OUT)):
         return f"{name_of(type(value))} {value!r}"
     if isinstance(value, types.CodeType):
-        return f"code {code_digest([value])}"
+        return f"code {code_digest(value)}"
     if isinstance(value, type):
         return f"class {name_of(value)}{_body_text(value)}{_metaclass_text(type(value))}"
     if isinstance(value, types.MethodType) and deep:
@@ -101,9 +102,9 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, types.FunctionType) and deep:
         return f"function {name_of(value)} {function_digest(value, deep - 1)}"
     if isinstance(value, _FUNCTIONS):
-        inner = [value.__code__] if isinstance(value, types.FunctionType) else []
-        unnamed = "<" in value.__qualname__ and inner
-        return f"function {name_of(value)}{f' {code_digest(inner)}' if unnamed else ''}"
+        if isinstance(value, types.FunctionType) and not is_own(value):
+            return f"function {name_of(value)} {code_digest(value.__code__)}"
+        return f"function {name_of(value)}"
     if isinstance(value, OPERATORS):
         return f"operator {value}"
     if is_numpy_function(value):
@@ -173,24 +174,46 @@ def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     attribute is, each class in its `__mro__` defines itself."""
     found = ""
     for part in kind.__mro__:
-        if not is_known_module(part.__module__):
+        found += name_of(part)
+        if not is_immutable(part):
             used = (n for n in vars(part) if n in names or finds_attributes(n))
             defined = [f"{n}{_taken_from(part, n)}" for n in sorted(used)]
-            found += f"{name_of(part)} {defined}{_body_text(part)};"
-        else:
-            found += f"{name_of(part)};"
+            found += f" {defined}{_body_text(part)}"
+        found += ";"
     return found
 
 
+def is_immutable(kind: type) -> bool:
+    """Whether it is one of Python's own classes, whose attributes nobody can set."""
+    return bool(kind.__flags__ & _IMMUTABLE)
+
+
+_IMMUTABLE = 1 << 8
+"""Py_TPFLAGS_IMMUTABLETYPE (Include/object.h)."""
+
+
 def _taken_from(kind: type, name: str) -> str:
-    """What stands in a class under a name that is a function of another name; "" else: code is
-    found by its name, and data is read there."""
+    """What stands in a class under a name that is a function written elsewhere, whatever it calls
+    itself; "" else: code is found by its name, and data is read there."""
     value = vars(kind)[name]
     function = getattr(value, "fget", getattr(value, "__func__", value))
-    own = f"{kind.__module__}.{kind.__qualname__}.{name}"
-    if not isinstance(function, types.FunctionType) or name_of(function) == own:
+    if not isinstance(function, types.FunctionType) or is_tracers(function.__code__.co_filename):
         return ""
-    return f" {fingerprint(function, 0)}"
+    own = _is_written(function.__code__, kind.__module__, f"{kind.__qualname__}.{name}")
+    return "" if own else f" {fingerprint(function, 2)}"
+
+
+def is_own(function: types.FunctionType) -> bool:
+    """Whether a function is what its module has under its name, and not one written elsewhere that
+    has taken its name."""
+    name = function.__qualname__
+    return "<" not in name and _is_written(function.__code__, function.__module__, name)
+
+
+def _is_written(code: types.CodeType, module: str, name: str) -> bool:
+    """Whether code is that of the function of a name in a module's file."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return (code.co_qualname, code.co_filename) == (name, file)
 
 
 def finds_attributes(name: str) -> bool:
@@ -264,11 +287,11 @@ def is_known_module(module: str) -> bool:
 # ---- code -----------------------------------------------------------------------------------
 
 
-def code_digest(codes: Iterable[types.CodeType]) -> str:
+@lru_cache(maxsize=4096)
+def code_digest(code: types.CodeType) -> str:
     """Over what the code does."""
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for code in codes:
-        _feed(code, state.update)
+    _feed(code, state.update)
     return state.hexdigest()
 
 
@@ -305,4 +328,4 @@ def function_digest(function: types.FunctionType, deep: int = 3) -> str:
         for name, value in cells_of(function).items()
     ]
     data = (*defaults, cells)
-    return digest_of(f"{code_digest([function.__code__])} {data}".encode())
+    return digest_of(f"{code_digest(function.__code__)} {data}".encode())

@@ -218,6 +218,11 @@ KINDS: Mapping[str, GuardKind] = {
         type, lambda value: True, _watch_class, _expect_type,
         ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
+    # How it, a class, finds its methods.
+    "methods": GuardKind(
+        lambda guard, value, other, texts: texts(value),
+        watch=lambda guard, value, records: records.add_class(value),
+    ),
     # The name of its class.
     "type": GuardKind(
         lambda guard, value, other, texts: name_of(type(value)),

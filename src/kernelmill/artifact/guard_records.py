@@ -18,7 +18,7 @@ from kernelmill.artifact.fingerprint import (
     finds_attributes,
     fingerprint,
     is_atom,
-    is_known_module,
+    is_immutable,
     signs_of_keys,
 )
 from kernelmill.artifact.paths import MISSING
@@ -172,7 +172,7 @@ class GuardRecords:
     def add_class(self, kind: type) -> None:
         """How a class finds what the traced code names has to stay (`class_text`)."""
         for part in self.add_property(kind, ORDER):
-            space = None if is_known_module(part.__module__) else dict_of(vars(part))
+            space = None if is_immutable(part) else dict_of(vars(part))
             if space is not None:
                 self.add_property(space, self.members)
 

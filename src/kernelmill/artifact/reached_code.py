@@ -1,5 +1,5 @@
-"""The code that functions may go through, where no trace says which: decompositions are run by
-AOTAutograd, behind Dynamo's back.
+"""The code that functions may go through, where no trace says which: AOTAutograd runs
+decompositions, and the functions that Dynamo's graph calls, behind Dynamo's back.
 
 All is taken that their names lead to, called or not: an entry is then made anew too often, but is
 never stale.
@@ -12,8 +12,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from kernelmill.artifact.bytecode import globals_in, known_by_version
-from kernelmill.artifact.fingerprint import cells_of, is_atom, is_data
+import torch
+
+from kernelmill.artifact.bytecode import (
+    globals_in,
+    is_compared,
+    is_library,
+    is_torchs,
+    known_by_version,
+    names_in,
+)
+from kernelmill.artifact.fingerprint import cells_of, finds_attributes, is_atom, is_data
 from kernelmill.artifact.paths import Path
 from kernelmill.core.dataclass import dataclass
 
@@ -27,8 +36,36 @@ class Reached:
     data: tuple[Path, ...]
 
 
-def reached_from(functions: Iterable[Callable[..., Any]]) -> Reached:
-    """What these functions go through, without what is known by its version."""
+def reached_by_calls(gm: torch.fx.GraphModule, names: frozenset[str]) -> Reached:
+    """What the functions go through that a graph of Dynamo's calls, torch's code too, and the
+    methods of tensors of which this code or the traced one, with these names, may call."""
+    called = [node.target for node in gm.graph.nodes if callable(node.target)]
+    found = reached_from(called, _is_replaced)
+    names |= names_in(found.codes)
+    methods = [
+        value
+        for name, value in vars(torch.Tensor).items()
+        if name in names or (finds_attributes(name) and not _is_torchs(value))
+    ]
+    return reached_from((*called, *methods), _is_replaced)
+
+
+def _is_torchs(value: Any) -> bool:
+    code = getattr(value, "__code__", None)
+    return code is None or known_by_version(code.co_filename)
+
+
+def _is_replaced(file: str) -> bool:
+    """Not in Python's library, of which torch uses what calls no operators."""
+    return is_compared(file) and (is_torchs(file) or not is_library(file))
+
+
+def _is_others(file: str) -> bool:
+    return not known_by_version(file)
+
+
+def reached_from(functions: Iterable[Any], compared: Callable[[str], bool] = _is_others) -> Reached:
+    """What these functions go through, as far as code of their files is `compared`."""
     codes: dict[types.CodeType, None] = {}
     data: dict[Path, None] = {}
     waiting: list[Any] = [*functions]
@@ -42,11 +79,11 @@ def reached_from(functions: Iterable[Callable[..., Any]]) -> Reached:
             waiting += _functions_in(value)
             continue
         code = value.__code__
-        if code in codes or known_by_version(code.co_filename):
+        if code in codes or not compared(code.co_filename):
             continue
         codes[code] = None
         waiting += cells_of(value).values()
-        for path, found in _named(value):
+        for path, found in _named(value, compared):
             waiting.append(found)
             if not is_atom(found) and isinstance(found, _CONTAINERS) and is_data(found):
                 data[path] = None
@@ -56,20 +93,18 @@ def reached_from(functions: Iterable[Callable[..., Any]]) -> Reached:
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
-def _named(function: types.FunctionType) -> Iterator[tuple[Path, Any]]:
+def _named(
+    function: types.FunctionType, compared: Callable[[str], bool]
+) -> Iterator[tuple[Path, Any]]:
     """The globals of its module, and what is in modules among these, that its code names."""
     space, names = function.__globals__, sorted(globals_in(function.__code__))
     for name in names:
         value = space.get(name)
         yield (("global", space.get("__name__"), name),), value
-        if isinstance(value, types.ModuleType) and _is_own(value):
+        file = getattr(value, "__file__", None)
+        if isinstance(value, types.ModuleType) and file is not None and compared(file):
             for inner in names:
                 yield (("global", value.__name__, inner),), vars(value).get(inner)
-
-
-def _is_own(module: types.ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and not known_by_version(file)
 
 
 def _functions_in(value: Any) -> list[Any]:

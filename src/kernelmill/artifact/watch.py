@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.code import function_of
+from kernelmill.artifact.code import function_of, place_of_global
 from kernelmill.artifact.fingerprint import is_atom
 from kernelmill.artifact.guard_kinds import KINDS
 from kernelmill.artifact.guard_records import (
@@ -149,15 +149,16 @@ class Watch:
 
     def add_code(self, use: CodeUse) -> None:
         """Watch where a function is found by its name, what it is, and the functions and classes
-        among the names of its module that it uses; and that no builtin's name is there."""
+        among the names that it uses; and that no builtin's name is there."""
         module = sys.modules.get(use.module)
         if module is None:
             return
         space: dict[str, Any] | None = vars(module)
         for name in use.globals:
-            absent = name not in space and hasattr(builtins, name)
-            if absent or isinstance(space.get(name), (type, types.FunctionType)):
-                self._records.look_up(space, name)
+            holder, key = place_of_global(module, name)
+            absent = key not in holder and ("." in name or hasattr(builtins, key))
+            if absent or callable(holder.get(key)):
+                self._records.look_up(holder, key)
         function = function_of(module, use.name)
         if function is not None:
             self._records.add_function(function)

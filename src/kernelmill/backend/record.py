@@ -52,7 +52,7 @@ from kernelmill.artifact.paths import (
     name_of_argument,
     path_of_class,
 )
-from kernelmill.artifact.reached_code import reached_from
+from kernelmill.artifact.reached_code import reached_by_calls, reached_from
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import equal_integers, where_of
@@ -88,6 +88,8 @@ from kernelmill.torch_internals.autograd import output_kinds
 from kernelmill.torch_internals.modules import global_hooks
 
 _log = get_logger("backend")
+_TENSORS: Path = (("module", "torch.nn"), ("attribute", "Parameter"))
+"""The class whose methods are those of all tensors that a program gets."""
 _DATA = (bool, int, float, str, type(None))
 """What an entry holds by its value."""
 
@@ -215,7 +217,8 @@ class _Backend:
 class _Dependences:
     """What a trace depends on, as it was before its program ran, which may change it.
 
-    codes     that it went through, with those of decompositions, and the `names` that its own use
+    codes     that it went through, with those of decompositions; `called` is what AOTAutograd may
+              have gone through in functions that the graph calls; and the `names` that these use
     packages  versions of the installed packages that these, and operators, come from
     reads     guards of ours
     sources   of the inputs, and the values of those that are no sizes, by their paths
@@ -223,6 +226,7 @@ class _Dependences:
     """
 
     codes: Sequence[Any]
+    called: Sequence[Any]
     names: frozenset[str]
     packages: Mapping[str, str]
     reads: tuple[Guard, ...]
@@ -266,18 +270,19 @@ class _Trace:
         self.drafts = [each.draft for each in made]
         call = with_storages_apart(call, self.drafts)
         try:
-            self.depends = self._depends(tx, sources, packages_of_composites(gm))
+            self.depends = self._depends(tx, gm, sources, packages_of_composites(gm))
         except (MissingPath, UnsupportedError) as error:
             self.refused = str(error)
         return call
 
     def _depends(
-        self, tx: Any, sources: Sequence[Any], packages: Mapping[str, str]
+        self, tx: Any, gm: torch.fx.GraphModule, sources: Sequence[Any], packages: Mapping[str, str]
     ) -> _Dependences:
         """UnsupportedError names what cannot be kept."""
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
-        names = names_in(codes)
+        called = reached_by_calls(gm, names_in(codes))
+        names = names_in((*codes, *called.codes))
         own_names = names_in(c for c in codes if is_users(c.co_filename))
         replaced = reached_from(self.decompositions.values())
         effects = SideEffects(self.output, reader, roots)
@@ -293,7 +298,8 @@ class _Trace:
             compared |= {()}
         more += [noted(read, roots, names) for read in _missed(trace_notes.caught_errors(), reader)]
         more += [noted(read, roots) for read in _hooks_of_all()]
-        more += [noted(Guard("value", path), roots) for path in replaced.data]
+        more += [noted(Guard("value", path), roots) for path in (*replaced.data, *called.data)]
+        more.append(noted(Guard("methods", _TENSORS), roots, names))
         more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]
         pairs = one_or_two(compared_attributes(codes), reads, roots)
         more += [noted(read, roots) for read in pairs]
@@ -306,9 +312,9 @@ class _Trace:
             paths = dict.fromkeys((*tensors, *(read.path for read in reads)))
             objects = count_tensors(follow(path, roots) for path in paths if is_outside(path))
         codes += replaced.codes
-        packages = {**packages_of(modules_of(codes)), **packages}
+        packages = {**packages_of(modules_of((*codes, *called.codes))), **packages}
         return _Dependences(
-            codes, names, packages, reads, inputs, values, effects, objects
+            codes, called.codes, names, packages, reads, inputs, values, effects, objects
         )  # fmt: skip
 
     @property
@@ -367,11 +373,11 @@ class _Trace:
         )
         guards = Guards(
             tuple(read for read in reads if not read.of_argument),
-            uses_of(depends.codes),
+            uses_of(depends.codes, depends.called),
             tuple(sorted(depends.names)),
             state(),
             depends.packages,
-            code_digest([self.target.code]),
+            code_digest(self.target.code),
             depends.objects,
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)

@@ -145,6 +145,8 @@ MUTATIONS = (
     _run("forward hook", "model.blocks[0].register_forward_hook(lambda m, a, o: o * 2.0)"),
     _run("forward replaced on the instance", "model.blocks[0].forward = lambda x: x * 2.0"),
     _run("method of a class replaced", "Block.forward = lambda self, x: self.linear(x)"),
+    _run("method of a class of torch's replaced", "nn.Linear.forward = lambda self, x: torch.nn.functional.linear(x, self.weight)"),
+    _run("method of a class of torch's wrapped", "old = nn.Linear.forward; nn.Linear.forward = functools.wraps(old)(lambda self, x: old(self, x) * 2.0)"),
     _run("load_state_dict", "model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()})", "hit"),
     _run("weights written in place", "model.blocks[1].linear.weight.data.mul_(3.0)", "hit"),
     # packages

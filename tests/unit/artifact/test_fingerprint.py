@@ -107,8 +107,8 @@ def code_of(text):
     ],
 )
 def test_code_is_what_it_does(changed, same):
-    plain = code_digest([code_of("def f(x):\n    return g(x) + 1\n")])
-    assert (code_digest([code_of(changed)]) == plain) is same
+    plain = code_digest(code_of("def f(x):\n    return g(x) + 1\n"))
+    assert (code_digest(code_of(changed)) == plain) is same
 
 
 def test_the_shape_of_a_container_is_its_keys_or_length():
