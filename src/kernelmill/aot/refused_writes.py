@@ -9,6 +9,8 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from kernelmill.torch_internals.operators import OpOverload, schema_of
+
 _aten = torch.ops.aten
 
 
@@ -39,8 +41,9 @@ def refused_write(program: ExportedProgram) -> str | None:
 def _written(graph: fx.Graph) -> Iterator[fx.Node]:
     """The tensors that operators write to, in order."""
     for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        for argument, value in zip(schema.arguments if schema else (), node.args, strict=False):
+        if not isinstance(node.target, OpOverload):
+            continue
+        for argument, value in zip(schema_of(node.target).arguments, node.args, strict=False):
             alias: Any = argument.alias_info
             if alias is not None and alias.is_write and isinstance(value, fx.Node):
                 yield value
