@@ -16,6 +16,7 @@ from torch import nn
 import kernelmill
 from kernelmill.inference import set_dim_gears
 from kernelmill.report import Explanation
+from kernelmill.runtime import streaming
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
@@ -145,6 +146,19 @@ def test_measuring_leaves_arguments_buffers_and_random_numbers_alone() -> None:
     torch.manual_seed(3)
     torch.rand(3), torch.rand(3)
     assert torch.equal(after, torch.rand(3))
+
+
+def test_weights_that_are_packed_for_the_first_time_are_not_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
+    monkeypatch.setattr(streaming, "SHARE_BYTES", 0)
+    layers = [nn.Linear(700, 700) for _ in range(24)]
+    model = nn.Sequential(*layers).eval().requires_grad_(False)
+    with torch.no_grad():
+        report = kernelmill.explain(model, torch.randn(8, 700))
+    assert report.call is not None
+    assert not [reason.text for reason in report.call.reasons if "packing" in reason.text]
 
 
 def test_a_model_that_can_be_called_twice_only_is_told_of() -> None:

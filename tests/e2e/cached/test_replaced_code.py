@@ -62,7 +62,7 @@ PLACES = {
 
 
 UNSEEN_BY_DYNAMO = "what a method calls", "a method of tensors"
-"""Where torch.compile computes something else than eager, with each backend alike."""
+"""Where torch.compile with AOTAutograd computes something else than eager."""
 
 
 def by_torch(model: Any, x: Any) -> Any:
