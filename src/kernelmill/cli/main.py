@@ -26,7 +26,14 @@ from kernelmill.cli import (
     run,
     static,
 )
-from kernelmill.cli.output import EXIT_CODES, FINE, READER_GONE, REFUSED, USER_CODE
+from kernelmill.cli.output import (
+    EXIT_CODES,
+    FINE,
+    INTERRUPTED,
+    READER_GONE,
+    REFUSED,
+    USER_CODE,
+)
 from kernelmill.core.errors import KernelmillError, UserCodeError
 from kernelmill.core.version import VERSION
 
@@ -54,14 +61,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(end.__context__, BrokenPipeError):
             return _reader_gone()
         return end.code if isinstance(end.code, int) else _refused(end.code)
-    except UserCodeError as error:
-        print(f"kernelmill: {error}", file=sys.stderr)
-        return USER_CODE
-    except OSError as error:
-        return _refused(_in_words(error))
-    except KernelmillError as error:
-        return _refused(error)
+    except Exception as error:
+        if _was_interrupted(error):
+            return INTERRUPTED
+        if isinstance(error, UserCodeError):
+            print(f"kernelmill: {error}", file=sys.stderr)
+            return USER_CODE
+        if isinstance(error, OSError):
+            return _refused(_in_words(error))
+        if isinstance(error, KernelmillError):
+            return _refused(error)
+        raise
     return FINE
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C led to an error: a module that is interrupted as it is imported may raise
+    another one, as numpy does."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def build_app() -> typer.Typer:

@@ -247,6 +247,18 @@ def test_ctrl_c_is_exit_code_130(monkeypatch, folder, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_ctrl_c_while_a_module_is_imported_is_one_too(monkeypatch, folder, capsys):
+    def interrupted(path):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as cause:
+            raise ImportError("the C part cannot be imported") from cause
+
+    monkeypatch.setattr(cache, "survey", interrupted)
+    assert main(["cache", "ls"]) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_gc_export_import_and_why(folder, tmp_path, capsys):
     archive = str(tmp_path / "kernels.tar")
     assert main(["cache", "export", archive]) == 0
