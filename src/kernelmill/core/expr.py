@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
-from typing import Union
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from kernelmill.core.scalar import Scalar
 
 Monomial = tuple["Atom", ...]
 
@@ -30,21 +33,26 @@ class Atom(str):
 
 class Sym(Atom):
     """A named integer with an inclusive range; `hi` may be symbolic, or None for no upper bound.
+    `value` says how it is computed from other symbols (scalar.py); None where a call gives it.
 
     Two symbols are the same when their names are: within a graph or kernel names are unique.
     """
 
-    __slots__ = ("hi", "lo", "name")
+    __slots__ = ("hi", "lo", "name", "value")
 
     name: str
     lo: int
     hi: Dim | None
+    value: Scalar | None
 
-    def __new__(cls, name: str, lo: int = 0, hi: Dim | None = None) -> Sym:
+    def __new__(
+        cls, name: str, lo: int = 0, hi: Dim | None = None, value: Scalar | None = None
+    ) -> Sym:
         made = super().__new__(cls, name)
         made.name = name
         made.lo = lo
         made.hi = hi
+        made.value = value
         return made
 
 

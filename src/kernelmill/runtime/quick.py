@@ -19,6 +19,7 @@ import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import DimResult, Launch, TensorResult
 from kernelmill.runtime.calls import argument_picker
 from kernelmill.runtime.changes import ChangeLog, change_log
@@ -449,16 +450,17 @@ class QuickCall(NativeWatch):
 
 
 def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
-    """Makes the tensors of a call's results; those that are integers stand behind them."""
+    """Makes the tensors of a call's results; those that are numbers stand behind them."""
     make = output_maker(program.engine)
-    integers = (r.value for r in program.plan.results if isinstance(r, DimResult))
-    numbers = program.engine.dims.numbers(integers)
-    if not numbers:
+    number = program.engine.dims.number
+    results = (r for r in program.plan.results if isinstance(r, DimResult))
+    readers = [(NUMBERS.get(r.kind, int), number(r.value)) for r in results]
+    if not readers:
         return make
 
     def made(sizes: Sizes) -> list[Any]:
         values = sizes.values
-        return [*make(sizes), *[values[number] for number in numbers]]
+        return [*make(sizes), *[read(values[number]) for read, number in readers]]
 
     return made
 
@@ -479,7 +481,7 @@ def _reordered(build: Build, order: Sequence[int]) -> Build:
 
 def suits(program: Program) -> bool:
     """Whether a program can be called quickly: launches alone, results that are all new tensors or
-    integers, and what it writes to is looked at in each call."""
+    numbers, and what it writes to is looked at in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
     return (
