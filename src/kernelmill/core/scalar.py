@@ -20,7 +20,7 @@ from typing import Any, Union
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, range_text, read_dim, read_symbol, substitute
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.expr import Atom, Expr, Op, Sym, of_atom, render, symbols
 from kernelmill.core.text import Reader, number_text
 
@@ -49,10 +49,32 @@ def float_of(bits: int) -> float:
     return _DOUBLE.unpack(_WORD.pack(bits))[0]
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    both_whole = isinstance(base, int) and isinstance(exponent, int)
+    if both_whole and base.bit_length() * exponent > _MOST_BITS:
+        raise InputError(_TOO_LARGE.format(f"{base} ** {exponent}"))
+    return base**exponent
+
+
+def _shifted(value: int, places: int) -> int:
+    if places > _MOST_BITS:
+        raise InputError(_TOO_LARGE.format(f"{value} << {places}"))
+    return value << places
+
+
+def _rounded(value: Any, places: int | None = None) -> Any:
+    if places is not None and abs(places) > _MOST_BITS:
+        raise InputError(_TOO_LARGE.format(f"round({value}, {places})"))
+    return round(value, places)
+
+
+_MOST_BITS = 4096
+_TOO_LARGE = f"{{}} takes more than {_MOST_BITS} bits: call with sizes for which it is smaller"
+
 NUMBERS: dict[str, Callable[[int], float | bool]] = {"float": float_of, "bool": bool}
 """What a word stands for, by the kind of number."""
 
-_PYTHON = "abs and_ eq floordiv ge gt le lshift lt mod mul ne neg not_ or_ pow rshift sub add"
+_PYTHON = "abs add and_ eq floordiv ge gt le lt mod mul ne neg not_ or_ rshift sub truediv xor"
 _MATH = (
     "acos acosh asin asinh atan atan2 atanh ceil cos cosh exp floor log log10 log1p log2 pow "
     "sin sinh sqrt tan tanh trunc"
@@ -68,19 +90,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": int,
     "largest": max,
     "least": min,
-    "round": round,
-    "truediv": operator.truediv,
-    "xor": operator.xor,
+    "lshift": _shifted,
+    "pow": _power,
+    "round": _rounded,
+    "sum": lambda *terms: reduce(operator.add, terms),
 }
 """By name, what a scalar may be computed with."""
+
+DEEPEST = 128
+"""How many functions of one another a text may have."""
 
 
 def evaluate_scalar(scalar: Scalar, values: Mapping[str, int]) -> Any:
     """The number for these values of the symbols. KeyError names a symbol without a value; raises
-    what Python's functions do, as ZeroDivisionError."""
+    what Python's functions do, as ZeroDivisionError; InputError for integers that would fill the
+    memory, VerificationError for a function of arguments that it does not take."""
     if isinstance(scalar, Apply):
         arguments = [evaluate_scalar(each, values) for each in scalar.arguments]
-        return FUNCTIONS[scalar.function](*arguments)
+        try:
+            return FUNCTIONS[scalar.function](*arguments)
+        except (TypeError, struct.error) as error:
+            raise VerificationError(f"{scalar_text(scalar)}: {error}", "a number") from None
     return evaluate(scalar, values) if isinstance(scalar, Expr) else scalar
 
 
@@ -105,24 +135,28 @@ def at_values(scalar: Scalar, values: Mapping[str, Dim]) -> Scalar:
 def roots(dims: Iterable[Dim]) -> set[str]:
     """The names of the symbols that a call has to give for dims to have values: in place of
     computed ones, those that they are computed from."""
-    found: set[str] = set()
-    for dim in dims:
-        for name, symbol in symbols(dim).items():
-            found |= {name} if symbol.value is None else roots_of(symbol)
-    return found
+    found: dict[str, Sym] = {}
+    left = [symbol for dim in dims for symbol in symbols(dim).values()]
+    while left:
+        symbol = left.pop()
+        if symbol.name not in found:
+            found[symbol.name] = symbol
+            if symbol.value is not None:
+                left.extend(symbols_in(symbol.value).values())
+    return {name for name, symbol in found.items() if symbol.value is None}
 
 
-def roots_of(symbol: Sym) -> set[str]:
-    """The same for one computed symbol."""
-    assert symbol.value is not None
-    inner = symbols_in(symbol.value).values()
-    return set().union(*({s.name} if s.value is None else roots_of(s) for s in inner))
+def depth_of(scalar: Scalar) -> int:
+    """How many functions of one another a scalar is."""
+    if not isinstance(scalar, Apply):
+        return 0
+    return 1 + max(map(depth_of, scalar.arguments), default=0)
 
 
 def computed_late(symbols: Iterable[Sym], late: Collection[str]) -> set[str]:
     """Which symbols are computed from others that have no value when a call begins."""
     computed = (symbol for symbol in symbols if symbol.value is not None)
-    return {symbol.name for symbol in computed if not roots_of(symbol).isdisjoint(late)}
+    return {symbol.name for symbol in computed if not roots((of_atom(symbol),)).isdisjoint(late)}
 
 
 def in_order(symbols: Iterable[Sym]) -> tuple[Sym, ...]:
@@ -166,7 +200,7 @@ def _written_out(scalar: Scalar) -> Scalar:
     if not isinstance(scalar, Expr) or all(s.value is None for s in symbols(scalar).values()):
         return scalar
     terms = [reduce(_product, map(_factor, atoms), c) for atoms, c in scalar.terms]
-    return reduce(lambda a, b: Apply("add", (a, b)), terms)
+    return Apply("sum", tuple(terms))
 
 
 def _product(a: Scalar, b: Scalar) -> Scalar:
@@ -207,7 +241,7 @@ def symbol_text(symbol: Sym, names: Mapping[str, str] | None = None) -> str:
     return text if symbol.value is None else f"{text} = {scalar_text(symbol.value, names)}"
 
 
-def read_scalar(reader: Reader, scope: Mapping[str, Dim]) -> Scalar:
+def read_scalar(reader: Reader, scope: Mapping[str, Dim], depth: int = 0) -> Scalar:
     """Read a scalar that stands inside a longer text. ValueError where none stands."""
     start = reader.position
     negative = reader.accept("-")
@@ -220,8 +254,11 @@ def read_scalar(reader: Reader, scope: Mapping[str, Dim]) -> Scalar:
     if not reader.at(*FUNCTIONS):
         return read_dim(reader, scope)
     function = reader.take()
+    if depth == DEEPEST:
+        reader.fail_before(f"no more than {DEEPEST} functions of one another")
     reader.expect("(")
-    return Apply(function, tuple(reader.listed(lambda: read_scalar(reader, scope), ")")))
+    inner = reader.listed(lambda: read_scalar(reader, scope, depth + 1), ")")
+    return Apply(function, tuple(inner))
 
 
 def read_declared(reader: Reader, scope: Mapping[str, Dim]) -> Sym:

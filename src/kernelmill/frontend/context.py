@@ -10,7 +10,7 @@ from torch import fx
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import from_torch
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.scalar import Apply, Scalar, evaluate_scalar, symbols_in
+from kernelmill.core.scalar import Apply, Scalar, depth_of, evaluate_scalar, symbols_in
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Computed
 from kernelmill.frontend.scalars import applied, function_of
@@ -18,6 +18,9 @@ from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.frontend.tensors import carried_type, dense_strides
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import TensorType, Value
+
+_STEPS = 8
+"""How many functions of one another are one number."""
 
 
 class ImportContext:
@@ -79,9 +82,17 @@ class ImportContext:
         if isinstance(traced, torch.SymInt):
             return self.symbols.computed(scalar, expr, traced.node.shape_env)
         kind = "bool" if isinstance(traced, torch.SymBool) else "float"
-        found = _number(kind, Apply(kind, (scalar,)))
+        found = self._shortened(_number(kind, Apply(kind, (scalar,))))
         self.symbols.numbers.setdefault(expr, self.emitter.scalar(found))
         return found
+
+    def _shortened(self, number: Any) -> Any:
+        """The number by a symbol for it, where it takes so many steps that its text would grow
+        beyond bounds with each use."""
+        if not isinstance(number, Computed) or depth_of(self.emitter.scalar(number)) <= _STEPS:
+            return number
+        function = "from_bits" if number.kind == "float" else "bool"
+        return Computed(number.kind, Apply(function, (self.emitter.word(number),)))
 
     def _part(self, argument: Any) -> Any:
         if isinstance(argument, (list, tuple)):
@@ -113,7 +124,5 @@ class ImportContext:
 def _number(kind: str, scalar: Scalar) -> Any:
     if symbols_in(scalar):
         return Computed(kind, scalar)
-    return NUMBERS_OF[kind](evaluate_scalar(scalar, {}))
-
-
-NUMBERS_OF = {"float": float, "bool": bool}
+    found = evaluate_scalar(scalar, {})
+    return float(found) if kind == "float" else bool(found)

@@ -20,7 +20,7 @@ from kernelmill.core.scalar import FUNCTIONS, Apply, Scalar
 
 _TORCH = {
     "sym_float": "float", "sym_int": "int", "sym_ite": "either", "sym_max": "largest",
-    "sym_min": "least", "sym_not": "not", "sym_sum": "add",
+    "sym_min": "least", "sym_not": "not", "sym_sum": "sum",
 }  # fmt: skip
 
 
@@ -37,9 +37,8 @@ def function_of(target: Any) -> str | None:
 
 def applied(function: str, arguments: Sequence[Any]) -> Scalar:
     """A function of arguments as an FX node has them: a list is to be summed, None left out."""
-    if function == "add" and len(arguments) == 1:
-        return reduce(lambda a, b: Apply("add", (a, b)), arguments[0])
-    return Apply(function, tuple(argument for argument in arguments if argument is not None))
+    given = arguments[0] if function == "sum" else arguments
+    return Apply(function, tuple(argument for argument in given if argument is not None))
 
 
 # ---- expressions ------------------------------------------------------------------------------
@@ -112,9 +111,9 @@ def _ceildiv(a: Scalar, b: Scalar) -> Scalar:
 
 
 _KINDS: dict[str, Callable[..., Scalar]] = {
-    **{kind: _folded(name) for kind, name in (("Add", "add"), ("Mul", "mul"), ("And", "and"),
-       ("Or", "or"), ("Max", "largest"), ("Min", "least"))},
+    **{kind: _folded(name) for kind, name in (("Mul", "mul"), ("And", "and"), ("Or", "or"))},
     **{kind: _function(name) for kind, name in (
+        ("Add", "sum"), ("Max", "largest"), ("Min", "least"),
         ("Abs", "abs"), ("CeilToInt", "math.ceil"), ("CleanDiv", "floordiv"), ("Equality", "eq"),
         ("FloatPow", "pow"), ("FloatTrueDiv", "truediv"), ("FloorDiv", "floordiv"),
         ("FloorToInt", "math.floor"), ("GreaterThan", "ge"), ("IntTrueDiv", "truediv"),

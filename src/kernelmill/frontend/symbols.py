@@ -26,7 +26,14 @@ from kernelmill.core.dim import (
 )
 from kernelmill.core.equations import Equations, Pair
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.scalar import Scalar, evaluate_scalar, scalar_text, symbols_in
+from kernelmill.core.scalar import (
+    DEEPEST,
+    Scalar,
+    depth_of,
+    evaluate_scalar,
+    scalar_text,
+    symbols_in,
+)
 from kernelmill.frontend.scalars import scalar_of
 from kernelmill.frontend.size_guards import DIVISIONS, SizeGuards
 from kernelmill.torch_internals.sizes import functions, refuse, size_functions
@@ -129,9 +136,12 @@ class SymbolTable:
         """How a call computes a sympy expression."""
         strict, self._strict = self._strict, True
         try:
-            return scalar_of(expr, lambda part: self.as_written(part, shape_env), self.numbers)
+            found = scalar_of(expr, lambda part: self.as_written(part, shape_env), self.numbers)
         finally:
             self._strict = strict
+        if depth_of(found) > DEEPEST // 2:  # what is computed with it goes around it
+            raise UnsupportedError(f"the number {expr}, which is computed in too many steps")
+        return found
 
     def computed(self, scalar: Scalar, expr: Any = None, shape_env: Any = None) -> Dim:
         """A symbol with this integer as its value, which stands for the sympy expression `expr` if
