@@ -25,7 +25,8 @@ from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any
 
-from kernelmill.artifact.manifest import Manifest, read_manifest
+from kernelmill.artifact.manifest import Gears, Manifest, read_manifest
+from kernelmill.artifact.shapes import each_of_type, of_type
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES, digest_of
 from kernelmill.core.errors import StoreError
@@ -33,9 +34,13 @@ from kernelmill.core.log import get_logger
 from kernelmill.store.folder import Folder
 from kernelmill.store.sealed import Damaged, Kind, Pieces, SealedFile, sealed_pieces
 
-KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again")
+SECTIONS = ("manifest", "plan", "graph", "kernels", "objects", "weights", "packed")
+KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again", SECTIONS)
 SUFFIX = ".kmill"
 DRIVER, DIMS = "driver", "dims"
+
+PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
+"""Where a plan begins among several."""
 
 _NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}{re.escape(SUFFIX)}")
 _log = get_logger("artifact")
@@ -97,17 +102,34 @@ def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:
     """
     try:
         manifest = read_manifest(file.text("manifest"))
-        kernels = tuple(SavedKernel(*kernel) for kernel in json.loads(file.text("kernels")))
+        rows = of_type(json.loads(file.text("kernels")), list)
+        kernels = tuple([SavedKernel(*each_of_type(row, str)) for row in rows])
         images = file.section("objects")
-        objects = {name: bytes(images[o : o + size]) for name, o, size in manifest.objects}
-        for section in ("weights", "packed"):
-            file.section(section, check_weights)
+        objects = {n: bytes(_part(images, o, size)) for n, o, size in manifest.objects}
+        file.section("weights", check_weights)
+        packed = file.section("packed", check_weights)
+        for offset, size in (place for each in manifest.packed for place in each.places):
+            _part(packed, offset, size)
         texts = file.text("plan"), file.text("graph")
+        _check_plans(manifest.gears, len(PLAN.findall(texts[0])))
     except Damaged:
         raise
-    except (StoreError, KeyError, TypeError, ValueError) as error:
+    except (StoreError, RecursionError, TypeError, ValueError) as error:
         raise Damaged(f"{file.path}: {error}; {file.kind.remedy}") from error
     return Artifact(manifest, *texts, kernels, objects, file=file)
+
+
+def _part(section: memoryview, offset: int, size: int) -> memoryview:
+    if not 0 <= offset <= offset + size <= len(section):
+        raise StoreError(f"{size} bytes at {offset} are outside of a section of {len(section)}")
+    return section[offset : offset + size]
+
+
+def _check_plans(gears: Gears | None, count: int) -> None:
+    """StoreError where there is no plan, or gears name one that is not there."""
+    numbers = [0] if gears is None else [*(n for _, n in gears.table), max(gears.otherwise, 0)]
+    if not all(0 <= number < count for number in numbers):
+        raise StoreError(f"it has {count} plans, and asks for the numbers {numbers}")
 
 
 # ---- entries of the compile cache ---------------------------------------------------------------

@@ -13,12 +13,13 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from kernelmill.artifact.paths import Path, Tree, is_outside, text_of
+from kernelmill.artifact.paths import Path, Tree, is_outside, read_places, text_of
+from kernelmill.artifact.shapes import Shape, check_shape, each_of_type, of_type
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
@@ -112,7 +113,7 @@ class Effect:
     path: Path
     kind: str
     key: Any
-    value: Mapping[str, Any]
+    value: Shape
     place: int = field(default=-1, compare=False)
 
     def text(self) -> str:
@@ -155,7 +156,7 @@ class CallSpec:
     parameters: tuple[Parameter, ...]
     checks: tuple[Guard, ...]
     inputs: tuple[Source, ...]
-    result: Mapping[str, Any]
+    result: Shape
     limits: tuple[Limit, ...] = ()
     conditions: tuple[Condition, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -284,19 +285,48 @@ class Manifest:
 
 
 def read_manifest(text: str | bytes) -> Manifest:
-    """The inverse of `Manifest.text`. StoreError for any other text."""
+    """The inverse of `Manifest.text`, with the type of each value and every number of a place,
+    text, tensor or parameter checked. StoreError for any other text."""
     try:
-        data = json.loads(text)
+        data = of_type(json.loads(text), dict)
         if data.get("format") != FORMAT:
             raise StoreError(
-                f"it is of the format {data.get('format', 1)}, and this kernelmill reads {FORMAT}"
+                f"it is of the format {data.get('format', 1)!r:.20}, and this kernelmill reads "
+                f"{FORMAT}"
             )
-        tree = Tree([(row[0], tuple(row[1:])) for row in data["places"]])
-        reader = _Reader(data["texts"], [*tree.paths(), ()])
+        tree = read_places(data["places"])
+        reader = _Reader(each_of_type(data["texts"], str), tree.paths())
         types = _fields(Manifest)
-        return Manifest(**{n: reader.maker(types[n])(data[n]) for n in types}, tree=tree)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        manifest = Manifest(**{n: reader.maker(types[n])(data[n]) for n in types}, tree=tree)
+        _check_numbers(manifest)
+        return manifest
+    except (LookupError, RecursionError, TypeError, ValueError) as error:
         raise StoreError(f"it has no manifest of a program: {error!r}") from error
+
+
+def _check_numbers(manifest: Manifest) -> None:
+    """ValueError for a number or name of what the manifest does not have."""
+    spec, gears, count = manifest.spec, manifest.gears, len(manifest.tensors)
+    for _, (kind, *names) in manifest.tree.rows:
+        if kind == "argument" and names[0] not in spec.names:
+            raise ValueError(f"no parameter {names[0]!r}")
+        if kind == "tensor" and not 0 <= names[0] < count:
+            raise ValueError(f"no tensor {names[0]}")
+    for source in spec.inputs:
+        parts = {"size": source.axis >= -1, "stride": source.axis >= 0, "offset": source.axis == 0}
+        if not parts[source.part] or not source.times:
+            raise ValueError(f"no integer of a tensor: {source}")
+    for effect in spec.effects:
+        if effect.kind not in ("attribute", "item", "append"):
+            raise ValueError(f"no effect {effect.kind!r}")
+        of_type(effect.key, *((str,) if effect.kind == "attribute" else (str, int, bool, NoneType)))
+    for packed in manifest.packed:
+        if not all(0 <= number < count for number in packed.sources):
+            raise ValueError(f"packs no tensor: {packed.sources}")
+    if gears is not None:
+        read = [number for number, _ in gears.sources]
+        if not all(0 <= n < gears.count for n in (*read, *gears.kept)):
+            raise ValueError("gears of no input")
 
 
 def _fields(kind: Any) -> dict[str, Any]:
@@ -304,36 +334,92 @@ def _fields(kind: Any) -> dict[str, Any]:
     return {each.name: each.type for each in fields(kind) if each.compare}
 
 
+_LARGEST = 1 << 63
+"""Numbers are those of an int64."""
+
+
 @dataclass(frozen=True)
 class _Reader:
-    """Makes what a manifest has of JSON's values. `paths` ends with the one of no place."""
+    """Makes what a manifest has of JSON's values. A guard that compares nothing has no other path,
+    of the number -1."""
 
     texts: list[str]
     paths: list[Path]
 
     def maker(self, kind: Any) -> Callable[[Any], Any]:
-        """What makes values of a type."""
+        """What makes values of a type, and raises TypeError or ValueError for any other value."""
         origin, args = get_origin(kind), get_args(kind)
         if kind is Guard:
-            return lambda row: self._guard(*row)
+            return self._guard
+        if kind is Shape:
+            return _shape
         if kind in (Source, Effect):
-            return lambda row: kind(self.paths[row[0]], *row[1:], place=row[0])
+            makers = [self.maker(part) for part in list(_fields(kind).values())[1:]]
+            return lambda row: kind(
+                self.paths[_number(row[0], self.paths)], *_each(makers, row[1:]), place=row[0]
+            )
+        if origin is Mapping:
+            make = self.maker(args[1])
+            return lambda value: {n: make(v) for n, v in of_type(value, dict).items()}
         if origin is tuple and args[-1] is Ellipsis:
             make = self.maker(args[0])
-            return lambda rows: tuple([make(row) for row in rows])
+            return lambda rows: tuple([make(row) for row in of_type(rows, list)])
         if origin is tuple or is_dataclass(kind):
             makers = [self.maker(part) for part in args or _fields(kind).values()]
             whole: Any = kind if is_dataclass(kind) else lambda *parts: parts
-            return lambda row: whole(*[m(part) for m, part in zip(makers, row, strict=True)])
+            return lambda row: whole(*_each(makers, row))
         if origin in (Union, UnionType):  # a dim, or what may be None
-            make = self.maker(args[0])
-            return lambda v: _dim(v) if isinstance(v, str) else None if v is None else make(v)
-        return lambda value: value
+            return self._one_of(args)
+        if kind is int:
+            return _integer
+        return _option if kind is Any else lambda value: of_type(value, kind)
 
-    def _guard(self, kind: str, place: int, found: int, name: str, other: int) -> Guard:
-        return Guard(
-            kind, self.paths[place], self.texts[found], name, self.paths[other], place, other
-        )
+    def _one_of(self, kinds: Sequence[Any]) -> Callable[[Any], Any]:
+        make, of_dims, optional = self.maker(kinds[0]), Expr in kinds, NoneType in kinds
+
+        def made(value: Any) -> Any:
+            if value is None and optional:
+                return None
+            return _dim(value) if of_dims and isinstance(value, str) else make(value)
+
+        return made
+
+    def _guard(self, row: Any) -> Guard:
+        kind, place, found, name, other = of_type(row, list)
+        kind, name = of_type(kind, str), of_type(name, str)
+        path, text = self.paths[_number(place, self.paths)], self.texts[_number(found, self.texts)]
+        compared = () if other == -1 else self.paths[_number(other, self.paths)]
+        return Guard(kind, path, text, name, compared, place, other)
+
+
+def _each(makers: Sequence[Callable[[Any], Any]], row: Any) -> list[Any]:
+    return [make(part) for make, part in zip(makers, of_type(row, list), strict=True)]
+
+
+def _number(value: Any, of: Sequence[Any]) -> int:
+    """The number of one of these."""
+    if not 0 <= of_type(value, int) < len(of):
+        raise ValueError(f"no number of one of {len(of)}: {value}")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if not -_LARGEST <= of_type(value, int) < _LARGEST:
+        raise ValueError(f"out of range: {value!r:.40}")
+    return value
+
+
+def _option(value: Any) -> Any:
+    """Data, or a list or table of data."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in (value,) if not isinstance(value, (dict, list)) else parts:
+        of_type(part, str, int, float, bool, NoneType)
+    return value
+
+
+def _shape(value: Any) -> Shape:
+    check_shape(value)
+    return value
 
 
 def _dim(text: str) -> Dim:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.artifact.container import DIMS, DRIVER, Artifact, SavedKernel
+from kernelmill.artifact.container import DIMS, DRIVER, PLAN, Artifact, SavedKernel
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.core.digest import Key
+from kernelmill.core.errors import StoreError
 from kernelmill.core.isa import Isa, parse_isa
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.ir import Plan
@@ -23,13 +24,15 @@ from kernelmill.store.store import Store
 if TYPE_CHECKING:
     from kernelmill.compiler.linking import LoweredProgram
 
-_PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
 _GRAPH = re.compile(r"^(?=graph )", re.MULTILINE)
 
 
 def plans_of(artifact: Artifact) -> list[Plan]:
-    """The plans of an artifact."""
-    return [parse_plan(text) for text in _PLAN.split(artifact.plans)[1:]]
+    """The plans of an artifact. StoreError for a text that is none."""
+    try:
+        return [parse_plan(text) for text in PLAN.split(artifact.plans)[1:]]
+    except (LookupError, RecursionError, TypeError, ValueError) as error:
+        raise StoreError(f"a plan cannot be read: {error}") from error
 
 
 def graph_texts(artifact: Artifact) -> list[str]:

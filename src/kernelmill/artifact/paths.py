@@ -68,10 +68,12 @@ class Roots:
 
 
 class _Step(NamedTuple):
-    """A kind of step: how it is made from a value with what follows its name, and in words."""
+    """A kind of step: how it is made from a value with what follows its name, in words, and which
+    types what follows can have."""
 
     make: Callable[..., Any]
     text: str
+    follows: tuple[Any, ...] = ()
 
 
 CONTEXT = "context"
@@ -93,17 +95,52 @@ def _under(value: Any, key: Any) -> Any:
 
 _LISTED = (list, tuple)
 
+_BOUNDS = ((int, type(None)),) * 3
+
 _STEPS: Mapping[str, _Step] = {
-    "attribute": _Step(getattr, "{}.{}"),
-    "item": _Step(_under, "{}[{!r}]"),
-    "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]"),
-    "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]"),
-    "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]"),
-    "field": _Step(lambda o, name: vars(o)[name], "{}.{}"),
+    "attribute": _Step(getattr, "{}.{}", (str,)),
+    "item": _Step(_under, "{}[{!r}]", (object,)),
+    "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]", (int,)),
+    "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]", (int,)),
+    "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]", _BOUNDS),
+    "field": _Step(lambda o, name: vars(o)[name], "{}.{}", (str,)),
     "type": _Step(type, "type({})"),
     "namespace": _Step(vars, "vars({})"),
     CONTEXT: _Step(ContextVar.get, "{}.get()"),
 }
+
+_ROOTS: Mapping[str, tuple[Any, ...]] = {
+    "self": (),
+    "argument": (str,),
+    "free": (str,),
+    "global": (str, str),
+    "module": (str,),
+    "tensor": (int,),
+}
+"""The types of what follows the name of each root."""
+
+
+def check_step(step: Sequence[Any], is_root: bool) -> None:
+    """ValueError for what a path from a file cannot have there."""
+    kind, *parts = step
+    if is_root:
+        follows = _ROOTS.get(kind) if isinstance(kind, str) else None
+    else:
+        found = _STEPS.get(kind) if isinstance(kind, str) else None
+        follows = found and found.follows
+    if kind == CONTEXT and parts:
+        return
+    if follows is None or len(follows) != len(parts) or not all(map(isinstance, parts, follows)):
+        raise ValueError(f"no step of a path: {[*step]!r:.60}")
+
+
+def check_path(path: Sequence[Sequence[Any]]) -> None:
+    """ValueError for what is no path, or an empty one."""
+    if not path:
+        raise ValueError("an empty path")
+    for number, step in enumerate(path):
+        check_step(step, not number)
+
 
 _NOTHING_THERE = (AttributeError, LookupError, TypeError)
 """What a step raises where it leads nowhere."""
@@ -134,6 +171,18 @@ def path_of_class(kind: type) -> Path | None:
         return path if follow(path, Roots(None, {}, {})) is kind else None
     except MissingPath:
         return None
+
+
+def read_places(rows: Any) -> Tree:
+    """The tree whose rows are these lists [PLACE BEFORE IT, STEP...]. TypeError or ValueError for
+    anything else."""
+    found: list[tuple[int, tuple[Any, ...]]] = []
+    for before, *step in rows:
+        if type(before) is not int or not -1 <= before < len(found):
+            raise ValueError(f"no place in front of place {len(found)}: {before!r:.40}")
+        check_step(step, before < 0)
+        found.append((before, tuple(step)))
+    return Tree(found)
 
 
 MISSING = MissingPath()

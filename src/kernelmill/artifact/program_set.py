@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Union
 
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact
-from kernelmill.artifact.manifest import CallSpec, Gears
+from kernelmill.artifact.manifest import CallSpec, Gears, Manifest
 from kernelmill.artifact.objects import graph_texts, objects_of, plans_of
 from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.sizes import broken_sizes, size_check
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import GearError, InputError
+from kernelmill.core.errors import GearError, InputError, StoreError
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.executor import give_executor
@@ -69,6 +69,7 @@ def program_set(
     plans, manifest = plans_of(artifact), artifact.manifest
     give_executor(artifact.objects)
     objects = objects_of(artifact, plans, store)
+    _check_inputs(manifest, plans)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD
     programs: list[Reporting] = []
@@ -83,6 +84,18 @@ def program_set(
     call = first.call if gears is None else _geared(manifest.spec, gears, programs)
     single = first if gears is None and isinstance(first, Program) else None
     return ProgramSet(call, tuple(programs), single, _written(plans, gears))
+
+
+def _check_inputs(manifest: Manifest, plans: Sequence[Plan]) -> None:
+    """StoreError for a plan of another number of inputs than it would be given."""
+    gears = manifest.gears
+    for number, plan in enumerate(plans):
+        kept = None if gears is None or number == gears.otherwise else gears.kept
+        count = len(manifest.spec.inputs if kept is None else kept)
+        if len(plan.inputs) != count:
+            raise StoreError(
+                f"plan {number} takes {len(plan.inputs)} inputs, and there are {count}"
+            )
 
 
 def _written(plans: Sequence[Plan], gears: Gears | None) -> frozenset[int]:
@@ -101,11 +114,13 @@ def _beside_padding(gears: Gears | None, number: int) -> bool:
 
 
 def _objects_of_plan(plan: Plan, number: int, objects: Mapping[str, bytes]) -> dict[str, bytes]:
-    own = {kernel.name: objects[kernel.name] for kernel in plan.kernels}
-    own.update({s.name: objects[f"{DRIVER}{number} {s.name}"] for s in plan.supers})
+    wanted = {kernel.name: kernel.name for kernel in plan.kernels}
+    wanted |= {s.name: f"{DRIVER}{number} {s.name}" for s in plan.supers}
     if plan.symbols:
-        own[DIMS_OBJECT] = objects[f"{DIMS}{number}"]
-    return own
+        wanted[DIMS_OBJECT] = f"{DIMS}{number}"
+    if missing := [name for name in wanted.values() if name not in objects]:
+        raise StoreError(f"it has no machine code of {missing[0]}")
+    return {name: objects[kept] for name, kept in wanted.items()}
 
 
 def _recaptured(program: Program, artifact: Artifact, number: int, config: Any) -> Reporting:

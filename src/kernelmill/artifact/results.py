@@ -1,19 +1,9 @@
 """How the results of a program become what the traced function returned, as data.
 
-A shape is a JSON value:
-
-    {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something that it
-                                                          takes, data
-    {"item": N}                                           the number that a result of it holds
-    {"dtype": NAME} {"device": NAME}                      "float32", "cpu"
-    {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
-    {"named": NAME, "names": [...], "items": [...]}       a named tuple or one of
-                                                          torch.return_types, by "module:Class"
-    {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
-
-The classes that a shape names, with their fields, were recorded when the program was compiled. They
-are looked up among the modules that the process has loaded: a file never makes it import anything,
-and nothing is called but the constructor of a dataclass or named tuple with just those fields.
+A shape (shapes.py) says it. The classes that it names, with their fields, were recorded when the
+program was compiled. They are looked up among the modules that the process has loaded: a file never
+makes it import anything, and nothing is called but the constructor of a dataclass or named tuple
+with just those fields.
 """
 
 from __future__ import annotations
@@ -22,14 +12,15 @@ import dataclasses
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from kernelmill.artifact.paths import Path
+from kernelmill.artifact.shapes import DEEPEST, Shape
 from kernelmill.core.errors import StoreError, UnsupportedError
 
-Shape = Mapping[str, Any]
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]
 """Gives what is returned from the program's results and a call's values."""
 
@@ -61,6 +52,7 @@ class Shaper:
         self._items = {id(item): n for n, taken in (items or {}).items() for item in taken}
         self._inputs = {id(value): path for path, value in inputs.items()}
         self.integers: set[int] = set()
+        self._depth = 0
 
     def is_result(self, value: Any) -> bool:
         """Whether this object is a result of the program, or was taken out of one."""
@@ -87,7 +79,13 @@ class Shaper:
             return {"dtype": str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
             return {"device": str(value)}
-        return self._container(value)
+        if self._depth == DEEPEST:
+            raise UnsupportedError(f"what it returns nests deeper than {DEEPEST}")
+        self._depth += 1
+        try:
+            return self._container(value)
+        finally:
+            self._depth -= 1
 
     def _container(self, value: Any) -> Shape:
         kind = type(value)
@@ -180,7 +178,7 @@ def build_of(shape: Shape, find: Find) -> Build:
         constant = float.fromhex(value) if shape.get("float") else value
         return lambda results, values: constant
     if "dtype" in shape or "device" in shape:
-        data = getattr(torch, shape["dtype"]) if "dtype" in shape else torch.device(shape["device"])
+        data = _dtype_or_device(shape)
         return lambda results, values: data
     if "dict" in shape:
         return _dict_of(shape["dict"], find)
@@ -197,6 +195,17 @@ def build_of(shape: Shape, find: Find) -> Build:
             return lambda r, v: kind([part(r, v) for part in parts])
         return lambda r, v: kind(*[part(r, v) for part in parts])
     return _sequence_of(shape, find)
+
+
+def _dtype_or_device(shape: Shape) -> Any:
+    if "dtype" in shape:
+        found = getattr(torch, shape["dtype"], None)
+        if isinstance(found, torch.dtype):
+            return found
+    else:
+        with suppress(RuntimeError):
+            return torch.device(shape["device"])
+    raise StoreError(f"the result is {shape}, which this torch has not")
 
 
 def _dict_of(items: Sequence[tuple[Any, Shape]], find: Find) -> Build:

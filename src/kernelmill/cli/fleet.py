@@ -14,7 +14,7 @@ import typer
 
 from kernelmill.cli.files import check_writable
 from kernelmill.cli.folder import Folder
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -150,14 +150,14 @@ def _tell(done: Summary, jobs: int, json: bool) -> int:
         print_json(done)
         return code
     for failure in done.failures:
-        print(f"failed: {failure.what}: {failure.reason}", file=sys.stderr)
+        print_text(f"failed: {failure.what}: {failure.reason}", file=sys.stderr)
     if done.unshared:
-        print(
+        print_text(
             f"{done.unshared} entries are in the folder of this machine only; run it again when "
             "the shared store serves",
             file=sys.stderr,
         )
-    print(
+    print_text(
         f"{len(done.jobs)} of {jobs} jobs: {done.found} found, {done.compiled} compiled, "
         f"{len(done.failures)} failed in {done.seconds:.1f} s"
     )
@@ -175,7 +175,7 @@ def pull(
     if json:
         print_json(done)
     else:
-        print(
+        print_text(
             f"{model}: {done.present} there, {done.fetched} fetched ({done.bytes} bytes), "
             f"{len(done.missing)} missing"
         )
@@ -198,7 +198,7 @@ def pack(
     if json:
         print_json({"model": model, "packed": count, "file": archive})
         return FINE
-    print(f"packed {count} kernels of {model} into {archive}")
+    print_text(f"packed {count} kernels of {model} into {archive}")
     return FINE
 
 
@@ -232,7 +232,7 @@ def collect(
     if json:
         print_json(done)
         return FINE
-    print(
+    print_text(
         f"{'would remove' if dry_run else 'removed'} {done.removed} kernels and {done.manifests} "
         f"manifests, {done.bytes} bytes; {done.left} kernels stay in {shared.shown}"
     )

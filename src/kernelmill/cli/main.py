@@ -26,7 +26,7 @@ from kernelmill.cli import (
     run,
     static,
 )
-from kernelmill.cli.output import EXIT_CODES, FINE, READER_GONE, REFUSED, USER_CODE
+from kernelmill.cli.output import EXIT_CODES, FINE, READER_GONE, REFUSED, USER_CODE, print_text
 from kernelmill.core.errors import KernelmillError, UserCodeError
 from kernelmill.core.version import VERSION
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _reader_gone()
         return end.code if isinstance(end.code, int) else _refused(end.code)
     except UserCodeError as error:
-        print(f"kernelmill: {error}", file=sys.stderr)
+        print_text(f"kernelmill: {error}", file=sys.stderr)
         return USER_CODE
     except OSError as error:
         return _refused(_in_words(error))
@@ -83,7 +83,7 @@ def build_app() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"kernelmill {VERSION}")
+        print_text(f"kernelmill {VERSION}")
         raise typer.Exit
 
 
@@ -114,7 +114,7 @@ def _in_words(error: OSError) -> str:
 
 def _refused(error: object) -> int:
     if error is not None:
-        print(f"kernelmill: {error}", file=sys.stderr)
+        print_text(f"kernelmill: {error}", file=sys.stderr)
         return REFUSED
     return FINE
 
