@@ -33,7 +33,9 @@ def main() -> None:
 
         model = CompiledEmbedder()
         model.warm_up()
-        print({name: model.report()[name] for name in ("loaded", "traced", "aten_calls")})
+        reports = list(model.report().values())
+        names = ("loaded", "traced", "aten_calls")
+        print({name: sum(report[name] for report in reports) for name in names})
         return
     serve(options.host, options.port, options.workers, options.grace)
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 from examples.serve.metrics import Metrics, exposition
 
 MODEL = "examples.serve.model:CompiledEmbedder"
-"""Another class with the same three methods: variable SERVE_MODEL."""
+"""Another class that is called alike: variable SERVE_MODEL."""
 
 MOST_TEXTS, MOST_CHARACTERS = 256, 20_000
 
@@ -62,7 +62,7 @@ class Service:
     def _start(self) -> None:
         torch.set_num_threads(int(os.environ.get("SERVE_THREADS", "1")))
         module, _, name = os.environ.get("SERVE_MODEL", MODEL).partition(":")
-        self._model = getattr(import_module(module), name)()
+        self._model = getattr(import_module(module), name)(self.metrics.call)
         self._model.warm_up()
 
     async def embed(self, texts: list[str]) -> list[list[float]]:

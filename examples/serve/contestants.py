@@ -9,18 +9,19 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from examples.serve.batches import Tokenizer, batches, padded
-from examples.serve.model import Encoder
+from examples.serve.model import Encoder, Timed
 
 
 class _Embedder:
-    def __init__(self) -> None:
-        self._tokenizer = Tokenizer()
+    def __init__(self, timed: Timed = nullcontext) -> None:
+        self._tokenizer, self._timed = Tokenizer(), timed
 
     def call(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The vectors of a batch."""
@@ -37,11 +38,13 @@ class _Embedder:
         vectors: dict[int, list[float]] = {}
         for numbers in batches(ids):
             rows = [ids[number] for number in numbers]
-            found = self.call(*padded(rows, len(rows[-1])))
+            arguments = padded(rows, len(rows[-1]))
+            with self._timed("call"):
+                found = self.call(*arguments)
             vectors.update(zip(numbers, found.tolist(), strict=True))
         return [vectors[number] for number in range(len(texts))]
 
-    def report(self) -> Mapping[str, int]:
+    def report(self) -> Mapping[str, Mapping[str, int]]:
         """Nothing is counted."""
         return {}
 
@@ -49,8 +52,8 @@ class _Embedder:
 class EagerEmbedder(_Embedder):
     """torch without a compiler."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, timed: Timed = nullcontext) -> None:
+        super().__init__(timed)
         self._encoder = Encoder().eval()
 
     def call(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -61,10 +64,10 @@ class EagerEmbedder(_Embedder):
 class OnnxEmbedder(_Embedder):
     """ONNX Runtime on the exported model, in float32 as the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, timed: Timed = nullcontext) -> None:
         import onnxruntime
 
-        super().__init__()
+        super().__init__(timed)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         # Threads that wait in a loop would take the other worker's time.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers when it is imported
 
@@ -18,6 +19,8 @@ from examples.serve.batches import BATCHES, LENGTHS, Tokenizer, batches, gear_of
 from kernelmill.inference import cache_compile, finish_packing, set_dim_gears
 
 Call = Callable[[Tensor, Tensor], Tensor]
+Timed = Callable[[str], AbstractContextManager[Any]]
+"""What is around the calls of a method, by its name."""
 
 
 class Encoder(torch.nn.Module):
@@ -45,21 +48,25 @@ class Encoder(torch.nn.Module):
 
 
 class CompiledEmbedder:
-    """What the server calls. Construct it once in each worker, then `warm_up`."""
+    """What the server calls. Construct it once in each worker, then `warm_up`; `timed` is around
+    calls after that."""
 
-    def __init__(self) -> None:
-        self._tokenizer = Tokenizer()
+    def __init__(self, timed: Timed = nullcontext) -> None:
+        self._tokenizer, self._timed = Tokenizer(), timed
         self._encoder = Encoder().eval()
         self._encoder.requires_grad_(False)
         # Workers map one file of packed weights: each more worker costs little memory.
-        self._one = cache_compile(self._encoder.one, mmap_packed_weights=True)
-        self._many = cache_compile(self._encoder.many, mmap_packed_weights=True)
+        self._methods = {
+            "one": cache_compile(self._encoder.one, mmap_packed_weights=True),
+            "many": cache_compile(self._encoder.many, mmap_packed_weights=True),
+        }
 
     def warm_up(self) -> None:
         """Load or compile the programs of all gears, and call each once."""
         pairs = list(product(BATCHES[1:], LENGTHS))
-        _call_all(self._one, {1: list(LENGTHS)}, list(product((1,), LENGTHS)))
-        _call_all(self._many, {dim: [pair[dim] for pair in pairs] for dim in (0, 1)}, pairs)
+        one, many = self._methods.values()
+        _call_all(one, {1: list(LENGTHS)}, list(product((1,), LENGTHS)))
+        _call_all(many, {dim: [pair[dim] for pair in pairs] for dim in (0, 1)}, pairs)
         finish_packing()
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -68,23 +75,21 @@ class CompiledEmbedder:
         vectors: dict[int, list[float]] = {}
         for numbers in batches(ids):
             rows = [ids[number] for number in numbers]
-            call = self._one if len(rows) == 1 else self._many
-            with torch.no_grad():
-                found = call(*padded(rows, gear_of(len(rows[-1]))))
+            method = "one" if len(rows) == 1 else "many"
+            arguments = padded(rows, gear_of(len(rows[-1])))
+            with torch.no_grad(), self._timed(method):
+                found = self._methods[method](*arguments)
             vectors.update(zip(numbers, found.tolist(), strict=True))
         return [vectors[number] for number in range(len(texts))]
 
-    def report(self) -> Mapping[str, int]:
-        """Counters of kernelmill, and of entries loaded and traced, of both methods together."""
-        found: Counter[str] = Counter()
-        for method in (self._one, self._many):
-            found.update({**method.report(), **method.statistics})
-        return found
+    def report(self) -> Mapping[str, Mapping[str, int]]:
+        """By method, counters of kernelmill, and of entries loaded and traced."""
+        return {
+            name: {**method.report(), **method.statistics} for name, method in self._methods.items()
+        }
 
 
-def _call_all(
-    call: Call, gears: Mapping[int, Sequence[int]], sizes: Sequence[tuple[int, int]]
-) -> None:
+def _call_all(call: Call, gears: Mapping[int, list[int]], sizes: Sequence[tuple[int, int]]) -> None:
     """Call with every (batch, length). The arguments of the first call declare the gears."""
     for number, size in enumerate(sizes):
         ids, mask = torch.zeros(size, dtype=torch.int64), torch.ones(size, dtype=torch.int64)

@@ -148,10 +148,16 @@ def metrics_are_of_all_workers(server: Server) -> None:
     assert server.metric("embed_requests_total") == 3
     assert server.metric("embed_texts_total") == 1 + 3 + 21
     text = server.ask("GET", "/metrics")[1].decode()
-    counters = dict(re.findall(r'^kernelmill\{counter="(\w+)"\} ([\d.]+)', text, re.MULTILINE))
-    assert (float(counters["loaded"]), float(counters["traced"])) == (4, 0)  # 2 methods, 2 workers
-    assert float(counters["aten_calls"]) == 0
-    assert float(counters["calls"]) >= 2 * 6
+    samples = re.findall(r'^kernelmill_(\w+)\{method="(\w+)"\} ([\d.]+)', text, re.MULTILINE)
+    found = {(method, name): float(value) for name, method, value in samples}
+    for method in ("one", "many"):
+        assert found[method, "loaded_total"] == 2, "one entry, two workers"
+        assert found[method, "traced_total"] == found[method, "aten_calls"] == 0
+        assert found[method, "calls_total"] >= 2 * 2 and found[method, "launches"] > 0
+        assert found[method, "packed_bytes"] > 0
+        calls = found[method, "call_seconds_count"]
+        assert 0 < calls <= found[method, "calls_total"] - 2 * 2, "warm-up is not timed"
+        assert found[method, "call_seconds_sum"] > 0
 
 
 def the_documents_command_asks_it(server: Server) -> None:

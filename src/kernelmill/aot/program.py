@@ -32,6 +32,7 @@ from kernelmill.core.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.version import ABI_VERSION, minor_of
 from kernelmill.plan.ir import AtenCall
+from kernelmill.runtime.counters import summed
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.sealed import SealedFile
 from kernelmill.torch_internals.inventory import counters
@@ -164,7 +165,7 @@ class AotProgram:
         self._count = self._binder.count
         self._bound: Callable[[tuple[Any, ...]], Any] = bound
         self._quick = bound.quick
-        self._report = bound.report
+        self._counts = bound.counts
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. InputError names an argument that it cannot take; nothing is written then."""
@@ -192,7 +193,7 @@ class AotProgram:
         """Counters of calls and launches, and sizes in bytes, as runtime/program.py has them;
         `without_...` names a private part of torch, or of another package, that is not as expected
         and that calls do without."""
-        return {**self._report(), **counters()}
+        return {**summed(self._counts()), **counters()}
 
     def __repr__(self) -> str:
         return f"AotProgram({self.name}({', '.join(self.parameters)}), {self.path!r})"

@@ -117,7 +117,7 @@ class Bound:
         """Mismatch when it is stale; `seen` is what `evaluate_guards` has just found, if it was
         asked."""
         spec = manifest.spec
-        self.tensors, self.report = tensors, programs.report
+        self.tensors, self.counts = tensors, programs.counts
 
         def find(path: Path, values: Sequence[Any]) -> Any:
             given = dict(zip(spec.names, values, strict=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol, Union
 
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact
@@ -17,6 +17,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, InputError
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput
+from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import give_executor
 from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
 from kernelmill.runtime.memory import FramePool
@@ -30,10 +31,10 @@ Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
 """Runs a call that no gear takes; None when it cannot either."""
 
 
-class Reporting(Callee, Protocol):
+class Counting(Callee, Protocol):
     """A program with counters."""
 
-    def report(self) -> dict[str, int]: ...
+    def counts(self) -> Iterable[Count]: ...
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,13 @@ class ProgramSet:
     is the call of this one program. `written` are the numbers of the inputs that it writes to."""
 
     call: Call
-    programs: tuple[Reporting, ...]
+    programs: tuple[Counting, ...]
     single: Program | None
     written: frozenset[int]
 
-    def report(self) -> dict[str, int]:
-        """The counters of all its programs together; see `Program.report`."""
-        found: Counter[str] = Counter()
-        for program in self.programs:
-            found.update(program.report())
-        return dict(found)
+    def counts(self) -> Iterator[Count]:
+        """The counters of all its programs; see `Program.report`."""
+        return chain.from_iterable(program.counts() for program in self.programs)
 
 
 def program_set(
@@ -71,7 +69,7 @@ def program_set(
     objects = objects_of(artifact, plans, store)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD
-    programs: list[Reporting] = []
+    programs: list[Counting] = []
     for number, plan in enumerate(plans):
         own = _objects_of_plan(plan, number, objects)
         check = None if _beside_padding(manifest.gears, number) else size_check(manifest.spec, plan)
@@ -108,7 +106,7 @@ def _objects_of_plan(plan: Plan, number: int, objects: Mapping[str, bytes]) -> d
     return own
 
 
-def _recaptured(program: Program, artifact: Artifact, number: int, config: Any) -> Reporting:
+def _recaptured(program: Program, artifact: Artifact, number: int, config: Any) -> Counting:
     # Imported here: other modes need no compiler.
     from kernelmill.compiler.pipeline import Compiler
     from kernelmill.graph.parser import parse_graph

@@ -21,15 +21,10 @@ from kernelmill.graph.ir import Graph
 from kernelmill.graph.sizes import at_sizes
 from kernelmill.plan.ir import SymbolInput
 from kernelmill.runtime.calls import ProgramResult, argument_picker
+from kernelmill.runtime.counters import Count, summed
 from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")
-
-_SUMMED = (
-    "arena_bytes", "packed_bytes", "calls", "held_up", "repacks", "streamed", "packing",
-    "weights_watched", "weights_compared", "weights_sampled", "copies",
-)  # fmt: skip
-"""The counters of a program that those of its captures are added to."""
 
 Replay = Callable[[tuple[Any, ...]], list[ProgramResult]]
 
@@ -121,12 +116,13 @@ class CapturedProgram:
 
     def report(self) -> dict[str, int]:
         """The counters of `Program.report` over all captures there are, and how many these are."""
-        found = self._program.report()
-        for program in list(self._programs.values()):
-            counts = program.report()
-            for name in _SUMMED:
-                found[name] += counts[name]
-        return {**found, "captures": len(self._known)}
+        return summed(self.counts())
+
+    def counts(self) -> Iterator[Count]:
+        """The numbers of `report` with what each belongs to."""
+        for program in (self._program, *self._programs.values()):
+            yield from program.counts()
+        yield "captures", self, len(self._known)
 
     def _call(self) -> Callable[..., list[ProgramResult]]:
         count = len(self.plan.inputs)

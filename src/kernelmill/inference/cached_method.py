@@ -11,9 +11,9 @@ import copy
 import inspect
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import chain
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_directories import class_folder, ranks_folder
+from kernelmill.runtime.counters import summed
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
@@ -358,10 +359,8 @@ class CachedMethod:
         `streamed` calls packed weights as they came to them, and `packing` parts are still to be
         packed for good. `without_...` names a private part of torch, or of another package, that
         is not as expected and that calls do without."""
-        found: Counter[str] = Counter(counters())
-        for bound in self._bound:
-            found.update(bound.report())
-        return dict(found)
+        counts = chain.from_iterable(bound.counts() for bound in self._bound)
+        return {**summed(counts), **counters()}
 
     # ---- places -----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from typing import Any
@@ -79,15 +79,18 @@ class Task:
 
 class PackJob:
     """Packs components one after the other. `parts` has those that are there, by number; when it
-    is `over`, no more will come."""
+    is `over`, no more will come. `keys` say of each what it is packed from and how."""
 
     def __init__(
-        self, stream: Stream, tasks: Sequence[Task], prepare: Callable[[], Prepare]
+        self,
+        stream: Stream,
+        tasks: Sequence[Task],
+        keys: Mapping[int, Hashable],
+        prepare: Callable[[], Prepare],
     ) -> None:
-        self.stream = stream
+        self.stream, self.keys = stream, keys
         self.parts: dict[int, PackedPart] = {}
         self.free_buffers: list[tuple[torch.Tensor, int]] = []
-        self.numbers = frozenset(task.number for task in tasks)
         self._tasks, self._prepare = tasks, prepare
         self._begun = self._done = False
         self._process = os.getpid()

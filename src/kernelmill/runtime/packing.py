@@ -35,6 +35,7 @@ from kernelmill.runtime.binding_table import write_table
 from kernelmill.runtime.bound_parameters import BoundParameter, BoundParameters
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
+from kernelmill.runtime.counters import Count
 from kernelmill.runtime.dims import fixed_layout
 from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
@@ -238,23 +239,24 @@ class Parameters:
             self._beside.pop(other, None)
         self._key_at[parameter.state.data] = key
 
-    def report(self) -> dict[str, int]:
+    def counts(self) -> Generator[Count]:
         """What `Program.report` has of them: bytes of the packed buffers that coming calls may use,
         components packed so far where they stay, calls that streamed, components that calls stream
         for the time being; how contents are looked at, and parameters copied so far."""
+        yield "repacks", self, self._repacks + self._background_repacks
+        yield "streamed", self, self._streamed
+        yield "copies", self, self._bound.copies
         bindings = [*self.bindings.values(), *self._transient.values()]
-        sets = [*bindings, *[binding for beside in self._beside.values() for binding in beside]]
-        packed = {id(tensor): tensor.nbytes for each in sets for tensor in each.packed.values()}
-        ways = [parameter.way for binding in bindings for parameter in binding.bound.values()]
-        jobs = [(binding, binding.job) for binding in bindings if binding.job is not None]
-        return {
-            "packed_bytes": sum(packed.values()),
-            "repacks": self._repacks + self._background_repacks,
-            "streamed": self._streamed,
-            "packing": sum(len(binding.pending - job.parts.keys()) for binding, job in jobs),
-            **{name: sum(way in among for way in ways) for name, among in COUNTS.items()},
-            "copies": self._bound.copies,
-        }
+        beside = [binding for sets in list(self._beside.values()) for binding in sets]
+        for part in [part for each in (*bindings, *beside) for part in each.parts if part]:
+            yield "packed_bytes", part, sum(tensor.nbytes for tensor in part.tensors)
+        for binding in bindings:
+            for parameter in binding.bound.values():
+                for name, among in COUNTS.items():
+                    yield name, parameter.object, int(parameter.way in among)
+            if binding.job is not None:
+                for number in binding.pending - binding.job.parts.keys():
+                    yield "packing", binding.job.keys[number], 1
 
     def _forget(self, key: int) -> None:
         self.bindings.pop(key, None)
@@ -305,7 +307,7 @@ class Parameters:
         job = self._new_job(missing, bound, tensors) if known is None else known.job
         pending = set[int]()
         if job is not None and not job.over:
-            pending = {n for n in missing if n in job.numbers}
+            pending = {n for n in missing if n in job.keys}
             if known is not None:
                 pending = {n for n in pending if self._kept(n, bound, known)}
                 # Each later call packs a share; a call that is bound twice is not two.
@@ -354,8 +356,9 @@ class Parameters:
         stream = stream_of(self._plan, self.components, missing)
         if stream is None:
             return None
-        tasks = [self._task(number, bound, tensors, keys[number]) for _, number in stream.order]
-        return PackJob(stream, tasks, partial(self._preparer, False))
+        keys = {number: keys[number] for _, number in stream.order}
+        tasks = [self._task(number, bound, tensors, key) for number, key in keys.items()]
+        return PackJob(stream, tasks, keys, partial(self._preparer, False))
 
     def _task(
         self, number: int, bound: Mapping[int, BoundParameter], tensors: Tensors, key: Hashable

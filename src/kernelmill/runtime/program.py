@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from kernelmill.config.compiler_config import CheckWeights
@@ -16,6 +15,7 @@ from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import linker, perf_map, profiling
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
+from kernelmill.runtime.counters import Count, summed
 from kernelmill.runtime.dims import DimsFunction
 from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.executor import executor, give_executor
@@ -67,24 +67,24 @@ class Program:
         `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
         for so many weights: by their pages, by all contents, by pieces (runtime/contents.py).
         `held_up` is how often calls went on with one thread less, because one did not run."""
-        engine, steps = self.engine, self.plan.steps
-        bound = Counter[str]() if engine.parameters is None else engine.parameters.report()
+        return summed(self.counts())
+
+    def counts(self) -> Generator[Count]:
+        """The numbers of `report` with what each belongs to, which other programs may share."""
+        engine, pool, steps = self.engine, self.engine.pool, self.plan.steps
         # A super kernel is one launch.
         fused = sum(s.last - s.first - 1 for s in self.plan.supers)
-        return {
-            "launches": sum(isinstance(step, Launch) for step in steps) - fused,
-            "super_kernels": len(self.plan.supers),
-            "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
-            "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
-            "packed_bytes": bound["packed_bytes"],
-            "calls": engine.pool.calls,
-            "held_up": sum(frame.held_up for frame in engine.pool.frames),
-            "repacks": bound["repacks"],
-            "streamed": bound["streamed"],
-            "packing": bound["packing"],
-            **{way: bound[way] for way in COUNTS},
-            "copies": engine.copies + bound["copies"],
-        }
+        yield "launches", engine, sum(isinstance(step, Launch) for step in steps) - fused
+        yield "super_kernels", engine, len(self.plan.supers)
+        yield "aten_calls", engine, sum(isinstance(step, AtenCall) for step in steps)
+        yield "arena_bytes", pool, sum(frame.arena_bytes for frame in pool.frames)
+        yield "calls", pool, pool.calls
+        yield "held_up", pool, sum(frame.held_up for frame in pool.frames)
+        yield "copies", engine, engine.copies
+        for name in ("packed_bytes", "repacks", "streamed", "packing", *COUNTS):
+            yield name, None, 0  # also where there are no parameters
+        if engine.parameters is not None:
+            yield from engine.parameters.counts()
 
 
 def load(

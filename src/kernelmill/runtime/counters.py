@@ -1,0 +1,24 @@
+"""What programs count, each number with the object that it is of.
+
+Programs share memory, packed weights and weights: the gears of a model, its captures, its prefill
+and its decode step. So a program tells what each number belongs to, and a sum counts it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+Count = tuple[str, Hashable, int]
+"""A counter's name, what it belongs to, and the number."""
+
+OF_ONE_CALL = frozenset(("launches", "super_kernels", "aten_calls"))
+"""What is counted of one call: of several programs the most counts."""
+
+
+def summed(counts: Iterable[Count]) -> dict[str, int]:
+    """The counters of all programs that these are of, by name."""
+    found: dict[str, int] = {}
+    for (name, _), value in {(name, owner): value for name, owner, value in counts}.items():
+        known = found.get(name, 0)
+        found[name] = max(known, value) if name in OF_ONE_CALL else known + value
+    return found
