@@ -7,10 +7,13 @@ from typing import Any
 
 from kernelmill.backend.entry import NAME
 from kernelmill.backend.graph_breaks import say_breaks
+from kernelmill.core.after_fork import around_forks
 from kernelmill.core.garbage import collection_paused
 from kernelmill.torch_internals.dynamo import around_compiles, backend_of_compile
+from kernelmill.torch_internals.quiet_forks import QuietForks
 
 _tracing = ExitStack()
+around_forks(QuietForks(), first=True)
 
 
 def watch_compiles() -> None:

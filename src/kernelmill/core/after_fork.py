@@ -1,10 +1,11 @@
-"""What a forked child puts right before anything else runs in it.
+"""What a fork waits for, and what a forked child puts right before anything else runs in it.
 
 Only the thread that forked comes along. A lock that another one held stays taken, work that another
 one had is never finished, and what another one had set for a while stays set. So every module with
 a lock, a thread or such a setting registers here how it begins anew: a function for what there is
 once, `track` for objects that have a method `after_fork`. They run in the child's one thread,
-functions first; none may wait for anything.
+functions first; none may wait for anything. What a child cannot put right is kept from being
+half done: `around_forks`.
 """
 
 from __future__ import annotations
@@ -44,14 +45,46 @@ def track(owner: Forked) -> None:
     _objects.add(owner)
 
 
-def _run() -> None:
+class AroundForks(Protocol):
+    """What keeps other threads out of something during a fork. It waits for a limited time."""
+
+    def before_fork(self) -> None: ...
+
+    def in_parent(self) -> None: ...
+
+    def in_child(self) -> None: ...
+
+
+_outer: list[AroundForks] = []
+_inner: list[AroundForks] = []
+
+
+def around_forks(owner: AroundForks, *, first: bool = False) -> None:
+    """Have these called around each fork. `first`: before the others, since threads that it waits
+    for may need what the others keep them out of."""
+    (_outer if first else _inner).append(owner)
+
+
+def _before() -> None:
+    for owner in (*_outer, *_inner):
+        owner.before_fork()
+
+
+def _in_parent() -> None:
+    for owner in (*reversed(_inner), *reversed(_outer)):
+        owner.in_parent()
+
+
+def _in_child() -> None:
     for function in _functions:
         function()
-    for owner in list(_objects):
-        owner.after_fork()
+    for tracked in list(_objects):
+        tracked.after_fork()
+    for owner in (*_inner, *_outer):
+        owner.in_child()
 
 
-os.register_at_fork(after_in_child=_run)
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
 class RenewedLock:

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from weakref import WeakValueDictionary
 
-from kernelmill.core.after_fork import ReentryLock
+from kernelmill.core.after_fork import ReentryLock, around_forks
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.layout import WatchState
 from kernelmill.runtime.page_scan import PAGE, PageScan, Range, meeting, merged
@@ -319,11 +318,7 @@ def _without(pages: Range, others: Sequence[Range]) -> Iterator[Range]:
 
 
 _watch = WriteWatch()
-os.register_at_fork(
-    before=_watch.before_fork,
-    after_in_parent=_watch.in_parent,
-    after_in_child=_watch.in_child,
-)
+around_forks(_watch)
 
 
 def write_watch() -> WriteWatch:

@@ -433,6 +433,9 @@ def graph_breaks(since: int = 0) -> list[GraphBreak]:
     return [] if found is None else [_graph_break(each) for each in found[since:]]
 
 
+_PENDING = "_CompilationCallbackHandler__pending_callbacks_counter"
+
+
 @internal(
     "dynamo.callbacks",
     reason="saying what breaks the graph of a model of which nothing is captured, and no search "
@@ -445,8 +448,9 @@ def _callbacks() -> Any:
     found: Any = callback_handler
     check(type(found), "register_start_callback", "run_start_callbacks")
     check(type(found), "register_end_callback", "run_end_callbacks")
+    counts = hasattr(found, _PENDING) and hasattr(found, f"{_PENDING}_lock")
     lists = isinstance(found.start_callbacks, list) and isinstance(found.end_callbacks, list)
-    return found if lists else None
+    return found if lists and counts else None
 
 
 def around_compiles(before: Callable[[Any], None], after: Callable[[Any], None]) -> None:
@@ -500,6 +504,7 @@ def _graph_break(reason: Any) -> GraphBreak:
     "dynamo.compile_lock",
     reason="tracing in a child that was forked while another thread compiled",
     fallback="such a child waits for ever when it compiles",
+    in_callers_modes=True,
 )
 def compile_lock() -> Any:
     """Dynamo's module that has the lock inside of which backends are called."""
@@ -511,8 +516,13 @@ def compile_lock() -> Any:
 @after_fork
 def _renew_compile_lock() -> None:
     # Not probed here: a child that has never compiled needs no other lock.
-    import sys
-
     module: Any = sys.modules.get("torch._dynamo.convert_frame")
-    if module is not None and compile_lock.works:
-        module.compile_lock = threading.RLock()
+    if module is None or not compile_lock.works:
+        return
+    own = module.compile_lock._is_owned()
+    module.compile_lock = threading.RLock()
+    handler = _callbacks.get()
+    if handler is not None:
+        setattr(handler, f"{_PENDING}_lock", threading.Lock())
+        if not own:  # what was under way was another thread's
+            setattr(handler, _PENDING, 0)

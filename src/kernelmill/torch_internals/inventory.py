@@ -21,6 +21,7 @@ SUBJECTS = (
     "objects",
     "operators",
     "profiler",
+    "quiet_forks",
     "sizes",
     "tensors",
     "trace_notes",

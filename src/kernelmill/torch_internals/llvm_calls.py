@@ -7,13 +7,13 @@ the calls under way have returned, some tens of milliseconds, and no other begin
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from kernelmill.core.after_fork import around_forks
 from kernelmill.torch_internals.llvm import wrapper_lock
 
 PATIENCE_SECONDS = 10.0
@@ -59,11 +59,7 @@ class _Calls:
 
 
 _calls = _Calls()
-os.register_at_fork(
-    before=_calls.before_fork,
-    after_in_parent=_calls.in_parent,
-    after_in_child=_calls.in_child,
-)
+around_forks(_calls)
 
 
 @contextmanager
