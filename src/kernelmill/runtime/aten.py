@@ -20,7 +20,7 @@ from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Output, Sizes
 from kernelmill.torch_internals.operators import name_of_operator, overload_named
 
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){1,2}")
+_TARGET = re.compile(r"(higher_order|[A-Za-z_]\w*\.[A-Za-z_]\w*)\.[A-Za-z_]\w*")
 
 
 @dataclass
