@@ -35,6 +35,7 @@ SHOWN = {
     ("docs/architecture.md", "if (any->type_index != kTVMFFITensor) return false;"): "test below",
     ("docs/cache.md", "{cache_dir}/"): "a pattern of paths",
     ("docs/static_kernels.md", "aclnn_static_shape_kernel_outputs/"): "a pattern of paths",
+    ("docs/serving.md", "kernelmill_calls_total"): "names that tests/e2e/test_serve.py asks for",
     ("docs/tour.md", "%0 = matmul"): "the Python below it compares the operators",
     ("docs/fleet.md", "[[job]]"): "test below",
     ("docs/fleet.md", "from dask.distributed import Client"): "test below: it needs a cluster",
