@@ -61,8 +61,9 @@ def wait() -> None:
         done.put(None)
         yield
 
-    submit(work)
-    if _worker().works:
+    worker = _worker()
+    worker.submit(work)
+    if worker.works:
         done.get()
 
 
