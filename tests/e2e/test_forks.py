@@ -174,21 +174,64 @@ def emit_something():
     machine.emit("define i64 @f(i64 %x) {\n  %y = mul i64 %x, %x\n  ret i64 %y\n}", host_isa())
 
 
-@pytest.mark.parametrize("call", [emit_something, executor._assembled], ids=["emit", "assemble"])
-def test_forks_while_other_threads_are_inside_of_llvm(call):
+@contextmanager
+def again_and_again(call):
+    """Inside, two threads call it without a pause."""
     end = threading.Event()
 
-    def again_and_again():
+    def run():
         while not end.is_set():
             call()
 
-    threads = [threading.Thread(target=again_and_again) for _ in range(2)]
+    threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(10):
-            in_child(lambda: (emit_something(), executor._assembled()))
+        yield
     finally:
         end.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.mark.parametrize("call", [emit_something, executor._assembled], ids=["emit", "assemble"])
+def test_forks_while_other_threads_are_inside_of_llvm(call):
+    with again_and_again(call):
+        for _ in range(10):
+            in_child(lambda: (emit_something(), executor._assembled()))
+
+
+def test_forks_while_other_threads_call_a_compiled_function():
+    torch.set_num_threads(1)
+    x = torch.randn(3, 6)
+
+    def double(x):
+        return torch.relu(x) * 2.0
+
+    compiled = torch.compile(double, backend="kernelmill")
+
+    def child():
+        torch.testing.assert_close(compiled(x), double(x))
+
+    child()
+    with again_and_again(lambda: compiled(x)):
+        for _ in range(8):
+            in_child(child)
+    child()
+
+
+def test_a_child_keeps_what_no_other_thread_is_in():
+    compiles = []
+
+    def backend(graph, inputs):
+        compiles.append(graph)
+        return graph
+
+    compiled = torch.compile(torch.relu, backend=backend)
+    compiled(torch.randn(3))
+
+    def child():
+        compiled(torch.randn(3))
+        assert len(compiles) == 1
+
+    in_child(child)

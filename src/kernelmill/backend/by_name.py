@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.backend.dynamo_compiles import watch_compiles
-from kernelmill.backend.entry import Backend
+from kernelmill.backend.entry import Backend, get_backend
 
 if TYPE_CHECKING:
     import torch
@@ -19,4 +18,4 @@ def kernelmill(
     return Backend()(gm, example_inputs, **kwargs)
 
 
-watch_compiles()
+get_backend()  # loads the compiler

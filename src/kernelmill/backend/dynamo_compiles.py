@@ -9,6 +9,7 @@ from kernelmill.backend.entry import NAME
 from kernelmill.backend.graph_breaks import say_breaks
 from kernelmill.core.garbage import collection_paused
 from kernelmill.torch_internals.dynamo import around_compiles, backend_of_compile
+from kernelmill.torch_internals.forks import watch_forks
 
 _tracing = ExitStack()
 
@@ -17,6 +18,7 @@ def watch_compiles() -> None:
     """From now on no garbage is searched for while Dynamo traces for this backend, and breaks are
     said of models of which nothing is captured, too. Until `torch._dynamo.reset()`; may be called
     again."""
+    watch_forks()
     say_breaks()
     around_compiles(_before, _after)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelmill.backend.report import Capture
@@ -72,10 +73,12 @@ def get_backend(
     """A backend with these options.
 
     `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
-    place. Loads torch._dynamo, as torch.compile does. ConfigTypeError for another kind of config.
+    place. Loads torch._dynamo, as torch.compile does, and the compiler: a fork during the first
+    compile leaves no import half done. ConfigTypeError for another kind of config.
     """
     from kernelmill.backend.dynamo_compiles import watch_compiles
 
+    import_module("kernelmill.backend.capture")
     watch_compiles()
     return Backend(compiler_config, custom_decompositions)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,6 @@ from operator import attrgetter
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.core.after_fork import after_fork
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals import trace_notes
 from kernelmill.torch_internals.members import check, names_in
@@ -494,25 +492,3 @@ def _graph_break(reason: Any) -> GraphBreak:
     function = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", frame.name)
     code = (frame.line or "").strip()
     return GraphBreak(reason.reason, frame.filename, frame.lineno or 0, function, code)
-
-
-@internal(
-    "dynamo.compile_lock",
-    reason="tracing in a child that was forked while another thread compiled",
-    fallback="such a child waits for ever when it compiles",
-)
-def compile_lock() -> Any:
-    """Dynamo's module that has the lock inside of which backends are called."""
-    from torch._dynamo import convert_frame
-
-    return convert_frame if type(convert_frame.compile_lock) is type(threading.RLock()) else None
-
-
-@after_fork
-def _renew_compile_lock() -> None:
-    # Not probed here: a child that has never compiled needs no other lock.
-    import sys
-
-    module: Any = sys.modules.get("torch._dynamo.convert_frame")
-    if module is not None and compile_lock.works:
-        module.compile_lock = threading.RLock()

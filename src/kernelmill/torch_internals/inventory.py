@@ -14,6 +14,7 @@ SUBJECTS = (
     "dispatch",
     "dynamo",
     "export",
+    "forks",
     "groups",
     "llvm",
     "modules",

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache
@@ -32,6 +31,7 @@ from kernelmill.torch_internals import (
     dynamo,
     export,
     forced,
+    forks,
     inventory,
     llvm,
     modules,
@@ -346,14 +346,12 @@ def a_compile_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not any(called)
 
 
-@case("dynamo.compile_lock")
-def the_lock_is_let_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._dynamo import convert_frame
-
-    lock = threading.RLock()
-    monkeypatch.setattr(convert_frame, "compile_lock", lock)
-    dynamo._renew_compile_lock()
-    assert convert_frame.compile_lock is lock
+@case("forks.dynamo", "forks.import_locks")
+def a_child_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forks.watch_forks()
+    in_child(
+        lambda: torch.testing.assert_close(torch.compile(layer, backend=Backend())(X), layer(X))
+    )
 
 
 # ---- export ---------------------------------------------------------------------------------
