@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigError, InputError, StoreError
+from kernelmill.core.errors import ConfigError, InputError, NoCodeError, StoreError
 from kernelmill.core.log import get_logger
 
 _log = get_logger("backend")
@@ -47,7 +47,19 @@ def or_in_torch(name: str, compile: Callable[[], Any], in_torch: Callable[[str],
         if knobs.STRICT.get():
             raise
         reason = str(error) or type(error).__name__  # a MemoryError has no text
-        _log.warning(
-            "%s runs in torch: %s", name, reason, exc_info=_log.isEnabledFor(logging.DEBUG)
-        )
+        _log.log(
+            _level(error), "%s runs in torch: %s", name, reason,
+            exc_info=_log.isEnabledFor(logging.DEBUG),
+        )  # fmt: skip
         return in_torch(reason)
+
+
+def _level(error: Exception) -> int:
+    """A warning; of what stops each graph the first time only."""
+    if not isinstance(error, NoCodeError):
+        return logging.WARNING
+    _without_code.append(error)
+    return logging.WARNING if len(_without_code) == 1 else logging.INFO
+
+
+_without_code: list[Exception] = []

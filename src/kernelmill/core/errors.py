@@ -19,6 +19,7 @@
     ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
     ├── VerificationError   an IR broke its own rules; names the pass that broke it
     ├── CodegenError        LLVM refused what we generated
+    │   └── NoCodeError         ... or the system refuses to run code that was made here
     ├── StoreError          the compiled-kernel folder cannot be trusted or used
     └── InterpreterError    this build of Python cannot run it (also an ImportError)
 
@@ -123,6 +124,10 @@ class VerificationError(KernelmillError):
 
 class CodegenError(KernelmillError):
     """LLVM refused the module generated for a kernel: a fault of kernelmill, never of a model."""
+
+
+class NoCodeError(CodegenError):
+    """The system does not let this process run code that it made."""
 
 
 class StoreError(KernelmillError):

@@ -30,6 +30,8 @@ _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _WRITE, _ALLOC, _THREAD_LOCAL = 0x1, 0x2, 0x400
 _SECTION, _SYMBOL, _RELOCATION = "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
 
+ALLOW_CODE = "allow executable memory (SELinux: execmem; systemd: MemoryDenyWriteExecute=no)"
+
 
 class Placed:
     """Code in memory, for as long as this object lives. `addresses` are those of the symbols."""
@@ -47,6 +49,15 @@ class Placed:
         if flush is not None:
             flush(start, start + len(contents))
         self.addresses = {name: start + offset for name, offset in offsets.items()}
+
+
+def why_no_code() -> str:
+    """Why the system lets this process run no code that it made, in words; "" where it does."""
+    try:
+        Placed(bytearray(mmap.PAGESIZE), {})
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> Placed | None:

@@ -16,8 +16,8 @@ from typing import Any
 
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
-from kernelmill.core.errors import CodegenError
-from kernelmill.runtime.elf_loader import place
+from kernelmill.core.errors import CodegenError, NoCodeError
+from kernelmill.runtime.elf_loader import ALLOW_CODE, place
 from kernelmill.torch_internals.libraries import address_of
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
@@ -75,6 +75,11 @@ def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> 
         found[name] = address
     try:
         placed = place(image, symbols, found)
+    except PermissionError as error:
+        raise NoCodeError(
+            f"the system does not let this process run code that it made ({error.strerror}): "
+            f"{ALLOW_CODE}"
+        ) from error
     except (OSError, ValueError) as error:
         raise CodegenError(f"object of {symbols[0]} {error}") from error
     if placed is not None:

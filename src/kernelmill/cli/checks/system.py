@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
 import platform
 from pathlib import Path
-from typing import Any
 
 from kernelmill.cli.checks.finding import Section
+from kernelmill.runtime.elf_loader import ALLOW_CODE, why_no_code
 
 _SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 _LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -29,7 +26,7 @@ def system(large_pages: Path = _LARGE_PAGES) -> Section:
     if refused:
         section.wrong(
             f"the system does not let this process run code that it made: {refused}",
-            "allow executable memory (SELinux: execmem; systemd: MemoryDenyWriteExecute=no)",
+            ALLOW_CODE,
         )
     return section
 
@@ -64,21 +61,6 @@ def memory_watch(section: Section) -> None:
         )
     else:
         section.facts["weights are watched"] = "yes"
-
-
-def why_no_code() -> str:
-    """Why memory that was written cannot be made executable, in words; "" where it can."""
-    memory = mmap.mmap(-1, mmap.PAGESIZE)
-    libc: Any = ctypes.CDLL(None, use_errno=True)
-    view = ctypes.c_char.from_buffer(memory)
-    try:
-        place = ctypes.c_void_p(ctypes.addressof(view))
-        wanted = mmap.PROT_READ | mmap.PROT_EXEC
-        failed = libc.mprotect(place, ctypes.c_size_t(mmap.PAGESIZE), wanted)
-        return os.strerror(ctypes.get_errno()) if failed else ""
-    finally:
-        del view
-        memory.close()
 
 
 def _status() -> dict[str, str]:
