@@ -2,6 +2,7 @@
 
 import ast
 import re
+from pathlib import Path
 
 from tests.repo.source import PACKAGE, ROOT, SOURCES, functions, public, relative, tree
 
@@ -64,3 +65,13 @@ def test_whoever_has_a_lock_or_a_thread_says_what_a_fork_does_to_it():
     says = re.compile("core.after_fork import|register_at_fork")
     assert len(found) > 2
     assert [relative(p) for p in found if not says.search(p.read_text())] == []
+
+
+def test_commands_print_through_what_escapes_control_characters():
+    def prints(path: Path) -> bool:
+        calls = [node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+        names = [ast.unparse(call) for call in calls]
+        return any(name in ("print", "typer.echo") or name.endswith(".write") for name in names)
+
+    commands = [path for path in SOURCES if path.is_relative_to(PACKAGE / "cli")]
+    assert [path.name for path in commands if prints(path)] == ["output.py"]

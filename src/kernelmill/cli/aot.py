@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.output import FINE, Json, examples, print_json
+from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
 
 
 def add(app: typer.Typer) -> None:
@@ -31,5 +31,5 @@ def info(
     if json:
         print_json({"file": path, **data_of(artifact, all)})
     else:
-        print(readable(artifact, all), end="")
+        print_text(readable(artifact, all), end="")
     return FINE

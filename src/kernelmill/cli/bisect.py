@@ -9,7 +9,7 @@ import typer
 
 from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.files import check_folder
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.factory import load, user_code
 from kernelmill.core.wording import counted
 
@@ -64,14 +64,14 @@ def bisect(
         })  # fmt: skip
         return FINE if first is None and result.graphs else FOUND
     for line in result.torch:
-        print(f"not looked at, it runs in torch: {line}")
+        print_text(f"not looked at, it runs in torch: {line}")
     if first is None and not result.graphs:
-        print("nothing of the model was compiled: there is no kernel to look at")
+        print_text("nothing of the model was compiled: there is no kernel to look at")
         return FOUND
     if first is None:
-        print(f"no kernel differs from eager ({counted(result.graphs, 'graph')})")
+        print_text(f"no kernel differs from eager ({counted(result.graphs, 'graph')})")
         return FINE
-    print(describe(first))
+    print_text(describe(first))
     if folder is not None and case is not None:
-        print(f"python {folder / 'show.py'} shows it")
+        print_text(f"python {folder / 'show.py'} shows it")
     return FOUND

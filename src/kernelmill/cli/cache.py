@@ -10,7 +10,7 @@ import typer
 
 from kernelmill.cli.files import check_folder, check_writable
 from kernelmill.cli.folder import Folder, written_to
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
 from kernelmill.core.errors import StoreError
 from kernelmill.core.wording import counted
 from kernelmill.store import default_folders
@@ -75,9 +75,11 @@ def list_entries(folder: Folder = None, json: Json = False) -> int:
         return FINE
     for path, each in found.items():
         for row in each.rows:
-            print(f"{row.bytes:>10}  {row.state:10}  {row.name}")
+            print_text(f"{row.bytes:>10}  {row.state:10}  {row.name}")
         total = sum(row.bytes for row in each.rows)
-        print(f"{counted(len(each.rows), 'kernel')}, {counted(total, 'byte')} of objects in {path}")
+        print_text(
+            f"{counted(len(each.rows), 'kernel')}, {counted(total, 'byte')} of objects in {path}"
+        )
     return FINE
 
 
@@ -100,12 +102,12 @@ def verify(folder: Folder = None, json: Json = False) -> int:
     for path, each in found.items():
         for row in each.rows:
             if row.reason:
-                print(f"{row.state}: {row.reason}")
+                print_text(f"{row.state}: {row.reason}")
         for leftover in each.leftovers:
-            print(f"left over, may be deleted: {leftover}")
+            print_text(f"left over, may be deleted: {leftover}")
         told = [state for state in states if state != "unread" or each.count(state)]
         counts = ", ".join(f"{each.count(state)} {state}" for state in told)
-        print(f"{counts}, {len(each.leftovers)} left over in {path}")
+        print_text(f"{counts}, {len(each.leftovers)} left over in {path}")
     return code
 
 
@@ -116,7 +118,7 @@ def collect_garbage(max_size: MaxSize, folder: Folder = None, json: Json = False
     if json:
         print_json({"folder": os.path.abspath(path), **vars(done)})
         return FINE
-    print(
+    print_text(
         f"removed {counted(done.removed, 'kernel')}, {counted(done.removed_bytes, 'byte')}, and "
         f"{counted(done.leftovers, 'leftover')}; {counted(done.left_bytes, 'byte')} left "
         f"({counted(done.in_use, 'kernel')} in use) in "
@@ -132,7 +134,7 @@ def export(file: Archive, folder: Folder = None, json: Json = False) -> int:
     if json:
         print_json({"exported": count, "file": file})
     else:
-        print(f"exported {counted(count, 'kernel')} to {file}")
+        print_text(f"exported {counted(count, 'kernel')} to {file}")
     return FINE
 
 
@@ -145,8 +147,8 @@ def import_kernels(file: Archive, folder: Folder = None, json: Json = False) -> 
         print_json({"folder": os.path.abspath(path), **vars(done)})
         return FOUND if done.refused else FINE
     for line in done.refused:
-        print(f"refused: {line}")
-    print(
+        print_text(f"refused: {line}")
+    print_text(
         f"imported {counted(done.added, 'kernel')}, {done.present} already there, "
         f"{len(done.refused)} refused in {os.path.abspath(path)}"
     )
@@ -160,11 +162,11 @@ def why(first: Name, second: Name, folder: Folder = None, json: Json = False) ->
         print_json({"first": first, "second": second, "differs": differences})
         return FINE
     for each in differences:
-        print(f"{each.ingredient} differs:")
+        print_text(f"{each.ingredient} differs:")
         for mark, lines in (("-", each.first), ("+", each.second)):
-            print("".join(f"  {mark} {line}\n" for line in lines), end="")
+            print_text("".join(f"  {mark} {line}\n" for line in lines), end="")
     if not differences:
-        print("the same in every ingredient")
+        print_text("the same in every ingredient")
     return FINE
 
 
@@ -186,5 +188,5 @@ def show(
         print_json([{"file": file, **data_of(artifact)} for file, artifact in found])
         return FINE
     for file, artifact in found:
-        print(f"# {file}\n\n{readable(artifact)}")
+        print_text(f"# {file}\n\n{readable(artifact)}")
     return FINE

@@ -18,6 +18,7 @@ from kernelmill.cli.output import (
     examples,
     print_indented,
     print_json,
+    print_text,
     user_output,
     wide_console,
 )
@@ -112,7 +113,7 @@ def trace(
         found = _explained(factory, gradients, measure=True)
     why = found.call.error or ("" if found.is_compiled else "nothing of the model was compiled")
     if why:
-        print(f"no trace: {why}", file=sys.stderr)
+        print_text(f"no trace: {why}", file=sys.stderr)
         return FOUND
     output.write_text(json_module.dumps(found.trace()))
     threads = len(found.call.threads)
@@ -120,7 +121,7 @@ def trace(
         parts = len(found.call.timeline)
         print_json({"file": str(output), "threads": threads, "parts": parts})
         return FINE
-    print(
+    print_text(
         f"{output}: a call on {counted(threads, 'thread')}, "
         f"{counted(len(found.call.timeline), 'part')}"
     )

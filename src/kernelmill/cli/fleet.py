@@ -14,7 +14,7 @@ import typer
 
 from kernelmill.cli.files import check_writable
 from kernelmill.cli.folder import Folder
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.wording import counted
 
@@ -151,14 +151,14 @@ def _tell(done: Summary, jobs: int, json: bool) -> int:
         print_json(done)
         return code
     for failure in done.failures:
-        print(f"failed: {failure.what}: {failure.reason}", file=sys.stderr)
+        print_text(f"failed: {failure.what}: {failure.reason}", file=sys.stderr)
     if done.unshared:
-        print(
+        print_text(
             f"only in the folder of this machine: {counted(done.unshared, 'entry')}; run it again "
             "when the shared store serves",
             file=sys.stderr,
         )
-    print(
+    print_text(
         f"{len(done.jobs)} of {counted(jobs, 'job')}: {done.found} found, "
         f"{done.compiled} compiled, {len(done.failures)} failed in {done.seconds:.1f} s"
     )
@@ -176,7 +176,7 @@ def pull(
     if json:
         print_json(done)
     else:
-        print(
+        print_text(
             f"{model}: {done.present} there, {done.fetched} fetched "
             f"({counted(done.bytes, 'byte')}), {len(done.missing)} missing"
         )
@@ -199,7 +199,7 @@ def pack(
     if json:
         print_json({"model": model, "packed": count, "file": archive})
         return FINE
-    print(f"packed {counted(count, 'kernel')} of {model} into {archive}")
+    print_text(f"packed {counted(count, 'kernel')} of {model} into {archive}")
     return FINE
 
 
@@ -233,7 +233,7 @@ def collect(
     if json:
         print_json(done)
         return FINE
-    print(
+    print_text(
         f"{'would remove' if dry_run else 'removed'} {counted(done.removed, 'kernel')} and "
         f"{counted(done.manifests, 'manifest')}, {counted(done.bytes, 'byte')}; "
         f"{counted(done.left, 'kernel')} left in {shared.shown}"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from kernelmill.cli.files import text_of
-from kernelmill.cli.output import FINE, Json, examples, print_json
+from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
 from kernelmill.gears.shape_log import read_shapes
 
 
@@ -43,6 +43,6 @@ def suggest(
     if json:
         print_json({"summary": found.summary(), "code": found.code()})
     else:
-        print(f"# {found.summary()}")
-        print(found.code(), end="")
+        print_text(f"# {found.summary()}")
+        print_text(found.code(), end="")
     return FINE

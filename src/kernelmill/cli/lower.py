@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kernelmill.cli.files import text_of
-from kernelmill.cli.output import FINE, Json, examples, print_json
+from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
 from kernelmill.core.errors import ConfigError
 
 STAGES = ("graph", "kernels", "plan", "llvm", "asm")
@@ -67,5 +67,5 @@ def lower(
         print_json([{"title": title, "text": text} for title, text in printed])
         return FINE
     for title, text in printed:
-        print(f"== {title}\n{text.rstrip()}\n")
+        print_text(f"== {title}\n{text.rstrip()}\n")
     return FINE

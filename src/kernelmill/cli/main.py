@@ -33,6 +33,7 @@ from kernelmill.cli.output import (
     READER_GONE,
     REFUSED,
     USER_CODE,
+    print_text,
 )
 from kernelmill.core.errors import KernelmillError, UserCodeError
 from kernelmill.core.version import VERSION
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _was_interrupted(error):
             return INTERRUPTED
         if isinstance(error, UserCodeError):
-            print(f"kernelmill: {error}", file=sys.stderr)
+            print_text(f"kernelmill: {error}", file=sys.stderr)
             return USER_CODE
         if isinstance(error, OSError):
             return _refused(_in_words(error))
@@ -102,7 +103,7 @@ def build_app() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"kernelmill {VERSION}")
+        print_text(f"kernelmill {VERSION}")
         raise typer.Exit
 
 
@@ -133,7 +134,7 @@ def _in_words(error: OSError) -> str:
 
 def _refused(error: object) -> int:
     if error is not None:
-        print(f"kernelmill: {error}", file=sys.stderr)
+        print_text(f"kernelmill: {error}", file=sys.stderr)
         return REFUSED
     return FINE
 

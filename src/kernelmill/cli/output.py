@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+
+from kernelmill.core.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +46,11 @@ _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 """The option of commands that print JSON too."""
+
+
+def print_text(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
+    """Print a text as it may be shown (`printable`). Commands print nothing in another way."""
+    print(printable(str(text)), end=end, file=file)
 
 
 def print_json(value: Any) -> None:
@@ -92,7 +99,15 @@ def print_indented(console: Console, text: Text) -> None:
 
 
 def wide_console() -> Console:
-    """A console as wide as the terminal; into a pipe lines are not broken."""
+    """A console as wide as the terminal; into a pipe lines are not broken. What it prints is
+    `printable`."""
     from rich.console import Console
+    from rich.segment import Segment
 
-    return Console(width=shutil.get_terminal_size((10_000, 24)).columns, highlight=False)
+    class Printable(Console):
+        def render(self, *renderable: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*renderable, **options):
+                text, style, control = segment
+                yield segment if control else Segment(printable(text), style)
+
+    return Printable(width=shutil.get_terminal_size((10_000, 24)).columns, highlight=False)

@@ -9,7 +9,7 @@ import typer
 
 from kernelmill.cli.files import check_folder
 from kernelmill.cli.folder import Folder, written_to
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
 
 if TYPE_CHECKING:
     from kernelmill.static_kernels import Built
@@ -92,8 +92,8 @@ def _tell(done: Built, json: bool) -> int:
         })  # fmt: skip
         return code
     for operator, reason in done.failures:
-        print(f"failed: {operator}: {reason}", file=sys.stderr)
-    print(
+        print_text(f"failed: {operator}: {reason}", file=sys.stderr)
+    print_text(
         f"{done.operators} operators, {done.compiled} compiled now, {len(done.failures)} failed"
         + (f"; {done.path}" if done.path else "")
     )

@@ -10,3 +10,17 @@ def counted(count: int, noun: str) -> str:
     if noun.endswith(("s", "x", "ch", "sh")):
         return f"{count} {noun}es"
     return f"{count} {noun[:-1]}ies" if noun.endswith("ry") else f"{count} {noun}s"
+
+
+def printable(text: str) -> str:
+    """The text as a terminal may get it: what is not shown as itself, but does something to a
+    terminal, is escaped. Texts may come from a file that somebody else has made."""
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n")
+    )
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character == "\t":
+        return character
+    return character.encode("unicode_escape").decode()

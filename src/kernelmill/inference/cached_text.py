@@ -8,6 +8,7 @@ from typing import TextIO
 from kernelmill.artifact.container import SUFFIX, Artifact, load, names
 from kernelmill.artifact.readable import readable
 from kernelmill.core.errors import StoreError
+from kernelmill.core.wording import printable
 from kernelmill.store.folder import Folder
 
 
@@ -25,7 +26,7 @@ def readable_cache(
     found = cached_artifacts(path)
     text = "\n".join(f"# {file}\n\n{readable(artifact)}" for file, artifact in found)
     if print_output:
-        print(text)
+        print(printable(text))
     if isinstance(file, (str, os.PathLike)):
         with open(file, "w", encoding="utf-8") as opened:
             opened.write(text)
