@@ -12,7 +12,7 @@ from typing import Any, Never
 import torch
 
 from kernelmill.artifact.bind import Bound
-from kernelmill.artifact.container import KMILL, Artifact, read_artifact
+from kernelmill.artifact.container import KMILL, Artifact, read_artifact, used
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.objects import plans_of
 from kernelmill.artifact.packed_weights import PacksOfFile, bind_weights
@@ -63,18 +63,23 @@ def load(
     except OSError as error:
         raise file_error(error, name) from None
     artifact = read_artifact(file, check_weights)
-    try:
-        if artifact.manifest.guards.code:
-            raise UnsupportedError(
-                "this is an entry of the compile cache, for the method that it was recorded of; "
-                "load takes files of kernelmill.aot.compile"
-            )
-        artifact = _for_this_machine(artifact, name, rebuild)
-        tensors = tensors_of(artifact)
-        bound = Bound(artifact.manifest, _programs(artifact, tensors), tensors)
-    except KernelmillError as error:
-        raise type(error)(f"{name}: {error}") from error
-    return AotProgram(name, artifact.manifest, bound)
+    with used(file):
+        try:
+            bound = _bound(artifact, name, rebuild)
+        except KernelmillError as error:
+            raise type(error)(f"{name}: {error}") from error
+        return AotProgram(name, artifact.manifest, bound)
+
+
+def _bound(artifact: Artifact, name: str, rebuild: bool) -> Bound:
+    if artifact.manifest.guards.code:
+        raise UnsupportedError(
+            "this is an entry of the compile cache, for the method that it was recorded of; load "
+            "takes files of kernelmill.aot.compile"
+        )
+    artifact = _for_this_machine(artifact, name, rebuild)
+    tensors = tensors_of(artifact)
+    return Bound(artifact.manifest, _programs(artifact, tensors), tensors)
 
 
 def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:

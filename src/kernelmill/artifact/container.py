@@ -19,21 +19,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any
 
 from kernelmill.artifact.manifest import Manifest, read_manifest
+from kernelmill.artifact.typed import UNFIT, maker
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES, digest_of
-from kernelmill.core.errors import StoreError
+from kernelmill.core.errors import KernelmillError, StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.store.folder import Folder
 from kernelmill.store.sealed import Damaged, Kind, Pieces, SealedFile, sealed_pieces
 
-KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again")
+SECTIONS = ("manifest", "plan", "graph", "kernels", "objects", "weights", "packed")
+KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again", SECTIONS)
 SUFFIX = ".kmill"
 DRIVER, DIMS = "driver", "dims"
 
@@ -95,19 +97,37 @@ def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:
 
     Damaged (a StoreError) when it was changed, or is of another format.
     """
-    try:
+    with used(file):
         manifest = read_manifest(file.text("manifest"))
-        kernels = tuple(SavedKernel(*kernel) for kernel in json.loads(file.text("kernels")))
+        rows = maker(tuple[tuple[str, str, str, str], ...], {})(json.loads(file.text("kernels")))
         images = file.section("objects")
-        objects = {name: bytes(images[o : o + size]) for name, o, size in manifest.objects}
-        for section in ("weights", "packed"):
-            file.section(section, check_weights)
+        objects = {n: bytes(_part(images, o, size)) for n, o, size in manifest.objects}
+        file.section("weights", check_weights)
+        packed = file.section("packed", check_weights)
+        for offset, size in (place for each in manifest.packed for place in each.places):
+            _part(packed, offset, size)
         texts = file.text("plan"), file.text("graph")
-    except Damaged:
-        raise
-    except (StoreError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"{file.path}: {error}; {file.kind.remedy}") from error
+    kernels = tuple([SavedKernel(*row) for row in rows])
     return Artifact(manifest, *texts, kernels, objects, file=file)
+
+
+@contextmanager
+def used(file: SealedFile | None) -> Generator[None]:
+    """Inside, what the file says is used for the first time: Damaged where that does not fit
+    together. Without a file nothing is different."""
+    try:
+        yield
+    except (StoreError, *UNFIT) as error:
+        if file is None or (isinstance(error, KernelmillError) and type(error) is not StoreError):
+            raise
+        said = error if isinstance(error, StoreError) else repr(error)
+        raise Damaged(f"{file.path}: {said}; {file.kind.remedy}") from error
+
+
+def _part(section: memoryview, offset: int, size: int) -> memoryview:
+    if not 0 <= offset <= offset + size <= len(section):
+        raise StoreError(f"{size} bytes at {offset} are outside of a section of {len(section)}")
+    return section[offset : offset + size]
 
 
 # ---- entries of the compile cache ---------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any
 
 from kernelmill.artifact.manifest import CallSpec, Manifest
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Tree
-from kernelmill.artifact.results import Build, Find, Shape, build_of
+from kernelmill.artifact.results import Build, Find, build_of
+from kernelmill.artifact.shapes import Shape
 
 _INTO = ("attribute", "field", "item", "key", "nth")
 """Steps into an object."""

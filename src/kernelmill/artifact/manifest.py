@@ -12,15 +12,15 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
 # be compiled at each load.
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Annotated, Any
 
-from kernelmill.artifact.paths import Path, Tree, is_outside, text_of
+from kernelmill.artifact.paths import Path, Tree, is_outside, read_places, text_of
+from kernelmill.artifact.shapes import Shape, read_shape
+from kernelmill.artifact.typed import DATA, UNFIT, kept_fields, made_of, maker, of_type
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, Expr, parse, sym
+from kernelmill.core.dim import Expr
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
@@ -87,10 +87,10 @@ class Source:
     in its storage (axis 0). `place` is the number of the path in the manifest's tree."""
 
     path: Path
-    axis: int = -1
-    times: int = 1
+    axis: Annotated[int, lambda axis: axis >= -1] = -1
+    times: Annotated[int, bool] = 1
     plus: int = 0
-    part: str = "size"
+    part: Annotated[str, {"size", "stride", "offset"}.__contains__] = "size"
     place: int = field(default=-1, compare=False)
 
     @property
@@ -110,9 +110,9 @@ class Effect:
     "item" or "append", `key` the name, number or key, and `value` a shape (effects.py)."""
 
     path: Path
-    kind: str
-    key: Any
-    value: Mapping[str, Any]
+    kind: Annotated[str, {"attribute", "item", "append"}.__contains__]
+    key: DATA
+    value: Shape
     place: int = field(default=-1, compare=False)
 
     def text(self) -> str:
@@ -157,7 +157,7 @@ class CallSpec:
     parameters: tuple[Parameter, ...]
     checks: tuple[Guard, ...]
     inputs: tuple[Source, ...]
-    result: Mapping[str, Any]
+    result: Shape
     limits: tuple[Limit, ...] = ()
     conditions: tuple[Condition, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -275,70 +275,90 @@ class Manifest:
                 found = texts.setdefault(value.found, len(texts))
                 place, other = tree.number(value.path), tree.number(value.other)
                 return [value.kind, place, found, value.name, other]
-            parts = [getattr(value, name) for name in _fields(type(value))]
+            parts = [getattr(value, name) for name in kept_fields(type(value))]
             if isinstance(value, (Source, Effect)):
                 parts[0] = tree.number(value.path)
             return parts
 
-        lines = {name: json.dumps(getattr(self, name), default=row) for name in _fields(Manifest)}
+        lines = {
+            name: json.dumps(getattr(self, name), default=row) for name in kept_fields(Manifest)
+        }
         lines["places"] = json.dumps([[before, *step] for before, step in tree.rows])
         lines |= {"texts": json.dumps([*texts]), "format": str(FORMAT)}
         return "{" + ",\n ".join(f'"{name}": {lines[name]}' for name in sorted(lines)) + "}"
 
 
 def read_manifest(text: str | bytes) -> Manifest:
-    """The inverse of `Manifest.text`. StoreError for any other text."""
+    """The inverse of `Manifest.text`, with the type of each value and every number of a place,
+    text, tensor, input or parameter checked. StoreError for any other text."""
     try:
-        data = json.loads(text)
+        data = of_type(json.loads(text), dict)
         if data.get("format") != FORMAT:
             raise StoreError(
-                f"it is of the format {data.get('format', 1)}, and this kernelmill reads {FORMAT}"
+                f"it is of the format {data.get('format', 1)!r:.20}, and this kernelmill reads "
+                f"{FORMAT}"
             )
-        tree = Tree([(row[0], tuple(row[1:])) for row in data["places"]])
-        reader = _Reader(data["texts"], [*tree.paths(), ()])
-        types = _fields(Manifest)
-        return Manifest(**{n: reader.maker(types[n])(data[n]) for n in types}, tree=tree)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        tree, texts = read_places(data["places"]), maker(tuple[str, ...], {})(data["texts"])
+        own = _makers(tree.paths(), texts)
+        makers = {name: maker(kind, own) for name, kind in kept_fields(Manifest).items()}
+        manifest = Manifest(**{name: make(data[name]) for name, make in makers.items()}, tree=tree)
+        _check_numbers(manifest)
+        return manifest
+    except UNFIT as error:
         raise StoreError(f"it has no manifest of a program: {error!r}") from error
 
 
-def _fields(kind: Any) -> dict[str, Any]:
-    """The types of the fields that a dataclass is kept by, which are those it is compared by."""
-    return {each.name: each.type for each in fields(kind) if each.compare}
+def _check_numbers(manifest: Manifest) -> None:
+    """ValueError for a number or name of what the manifest does not have."""
+    spec, gears, count = manifest.spec, manifest.gears, len(manifest.tensors)
+    tensors = [number for packed in manifest.packed for number in packed.sources]
+    roots = [step for before, step in manifest.tree.rows if before < 0]
+    tensors += [step[1] for step in roots if step[0] == "tensor"]
+    inputs = [] if gears is None else [*gears.kept, *(number for number, _ in gears.sources)]
+    names = {step[1] for step in roots if step[0] == "argument"} - {*spec.names}
+    wrong = [*names, *(n for n in tensors if not 0 <= n < count)]
+    wrong += [n for n in inputs if gears and not 0 <= n < gears.count]
+    wrong += [e.key for e in spec.effects if e.kind == "attribute" and type(e.key) is not str]
+    if wrong:
+        raise ValueError(f"there is no {wrong[0]!r:.60}")
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Makes what a manifest has of JSON's values. `paths` ends with the one of no place."""
+def _makers(paths: Sequence[Path], texts: Sequence[str]) -> Mapping[Any, Callable[[Any], Any]]:
+    """How those are made that say the numbers of paths and texts. A guard that compares nothing has
+    no other path, of the number -1."""
 
-    texts: list[str]
-    paths: list[Path]
+    def guard(row: Any) -> Guard:
+        kind, place, found, name, other = row
+        if not type(kind) is type(name) is str:
+            raise TypeError(f"no guard: {row!r:.60}")
+        text, compared = _at(texts, found), () if other == -1 else _at(paths, other)
+        return Guard(kind, _at(paths, place), text, name, compared, place, other)
 
-    def maker(self, kind: Any) -> Callable[[Any], Any]:
-        """What makes values of a type."""
-        origin, args = get_origin(kind), get_args(kind)
-        if kind is Guard:
-            return lambda row: self._guard(*row)
-        if kind in (Source, Effect):
-            return lambda row: kind(self.paths[row[0]], *row[1:], place=row[0])
-        if origin is tuple and args[-1] is Ellipsis:
-            make = self.maker(args[0])
-            return lambda rows: tuple([make(row) for row in rows])
-        if origin is tuple or is_dataclass(kind):
-            makers = [self.maker(part) for part in args or _fields(kind).values()]
-            whole: Any = kind if is_dataclass(kind) else lambda *parts: parts
-            return lambda row: whole(*[m(part) for m, part in zip(makers, row, strict=True)])
-        if origin in (Union, UnionType):  # a dim, or what may be None
-            make = self.maker(args[0])
-            return lambda v: _dim(v) if isinstance(v, str) else None if v is None else make(v)
-        return lambda value: value
+    def placed(kind: Any) -> Callable[[Any], Any]:
+        makers = [maker(part, {Shape: read_shape}) for part in kept_fields(kind).values()]
 
-    def _guard(self, kind: str, place: int, found: int, name: str, other: int) -> Guard:
-        return Guard(
-            kind, self.paths[place], self.texts[found], name, self.paths[other], place, other
-        )
+        def make(row: Any) -> Any:
+            place, *rest = of_type(row, list)
+            return kind(_at(paths, place), *made_of(makers[1:], rest), place=place)
+
+        return make
+
+    return {
+        Guard: guard, Source: placed(Source), Effect: placed(Effect), Shape: read_shape,
+        Any: _option,
+    }  # fmt: skip
 
 
-def _dim(text: str) -> Dim:
-    """The dim of a text, whose names are symbols."""
-    return parse(text, {name: sym(name) for name in re.findall(r"[^\W\d]\w*", text)})
+def _at(values: Sequence[Any], number: Any) -> Any:
+    """One of these. ValueError for what is no number of one."""
+    if type(number) is not int or not 0 <= number < len(values):
+        raise ValueError(f"no number of one of {len(values)}: {number!r:.40}")
+    return values[number]
+
+
+def _option(value: Any) -> Any:
+    """Data, or a list or table of data."""
+    parts = value.values() if isinstance(value, dict) else value
+    for part in parts if isinstance(value, (dict, list)) else (value,):
+        maker(DATA, {})(part)
+    return value

@@ -26,6 +26,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import product
+from types import NoneType
 from typing import Any, NamedTuple
 
 from kernelmill.core.dataclass import dataclass
@@ -68,10 +70,12 @@ class Roots:
 
 
 class _Step(NamedTuple):
-    """A kind of step: how it is made from a value with what follows its name, and in words."""
+    """A kind of step: how it is made from a value with what follows its name, in words, and the
+    types that each part of what follows can have."""
 
     make: Callable[..., Any]
     text: str
+    follows: tuple[Any, ...] = ()
 
 
 CONTEXT = "context"
@@ -93,17 +97,49 @@ def _under(value: Any, key: Any) -> Any:
 
 _LISTED = (list, tuple)
 
+_NAME, _NUMBER, _BOUND = (str,), (int,), (int, NoneType)
+_KEY = (str, int, bool, float, NoneType)
+
 _STEPS: Mapping[str, _Step] = {
-    "attribute": _Step(getattr, "{}.{}"),
-    "item": _Step(_under, "{}[{!r}]"),
-    "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]"),
-    "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]"),
-    "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]"),
-    "field": _Step(lambda o, name: vars(o)[name], "{}.{}"),
+    "attribute": _Step(getattr, "{}.{}", (_NAME,)),
+    "item": _Step(_under, "{}[{!r}]", (_KEY,)),
+    "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]", (_NUMBER,)),
+    "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]", (_NUMBER,)),
+    "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]", (_BOUND,) * 3),
+    "field": _Step(lambda o, name: vars(o)[name], "{}.{}", (_NAME,)),
     "type": _Step(type, "type({})"),
     "namespace": _Step(vars, "vars({})"),
-    CONTEXT: _Step(ContextVar.get, "{}.get()"),
+    CONTEXT: _Step(ContextVar.get, "{}.get()", (_KEY,)),
 }
+
+_ROOTS = {
+    "self": (), "argument": (_NAME,), "free": (_NAME,), "global": (_NAME, _NAME),
+    "module": (_NAME,), "tensor": (_NUMBER,),
+}  # fmt: skip
+
+
+def _signatures(kinds: Mapping[str, tuple[Any, ...]]) -> frozenset[tuple[Any, ...]]:
+    return frozenset((kind, *types) for kind, parts in kinds.items() for types in product(*parts))
+
+
+_OF_ROOTS = _signatures(_ROOTS)
+_OF_STEPS = _signatures({kind: step.follows for kind, step in _STEPS.items()}) | {(CONTEXT,)}
+"""The name of each root and step, and the types of what follows it."""
+
+
+def check_step(step: Sequence[Any], is_root: bool) -> None:
+    """TypeError or ValueError for what a path from a file cannot have there."""
+    kind, *parts = step
+    if (kind, *map(type, parts)) not in (_OF_ROOTS if is_root else _OF_STEPS):
+        raise ValueError(f"no step of a path: {[*step]!r:.60}")
+
+
+def check_path(path: Sequence[Sequence[Any]]) -> None:
+    """The same for the steps of a path, of which there is one at least."""
+    check_step(path[0], is_root=True)
+    for step in path[1:]:
+        check_step(step, is_root=False)
+
 
 _NOTHING_THERE = (AttributeError, LookupError, TypeError)
 """What a step raises where it leads nowhere."""
@@ -134,6 +170,18 @@ def path_of_class(kind: type) -> Path | None:
         return path if follow(path, Roots(None, {}, {})) is kind else None
     except MissingPath:
         return None
+
+
+def read_places(rows: Any) -> Tree:
+    """The tree whose rows are these lists [PLACE BEFORE IT, STEP...]. TypeError or ValueError for
+    anything else."""
+    found: list[tuple[int, tuple[Any, ...]]] = []
+    for before, *step in rows:
+        if type(before) is not int or not -1 <= before < len(found):
+            raise ValueError(f"no place in front of place {len(found)}: {before!r:.40}")
+        check_step(step, before < 0)
+        found.append((before, tuple(step)))
+    return Tree(found)
 
 
 MISSING = MissingPath()

@@ -7,14 +7,15 @@ from itertools import chain
 from typing import Any, Protocol, Union
 
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact
-from kernelmill.artifact.manifest import CallSpec, Gears
+from kernelmill.artifact.manifest import CallSpec, Gears, Manifest
 from kernelmill.artifact.objects import graph_texts, objects_of, plans_of
 from kernelmill.artifact.paths import name_of_argument
+from kernelmill.artifact.shapes import results_in
 from kernelmill.artifact.sizes import broken_sizes, size_check
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import GearError, InputError
+from kernelmill.core.errors import GearError, InputError, StoreError
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.counters import Count
@@ -67,6 +68,7 @@ def program_set(
     plans, manifest = plans_of(artifact), artifact.manifest
     give_executor(artifact.objects)
     objects = objects_of(artifact, plans, store)
+    _check_counts(manifest, plans)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD
     programs: list[Counting] = []
@@ -81,6 +83,17 @@ def program_set(
     call = first.call if gears is None else _geared(manifest.spec, gears, programs)
     single = first if gears is None and isinstance(first, Program) else None
     return ProgramSet(call, tuple(programs), single, _written(plans, gears))
+
+
+def _check_counts(manifest: Manifest, plans: Sequence[Plan]) -> None:
+    """StoreError for a plan of other inputs than it would be given, or of too few results."""
+    spec, gears = manifest.spec, manifest.gears
+    wanted = max(map(results_in, (spec.result, *(effect.value for effect in spec.effects))))
+    for number, plan in enumerate(plans):
+        kept = None if gears is None or number == gears.otherwise else gears.kept
+        given = spec.inputs if kept is None else kept
+        if len(plan.inputs) != len(given) or len(plan.results) < wanted:
+            raise StoreError(f"its plan {number} does not fit its inputs and results")
 
 
 def _written(plans: Sequence[Plan], gears: Gears | None) -> frozenset[int]:

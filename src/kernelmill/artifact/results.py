@@ -1,19 +1,9 @@
 """How the results of a program become what the traced function returned, as data.
 
-A shape is a JSON value:
-
-    {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something that it
-                                                          takes, data
-    {"item": N}                                           the number that a result of it holds
-    {"dtype": NAME} {"device": NAME}                      "float32", "cpu"
-    {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
-    {"named": NAME, "names": [...], "items": [...]}       a named tuple or one of
-                                                          torch.return_types, by "module:Class"
-    {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
-
-The classes that a shape names, with their fields, were recorded when the program was compiled. They
-are looked up among the modules that the process has loaded: a file never makes it import anything,
-and nothing is called but the constructor of a dataclass or named tuple with just those fields.
+A shape (shapes.py) says it. The classes that it names, with their fields, were recorded when the
+program was compiled. They are looked up among the modules that the process has loaded: a file never
+makes it import anything, and nothing is called but the constructor of a dataclass or named tuple
+with just those fields.
 """
 
 from __future__ import annotations
@@ -27,9 +17,9 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.paths import Path
+from kernelmill.artifact.shapes import DEEPEST, Shape
 from kernelmill.core.errors import StoreError, UnsupportedError
 
-Shape = Mapping[str, Any]
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]
 """Gives what is returned from the program's results and a call's values."""
 
@@ -61,6 +51,7 @@ class Shaper:
         self._items = {id(item): n for n, taken in (items or {}).items() for item in taken}
         self._inputs = {id(value): path for path, value in inputs.items()}
         self.integers: set[int] = set()
+        self._depth = 0
 
     def is_result(self, value: Any) -> bool:
         """Whether this object is a result of the program, or was taken out of one."""
@@ -87,7 +78,13 @@ class Shaper:
             return {"dtype": str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
             return {"device": str(value)}
-        return self._container(value)
+        if self._depth == DEEPEST:
+            raise UnsupportedError(f"what it returns nests deeper than {DEEPEST}")
+        self._depth += 1
+        try:
+            return self._container(value)
+        finally:
+            self._depth -= 1
 
     def _container(self, value: Any) -> Shape:
         kind = type(value)

@@ -15,7 +15,8 @@ import torch
 from kernelmill.artifact.effects import PUTS, is_new_value
 from kernelmill.artifact.manifest import Effect, Guard
 from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, step_into, text_of
-from kernelmill.artifact.results import Shape, Shaper
+from kernelmill.artifact.results import Shaper
+from kernelmill.artifact.shapes import Shape
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError

@@ -33,7 +33,7 @@ from kernelmill.backend.entry import Backend, Decompositions, given_decompositio
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError, NoCodeError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
@@ -42,6 +42,7 @@ from kernelmill.runtime.counters import summed
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
+from kernelmill.store.sealed import Damaged
 from kernelmill.store.store import Store, open_store
 from kernelmill.torch_internals.inventory import counters
 
@@ -309,7 +310,7 @@ class CachedMethod:
             try:
                 bound = self._bind(artifact, tensors, target, seen)
                 result = bound(values)
-            except (InputError, NoClass) as error:
+            except (InputError, NoClass, NoCodeError, Damaged) as error:
                 _log.info("%s: not %s: %s", manifest.spec.name, name, error)
                 continue
             self._take(bound)
@@ -408,5 +409,7 @@ class CachedMethod:
         if self._options.map_packed:
             # All methods and ranks of a class share the files.
             place = PackedFiles(os.path.join(self._class_folder(), "packed"), self._on_untrusted())
-        programs = program_set(artifact, self._store(), place, self._options.config)
+        store = self._store()
+        with container.used(artifact.file):
+            programs = program_set(artifact, store, place, self._options.config)
         return Bound(artifact.manifest, programs, tensors, target, seen)

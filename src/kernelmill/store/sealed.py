@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import operator
 import os
 import stat
 import threading
@@ -36,10 +37,12 @@ _OTHERWISE = "or copy it to a file of your own"
 
 @dataclass(frozen=True)
 class Kind:
-    """What files there are: `magic` is the first line, `remedy` says what to do about a bad one."""
+    """What files there are: `magic` is the first line, `remedy` says what to do about a bad one,
+    and `sections` are those that each has."""
 
     magic: bytes
     remedy: str
+    sections: tuple[str, ...] = ()
 
 
 class Damaged(StoreError):
@@ -131,17 +134,26 @@ class SealedFile:
         header = self._view[opening : opening + size]
         if hashlib.sha256(header).digest() != bytes(self._view[opening - 32 : opening]):
             raise self.damaged("the checksum of its header does not match")
-        document: Any = json.loads(bytes(header))
-        if document["format"] != FORMAT:
-            raise Damaged(
-                f"{self.path} has the format {document['format']}, and this kernelmill reads "
-                f"{FORMAT}: {self.kind.remedy}"
-            )
         base = opening + size + _padding(opening + size)
-        found = {n: (base + o, b, s) for n, (o, b, s) in document["sections"].items()}
-        for name, (offset, count, _) in found.items():
-            if not 0 <= offset <= offset + count <= len(self._view):
+        try:
+            document: Any = json.loads(bytes(header))
+            if document["format"] == FORMAT:
+                return self._located(base, document["sections"])
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise self.damaged(f"its header is no table of sections: {error!r}") from error
+        raise Damaged(
+            f"{self.path} has the format {document['format']!r:.40}, and this kernelmill reads "
+            f"{FORMAT}: {self.kind.remedy}"
+        )
+
+    def _located(self, base: int, table: Any) -> Mapping[str, tuple[int, int, str]]:
+        found: dict[str, tuple[int, int, str]] = {}
+        for name, (offset, count, checksum) in table.items():
+            if not 0 <= offset <= offset + count <= len(self._view) - base:
                 raise self.damaged(f"it ends before the end of its section {name!r}")
+            found[name] = operator.index(base + offset), operator.index(count), checksum
+        if missing := [name for name in self.kind.sections if name not in found]:
+            raise self.damaged(f"it has no section {missing[0]!r}")
         return found
 
     def section(self, name: str, check: bool = True) -> memoryview:

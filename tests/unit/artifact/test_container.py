@@ -70,8 +70,9 @@ KERNELS = (
     SavedKernel("km_1", "Map", "kernel _()"), SavedKernel("dims0", "Dims", "(s0) -> (s0)"),
     SavedKernel("driver0 sk_a", "sk_a", "ir"), SavedKernel("km_2", "Map", "kernel _()", "other"),
 )  # fmt: skip
+PLANS = 'plan "a"\nplan "b"\n'
 ARTIFACT = Artifact(
-    MANIFEST, 'plan "a"\n', "graph a\n", KERNELS, OBJECTS, tuple(TENSORS.values()),
+    MANIFEST, PLANS, "graph a\n", KERNELS, OBJECTS, tuple(TENSORS.values()),
     {"weights": LAYOUT.pieces, "packed": [bytes(64)]},
 )  # fmt: skip
 
@@ -84,7 +85,7 @@ def folder(tmp_path: Path):
 
 def test_an_artifact_reads_back(folder: Any):
     ((name, found),) = container.entries(folder)
-    assert (found.manifest, found.plans, found.graphs) == (MANIFEST, 'plan "a"\n', "graph a\n")
+    assert (found.manifest, found.plans, found.graphs) == (MANIFEST, PLANS, "graph a\n")
     assert (found.kernels, found.objects) == (KERNELS, OBJECTS)
     (tensor,) = tensors_of(found)
     assert torch.equal(tensor, TENSORS["constant.0"])

@@ -32,7 +32,7 @@ PADDING = Padding(
 GEARS = Gears(((1, -1),), ("s0",), (((4,), 0), ((8,), 1)), (0, 1), 2, -1, PADDING)
 X = (("argument", "x"),)
 SPEC = CallSpec(
-    "f", (Parameter("x"),), (), (Source(X), Source(X, 0)), {},
+    "f", (Parameter("x"),), (), (Source(X), Source(X, 0)), {"result": 0},
     (Limit("s0", 2, 50, "dim 0 of argument 'x'"),), (("!=", "s0", "5"),),
 )  # fmt: skip
 
