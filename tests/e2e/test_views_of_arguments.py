@@ -14,6 +14,7 @@ from torch import Tensor
 import kernelmill
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
+from tests.compiled import reported
 
 
 class View(torch.nn.Module):
@@ -141,6 +142,55 @@ def places(*tensors: Tensor) -> list[tuple[object, ...]]:
         begins = tensor.data_ptr() - tensors[first].data_ptr()
         found.append((first, earlier, begins, tensor.stride()))
     return found
+
+
+def _parts(x: Tensor) -> Any:
+    return (x + 1).split(2, 0)
+
+
+def _of_both(x: Tensor) -> Any:
+    y = x.exp()
+    return y, y.view(-1), x[1:, ::2], x.t(), y[0].expand(3, -1)
+
+
+def _detached(x: Tensor) -> Any:
+    return x.detach(), x[1], x + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [_parts, _of_both, _detached])
+def test_views_are_no_step_of_the_program(function: Any, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    backend, reports = reported()
+    call = torch.compile(function, backend=backend, dynamic=dynamic)
+    for rows, gradient in ((4, False), (4, False), (4, True), (6, False), (6, False), (4, False)):
+        x = torch.randn(rows, 6, requires_grad=gradient)
+        with torch.no_grad():
+            found, expected = call(x), function(x)
+        assert places(x, *found) == places(x, *expected)
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-6, atol=1e-6)
+            assert mine.requires_grad == theirs.requires_grad
+            if function is not _detached:  # tracing makes a view of what eager detaches
+                assert mine._is_view() == theirs._is_view()
+                assert (mine._base is x) == (theirs._base is x)
+    assert [call for report in reports for call in report.fallbacks] == []
+    assert backend.captures[0].direct is not dynamic  # Dynamo asks which sizes are dynamic
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_view_may_be_written_to_where_eagers_may(calls: int) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.view(-1), (x + 1).view(-1)[1:]
+
+    call = torch.compile(function, backend=reported()[0])
+    for _ in range(calls):
+        view, other = call(torch.ones(2, 2))
+    scale = torch.full((4,), 3.0, requires_grad=True)
+    view.mul_(scale)
+    other.mul_(scale[:3])
+    (view.sum() + other.sum()).backward()
+    assert scale.grad is not None and scale.grad.tolist() == [3, 3, 3, 1]
 
 
 def follows(kind: Any, layout: Any) -> bool:

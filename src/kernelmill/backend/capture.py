@@ -305,21 +305,23 @@ class _Compilation:
 
     def _share_updated(self, gm: fx.GraphModule, metadata: Any) -> None:
         """Results that AOTAutograd knows to be arguments which the graph updates, or views of
-        them, are these in the graph, too."""
+        arguments, are these in the graph, too."""
         placeholders, results = _placeholders(gm), list(_results(gm))
         kinds = autograd.output_kinds.get()
         copies = {
             copy.args[0]: copy
             for copy in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
         }
-        if kinds is None or not copies or len(results) != len(metadata.output_info):
+        if kinds is None or len(results) != len(metadata.output_info):
             return
         if not in_order(placeholders, len(self.sources)):
             return
         for number, info in enumerate(metadata.output_info):
             of_input = info.output_type in kinds.of_input
             copy = copies.get(placeholders[info.base_idx]) if of_input else None
-            if copy is not None:
+            if copy is None and of_input and info.output_type != kinds.itself:
+                results[number] = _alias(gm.graph, results[number])
+            elif copy is not None:
                 updated = UpdatedArguments(gm.graph, {copy.args[1]: copy})
                 results[number] = updated.result(results[number])
         gm.graph.output_node().args = (tuple(results),)
@@ -346,12 +348,12 @@ class _Compilation:
 
     def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
         """Whether the wrapper would pass arguments and results through, also without marking the
-        sizes of results as dynamic."""
+        sizes of results as dynamic. Views of what requires a gradient it makes anew."""
         meta = autograd.metadata()
         return (
             is_tested()
             and self._is_whole(gm)
-            and meta.num_outputs_aliased == 0
+            and not autograd.views_with_gradients(meta)
             and (not meta.dynamic_outputs or self.gears is not None)
             and not autograd.waits_for_collectives(meta)
             and not autograd.random_numbers_are_functions()
@@ -370,6 +372,16 @@ def _varies(placeholder: fx.Node) -> bool:
 def _results(gm: fx.GraphModule) -> Sequence[Any]:
     results: Any = gm.graph.output_node().args[0]
     return results
+
+
+def _alias(graph: fx.Graph, result: fx.Node) -> fx.Node:
+    """A view of all of an argument; other results as they are."""
+    if result.op != "placeholder":
+        return result
+    with graph.inserting_before(graph.output_node()):
+        alias = graph.call_function(torch.ops.aten.alias.default, (result,))
+    alias.meta = {"val": result.meta["val"]}
+    return alias
 
 
 def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:

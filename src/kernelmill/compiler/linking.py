@@ -21,7 +21,7 @@ from kernelmill.graph.sizes import GraphSource
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
-from kernelmill.plan.ir import Launch
+from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.memory import FramePool
@@ -171,10 +171,12 @@ def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store | No
                 lowered.products.get(ref.name, ""),
             )
         )  # fmt: skip
+    calls = Counter((s.target, s.origin) for s in lowered.plan.steps if isinstance(s, AtenCall))
     for node in draft.source.general.nodes:
-        if node.op == "aten":
-            reason = str(node.attrs["reason"])
-            report.fallbacks.append((str(node.attrs["target"]), reason, node.origin))
+        called = str(node.attrs["target"]) if node.op == "aten" else "", node.origin
+        if calls[called]:
+            calls[called] -= 1
+            report.fallbacks.append((called[0], str(node.attrs["reason"]), node.origin))
     _log.info(
         "%s: %d kernels (%d compiled, %d reused), %d ATen calls, %s",
         report.name, len(report.kernels), report.compiled, report.reused, len(report.fallbacks),

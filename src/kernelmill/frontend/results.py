@@ -149,7 +149,7 @@ class ResultImporter:
         if source is None:
             value: Value = self.context.env[node]
             return value if node.op == "placeholder" else self._own(node, value)
-        if maker is node and self._geometry(node) == self._geometry(source):
+        if maker.target is torch.ops.aten.copy_.default:
             return self._view(source)
         if maker not in self._made:
             self._made[maker] = self._run_view(maker, source)
@@ -170,13 +170,6 @@ class ResultImporter:
         finally:
             self.context.env[source] = kept
         return [value for value in values if value is not None]
-
-    def _geometry(self, node: fx.Node) -> object:
-        """What is the same of two tensors when one can be returned for the other: the same
-        elements of one storage, and the same strides, those of dims of size 1 too."""
-        tensor: torch.Tensor = node.meta["val"]
-        offset = self.context.symbols.dim(tensor.storage_offset())
-        return self.context.type_of(tensor, "a result"), self._memory(node), offset
 
 
 def _has_elements(traced: Any) -> bool:

@@ -19,7 +19,7 @@ import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
-from kernelmill.plan.ir import DimResult, Launch, TensorResult
+from kernelmill.plan.ir import BufferKind, DimResult, Launch, TensorResult
 from kernelmill.runtime.calls import argument_picker
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
@@ -40,6 +40,7 @@ from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, o
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.page_scan import Range, meeting, merged
 from kernelmill.runtime.program import Program
+from kernelmill.runtime.returned_views import ViewMaker, computed_results, views_arguments
 from kernelmill.runtime.samples import memory_behind
 from kernelmill.runtime.sizes import Sizes
 from kernelmill.runtime.straight import straightened
@@ -307,7 +308,9 @@ class QuickCall(NativeWatch):
         values, or REFUSED; `effects` get that. IndexError as the program raises it."""
         engine = self._program.engine
         order = _order(self._program)
-        if order != list(range(len(engine.tables.outputs))):
+        if engine.plan.views:
+            build = _with_views(build, order, ViewMaker(engine.plan))
+        elif order != list(range(len(engine.tables.outputs))):
             build = _reordered(build, order)
         if engine.works_long or engine.updated or effects is not None:
             return self._in_steps(build, effects)
@@ -451,7 +454,7 @@ class QuickCall(NativeWatch):
 def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
     """Makes the tensors of a call's results; those that are integers stand behind them."""
     make = output_maker(program.engine)
-    integers = (r.value for r in program.plan.results if isinstance(r, DimResult))
+    integers = (r.value for r in computed_results(program.plan) if isinstance(r, DimResult))
     numbers = program.engine.dims.numbers(integers)
     if not numbers:
         return make
@@ -464,12 +467,17 @@ def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
 
 
 def _order(program: Program) -> list[int]:
-    """The place of each result among what `_result_maker` gives."""
+    """The place of each of the `computed_results` among what `_result_maker` gives; that of the
+    first in the place of a view."""
     outputs = program.engine.tables.outputs
     behind = itertools.count(len(outputs))
     return [
-        outputs.index(result.buffer) if isinstance(result, TensorResult) else next(behind)
-        for result in program.plan.results
+        outputs.index(result.buffer)
+        if isinstance(result, TensorResult)
+        else 0
+        if result is None
+        else next(behind)
+        for result in computed_results(program.plan)
     ]
 
 
@@ -477,18 +485,26 @@ def _reordered(build: Build, order: Sequence[int]) -> Build:
     return lambda made, values: build([made[place] for place in order], values)
 
 
+def _with_views(build: Build, order: Sequence[int], views: ViewMaker) -> Build:
+    return lambda made, values: build(views.complete([made[n] for n in order], ()), values)
+
+
 def suits(program: Program) -> bool:
-    """Whether a program can be called quickly: launches alone, results that are all new tensors or
-    integers, and what it writes to is looked at in each call."""
+    """Whether a program can be called quickly: launches alone, results that are all new tensors,
+    views of such or integers, and what it writes to is looked at in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
+    kinds = (BufferKind.TENSOR, BufferKind.VIEW)
     return (
         can_check(engine)
         and all(isinstance(step, Launch) for step in plan.steps)
         and set(engine.updated) <= set(tables.tensor_arguments)
         and not engine.late
         and all(
-            r.buffer in tables.outputs if isinstance(r, TensorResult) else isinstance(r, DimResult)
+            plan.buffers[r.buffer].kind in kinds
+            if isinstance(r, TensorResult)
+            else isinstance(r, DimResult)
             for r in plan.results
         )
+        and not views_arguments(plan)
     )

@@ -8,7 +8,7 @@ transposed matrix in a row) is copied first: `reshape` is such a view, and a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import AtenCall, BufferKind, DimResult, Plan, Result, TensorResult
 from kernelmill.plan.literals import buffers_in, dim_of, dims_in
 from kernelmill.runtime.aten import CallArguments, find_operator, flattened
-from kernelmill.torch_internals.dispatch import plain_calls
 
 Call = Callable[..., list[Any]]
+
+_MOST_LAYOUTS = 64
+"""So many layouts of what views are made of are remembered."""
 
 
 def computed_results(plan: Plan) -> tuple[Result, ...]:
@@ -35,31 +37,91 @@ def with_views(plan: Plan, call: Call) -> Call:
     """The call of a plan, from one that gives its `computed_results`."""
     if not plan.views:
         return call
-    count, bases, dims = len(plan.results), _bases(plan, BufferKind.TENSOR), _dims(plan)
-    arguments = [(n, plan.buffers[n].source) for n in _bases(plan, BufferKind.INPUT)]
-    first_dim = count + len(bases)
-    views = [_View(plan, call) for call in plan.views]
-    returned = [
-        (place, result.buffer)
-        for place, result in enumerate(plan.results)
-        if isinstance(result, TensorResult) and _is_view(plan, result)
-    ]
+    views = ViewMaker(plan)
+    return lambda *args: views.complete(call(*args), args)
 
-    def run(*args: Any) -> list[Any]:
-        results = call(*args)
-        made = _Made(
-            dict(zip(bases, results[count:first_dim], strict=True)),
-            dict(zip(dims, results[first_dim:], strict=True)),
-        )
-        made.tensors.update((buffer, args[argument]) for buffer, argument in arguments)
-        for view in views:
-            view.make(made)
-        found = results[:count]
-        for place, buffer in returned:
-            found[place] = made.tensors[buffer]
+
+def views_arguments(plan: Plan) -> bool:
+    """Whether a view that is returned is one of an argument."""
+    return bool(_bases(plan, BufferKind.INPUT))
+
+
+class ViewMaker:
+    """Makes the views among a plan's results, in the caller's own modes: whether one may be written
+    to later depends on them. Operators make those of the first call with arguments and tensors that
+    lie so; where each one begins, its shape and strides are then known, and do for later calls.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        tensors, inputs = (_bases(plan, kind) for kind in (BufferKind.TENSOR, BufferKind.INPUT))
+        self._count, self._first_dim = len(plan.results), len(plan.results) + len(tensors)
+        self._bases, self._dims = (*tensors, *inputs), _dims(plan)
+        self._arguments = [plan.buffers[number].source for number in inputs]
+        self._calls = [_View(plan, call) for call in plan.views]
+        self._places = [
+            (place, result.buffer)
+            for place, result in enumerate(plan.results)
+            if isinstance(result, TensorResult) and _is_view(plan, result)
+        ]
+        roots = {number: place for place, number in enumerate(self._bases)}
+        for call in plan.views:
+            (base,) = buffers_in((call.args, call.kwargs))
+            roots.update(dict.fromkeys(call.results, roots[base]))
+        self._returned = {buffer: roots[buffer] for _, buffer in self._places}
+        self._layouts: dict[object, Sequence[_Layout]] = {}
+
+    def complete(self, computed: list[Any], args: Sequence[Any]) -> list[Any]:
+        """The plan's results, from its `computed_results` and the arguments of the call."""
+        bases = computed[self._count : self._first_dim]
+        bases += [args[number] for number in self._arguments]
+        dims, found = computed[self._first_dim :], computed[: self._count]
+        key = (*map(_lies, bases), *dims)
+        layouts = self._layouts.get(key)
+        if layouts is None:
+            views = self._by_operators(key, bases, dims)
+        else:
+            views = [bases[n].as_strided(shape, strides, at) for n, shape, strides, at in layouts]
+        made = dict(zip(self._returned, views, strict=True))
+        for place, buffer in self._places:
+            found[place] = made[buffer]
         return found
 
-    return plain_calls(run)
+    def _by_operators(
+        self, key: object, bases: Sequence[torch.Tensor], dims: Sequence[int]
+    ) -> Sequence[torch.Tensor]:
+        made = _Made(
+            dict(zip(self._bases, bases, strict=True)), dict(zip(self._dims, dims, strict=True))
+        )
+        for call in self._calls:
+            call.make(made)
+        views = [made.tensors[buffer] for buffer in self._returned]
+        pairs = list(zip(views, self._returned.values(), strict=True))
+        if all(_is_by_strides(view, bases[root]) for view, root in pairs):
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts = {}
+            self._layouts[key] = [
+                (root, tuple(view.shape), view.stride(), int(view.storage_offset()))
+                for view, root in pairs
+            ]
+        return views
+
+
+_Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
+"""A view: the number of what it is made of, shape, strides, and where in memory it begins."""
+
+
+def _lies(tensor: torch.Tensor) -> object:
+    """What of a tensor decides how views of it lie, and whether strides alone make them."""
+    strides, offset = tensor.stride(), tensor.storage_offset()
+    return tensor.shape, strides, offset, tensor.is_neg(), tensor.requires_grad
+
+
+def _is_by_strides(view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a view has the memory and the elements of its base, and no gradient: it is no copy,
+    and reads memory no other way. Views of complex numbers may, lazily."""
+    same = view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
+    plain = view.dtype == base.dtype and not view.is_complex() and not base.requires_grad
+    return same and plain and view.is_neg() == base.is_neg()
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def output_strides() -> list[Any] | None:
 class OutputKinds:
     """Values of `output_type`: those of inputs and views of them, and all that are understood."""
 
+    itself: Any
     of_input: tuple[Any, ...]
     known: tuple[Any, ...]
 
@@ -80,7 +81,23 @@ def output_kinds() -> OutputKinds:
 
     check(OutputAliasInfo, "output_type", "base_idx")
     of_input = OutputType.alias_of_input, OutputType.is_input
-    return OutputKinds(of_input, (*of_input, OutputType.non_alias, OutputType.unsafe_view_alias))
+    return OutputKinds(
+        of_input[1], of_input, (*of_input, OutputType.non_alias, OutputType.unsafe_view_alias)
+    )
+
+
+def views_with_gradients(metadata: Any) -> bool:
+    """Whether a result is an argument that requires a gradient, or a view of one, or may be; or a
+    view of another result that does."""
+    kinds = output_kinds.get()
+    if kinds is None:
+        return metadata.num_outputs_aliased > 0
+    arguments = metadata.input_info
+    return any(
+        result.requires_grad
+        or (result.output_type in kinds.of_input and arguments[result.base_idx].requires_grad)
+        for result in metadata.output_info
+    )
 
 
 # ---- arguments ------------------------------------------------------------------------------

@@ -52,15 +52,23 @@ def test_dynamo_calls_the_program_itself() -> None:
 
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize(
-    ("function", "options"),
+    ("function", "options", "gradient"),
     [
-        (lambda x: (x[1:], x + 1), {}),  # a view of an argument: its base is the argument
-        (lambda x: x + 1, {"dynamic": True}),  # Dynamo wants to know which sizes are dynamic
+        (lambda x: (x[1:], x + 1), {}, True),  # a view has its argument's gradient
+        (lambda x: x + 1, {"dynamic": True}, False),  # Dynamo asks which sizes are dynamic
     ],
 )
-def test_where_aotautograd_has_work_left_it_does_it(function: Any, options: Any) -> None:
-    (capture,) = agrees(function, torch.randn(4, 4), **options)
+def test_where_aotautograd_has_work_left_it_does_it(
+    function: Any, options: Any, gradient: bool
+) -> None:
+    (capture,) = agrees(function, torch.randn(4, 4, requires_grad=gradient), **options)
     assert not capture.direct
+
+
+@pytest.mark.usefixtures("strict")
+def test_views_are_returned_without_the_wrapper() -> None:
+    (capture,) = agrees(lambda x: (x[1:], x + 1, (x * 2)[0]), torch.randn(4, 4))
+    assert capture.direct
 
 
 @pytest.mark.usefixtures("strict")
