@@ -206,15 +206,32 @@ def test_sizes_that_vary(module: nn.Module) -> None:
         assert_close(function(larger), module(larger))
 
 
-def test_a_weight_that_changes_is_left_to_aten() -> None:
-    def function(x: Tensor, weight: Tensor) -> Tensor:
-        return torch.nn.functional.conv_transpose2d(x, weight, stride=2)
+@pytest.mark.parametrize(
+    ("rank", "taps", "stride", "reason"),
+    [
+        (1, 4, 2, ""), (2, 2, 2, ""), (2, 4, 2, ""), (3, 2, 2, ""),
+        (2, 3, 2, "phases with different taps"), (2, 3, 1, "stride 1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_transposed_weight_that_changes_is_compiled_where_phases_have_as_many_taps(
+    rank: int, taps: int, stride: int, reason: str, dynamic: bool
+) -> None:
+    run = getattr(torch.nn.functional, f"conv_transpose{rank}d")
 
-    class Module(nn.Module):
-        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
-            return function(x, weight)
+    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return run(x, weight, bias, stride=stride, padding=1)
 
-    x, weight = torch.randn(1, 3, 5, 5), torch.randn(3, 4, 2, 2)
-    actual, fallbacks = compiled(Module(), x, weight)
-    assert_close(actual, function(x, weight))
-    assert fallbacks == ["transposed convolution with a weight that changes"]
+    torch._dynamo.reset()
+    backend, reports = reported()
+    call = torch.compile(function, backend=backend, dynamic=False)
+    weight, bias = torch.randn(3, 4, *[taps] * rank), torch.randn(4)
+    for images in (1, 2, 3) if dynamic else (2, 2):
+        x = torch.randn(images, 3, *[5] * rank)
+        if dynamic and images > 1:
+            torch._dynamo.mark_dynamic(x, 0)
+        weight = weight + 1
+        exact = function(x.double(), weight.double(), bias.double())
+        torch.testing.assert_close(call(x, weight, bias).double(), exact, rtol=1e-4, atol=1e-4)
+    reasons = [reason for report in reports for _, reason, _ in report.fallbacks]
+    assert bool(reasons) == bool(reason) and all(reason in each for each in reasons)

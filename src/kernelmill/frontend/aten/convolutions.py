@@ -48,6 +48,8 @@ def convolution(
     )  # fmt: skip
     if transposed or spatial > 2:
         _require_known(e, x, weight, "transposed" if transposed else f"{spatial}d")
+    if spatial > 2 and not transposed:
+        _require_constant(e, weight, f"{spatial}d")
     if transposed:
         return _transposed(e, x, weight, bias, window, _sizes(e.shape[2:]))
     return _plus(e, _convolved(e, x, weight, window), bias)
@@ -80,10 +82,13 @@ def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _require_known(e: Emitter, x: Value, weight: Value, kind: str) -> None:
-    """ATen's kernels are the better ones where weights cannot be packed ahead of the call."""
     known = all(isinstance(size, int) for size in (*weight.shape, *x.shape[1:]))
     if not known or product((*weight.shape, *x.shape[1:], *e.shape[2:])) == 0:
         raise NotTranslated(f"{kind} convolution of symbolic sizes or of nothing")
+
+
+def _require_constant(e: Emitter, weight: Value, kind: str) -> None:
+    """ATen's kernels are the better ones where weights cannot be packed ahead of the call."""
     while weight.node is not None and (OPS[weight.node.op].transparent or weight.node.op == "cast"):
         weight = weight.node.operands[0]
     entries = (entry for entry in e.builder.graph.inputs if isinstance(entry, Input))
@@ -211,6 +216,8 @@ def _transposed(
         raise NotTranslated("transposed convolution with stride and dilation")
     if window.groups > 1 and any(axis.stride > 1 for axis in axes):
         raise NotTranslated("transposed convolution with stride and groups")
+    if any(axis.stride == 1 or axis.taps % axis.stride for axis in axes):
+        _require_constant(e, weight, "transposed, of stride 1 or phases with different taps,")
     weight = _turned(e, weight, window.groups)
     if any(axis.taps % axis.stride for axis in axes):
         return _phase_by_phase(e, x, weight, bias, window, axes)
