@@ -37,6 +37,7 @@ nn.functional.leaky_relu nn.functional.linear nn.functional.logsigmoid nn.functi
 nn.functional.pad.constant nn.functional.pad.reflect nn.functional.rms_norm nn.functional.silu
 nn.functional.smooth_l1_loss nn.functional.softplus nn.functional.upsample_bilinear
 nn.functional.upsample_nearest permute pow prod remainder repeat roll round select select_scatter
+scatter_reduce.amax scatter_reduce.mean scatter_reduce.prod
 sigmoid sign signbit slice slice_scatter softmax split_with_sizes stack tanh transpose triu unbind
 unfold unsqueeze var var_mean where xlogy
 """.split()

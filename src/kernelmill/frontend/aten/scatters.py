@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import torch
+
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL
+from kernelmill.core.dtype import BOOL, DType, to_torch
 from kernelmill.frontend.aten.indexing import as_index, at_least_1d, lookup, shaped_indices
 from kernelmill.frontend.aten.joins import concat
 from kernelmill.frontend.aten.sources import index_ramp
@@ -18,7 +21,7 @@ from kernelmill.graph.ir import Value
 
 _MODES = {
     "sum": Combine.ADD, "add": Combine.ADD, "prod": Combine.MUL, "multiply": Combine.MUL,
-    "amax": Combine.MAX, "amin": Combine.MIN,
+    "amax": Combine.MAX, "amin": Combine.MIN, "mean": Combine.ADD,
 }  # fmt: skip
 
 
@@ -73,9 +76,33 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Value:
-    if reduce not in _MODES or not include_self:
-        raise NotTranslated("scatter_reduce with mean or without the input itself")
-    return _scatter(e, x, dim, index, source, _MODES[reduce])
+    """Without the input itself, what is written to begins with a number that changes nothing."""
+    narrow, mode = x.dtype, _MODES[reduce]
+    if reduce == "mean":
+        x, source = e.wide(x), e.wide(source)
+    if not include_self:
+        neutral = e.constant(_neutral(mode, x.dtype), x.dtype, index.shape)
+        x = _scatter(e, x, dim, index, neutral, Combine.SET)
+    total = _scatter(e, x, dim, index, source, mode)
+    if reduce != "mean":
+        return total
+    itself, ones = (
+        e.constant(number, x.dtype, shape)
+        for number, shape in ((int(include_self), x.shape), (1, index.shape))
+    )
+    count = e.clamp(_scatter(e, itself, dim, index, ones, mode), 1, None)
+    divide = "div" if x.dtype.is_float else "floordiv"
+    return e.cast(e.emit(divide, total, count), narrow)
+
+
+def _neutral(mode: Combine, dtype: DType) -> int | float:
+    """The number that leaves any other as it is: the lowest one for the largest."""
+    if mode in (Combine.ADD, Combine.MUL):
+        return int(mode is Combine.MUL)
+    if dtype.is_float:
+        return -math.inf if mode is Combine.MAX else math.inf
+    limits = torch.iinfo(to_torch(dtype))
+    return limits.min if mode is Combine.MAX else limits.max
 
 
 # ---- index_put and its relatives --------------------------------------------------------------
