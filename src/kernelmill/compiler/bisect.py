@@ -24,6 +24,7 @@ from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import to_torch
+from kernelmill.graph.effects import is_assertion
 from kernelmill.graph.interpreter import run_graph, run_values
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.interpreter import run_kernel
@@ -179,9 +180,18 @@ class _Launches:
         return None
 
     def _with_steps(self, works: Sequence[Work | Call]) -> list[Work | Call]:
-        """Those that the plan has steps for: not what is only a view that is returned."""
-        views = {n for n, b in enumerate(self.lowered.plan.buffers) if b.kind is BufferKind.VIEW}
-        return [work for work in works if isinstance(work, Work) or not views & {*work.results}]
+        """Those that the plan has steps for: not what is only a view that is returned, nor the last
+        assertions, as many as come behind the steps."""
+        plan = self.lowered.plan
+        views = {n for n, b in enumerate(plan.buffers) if b.kind is BufferKind.VIEW}
+        late = sum(not call.results for call in plan.views)
+        kept: list[Work | Call] = []
+        for work in reversed(works):
+            if isinstance(work, Call) and late and is_assertion(work.node):
+                late -= 1
+            elif isinstance(work, Work) or not views & {*work.results}:
+                kept.insert(0, work)
+        return kept
 
     def _step(self, launch: Launch, work: Work | None) -> Difference | None:
         """Run it; its values are torch's afterwards."""

@@ -10,9 +10,14 @@ from kernelmill.graph.ir import Graph, Node
 from kernelmill.torch_internals.operators import OpOverload, overload_named
 
 
+def asserts(target: str) -> bool:
+    """Whether "namespace.name.overload" raises an error unless its first operand is true."""
+    return target.startswith("aten._assert_async.")
+
+
 def is_assertion(node: Node) -> bool:
-    """Whether the node raises an error unless its first operand is true."""
-    return node.op == "aten" and str(node.attrs["target"]).startswith("aten._assert_async.")
+    """Whether the node is an operator that does so."""
+    return node.op == "aten" and asserts(str(node.attrs["target"]))
 
 
 def has_effect(node: Node) -> bool:

@@ -195,7 +195,8 @@ class Plan:
     arguments they read has changed. `checks` are messages for status codes: code c - 1 indexes it.
     `equations` are dims taken for equal: a call where they differ is refused. `views` are calls of
     operators that make views, when all steps have run: of arguments as the caller passed them,
-    wherever they begin in memory, of tensors that steps have made, and of earlier views.
+    wherever they begin in memory, of tensors that steps have made, and of earlier views; and among
+    these, without results, assertions.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""The views that a program returns, made of the caller's own arguments and of its results.
+"""The views that a program returns, made of the caller's own arguments and of its results; and
+assertions, which are looked at first.
 
 An argument that kernels could not read where it lies was copied for the call. A view of it is made
 of the argument all the same: it shares the caller's memory, and has the strides and the place there
@@ -57,24 +58,33 @@ class ViewMaker:
         self._count, self._first_dim = len(plan.results), len(plan.results) + len(tensors)
         self._bases, self._dims = (*tensors, *inputs), _dims(plan)
         self._arguments = [plan.buffers[number].source for number in inputs]
-        self._calls = [_View(plan, call) for call in plan.views]
+        self._calls = [_View(plan, call) for call in plan.views if call.results]
         self._places = [
             (place, result.buffer)
             for place, result in enumerate(plan.results)
             if isinstance(result, TensorResult) and _is_view(plan, result)
         ]
         roots = {number: place for place, number in enumerate(self._bases)}
+        self._assertions: list[tuple[int, _View]] = []
         for call in plan.views:
             (base,) = buffers_in((call.args, call.kwargs))
             roots.update(dict.fromkeys(call.results, roots[base]))
+            if not call.results:
+                self._assertions.append((roots[base], _View(plan, call)))
         self._returned = {buffer: roots[buffer] for _, buffer in self._places}
         self._layouts: dict[object, Sequence[_Layout]] = {}
 
     def complete(self, computed: list[Any], args: Sequence[Any]) -> list[Any]:
-        """The plan's results, from its `computed_results` and the arguments of the call."""
+        """The plan's results, from its `computed_results` and the arguments of the call. Raises
+        what assertions do."""
         bases = computed[self._count : self._first_dim]
         bases += [args[number] for number in self._arguments]
         dims, found = computed[self._first_dim :], computed[: self._count]
+        for number, assertion in self._assertions:
+            if bases[number].numel() != 1 or not bases[number]:
+                assertion.make(self._made(bases, dims))
+        if not self._places:
+            return found
         key = (*map(_lies, bases), *dims)
         layouts = self._layouts.get(key)
         if layouts is None:
@@ -86,12 +96,14 @@ class ViewMaker:
             found[place] = made[buffer]
         return found
 
+    def _made(self, bases: Sequence[torch.Tensor], dims: Sequence[int]) -> _Made:
+        tensors = dict(zip(self._bases, bases, strict=True))
+        return _Made(tensors, dict(zip(self._dims, dims, strict=True)))
+
     def _by_operators(
         self, key: object, bases: Sequence[torch.Tensor], dims: Sequence[int]
     ) -> Sequence[torch.Tensor]:
-        made = _Made(
-            dict(zip(self._bases, bases, strict=True)), dict(zip(self._dims, dims, strict=True))
-        )
+        made = self._made(bases, dims)
         for call in self._calls:
             call.make(made)
         views = [made.tensors[buffer] for buffer in self._returned]

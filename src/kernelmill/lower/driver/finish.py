@@ -31,7 +31,8 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
     """The plan, with a place in the arena for what lives within a call."""
     graph = placed.prepared.graph
     results = [_result(placed, result) for result in graph.results]
-    views = returned_views(bound.steps, bound.buffers, results)
+    only_results = bound.checks is None and not graph.updates
+    views = returned_views(bound.steps, bound.buffers, results, only_results)
     buffers, arena_bytes = in_arena(views.buffers, views.steps, bound.kernels)
     plan = Plan(
         graph.name,

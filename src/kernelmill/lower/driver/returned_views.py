@@ -1,7 +1,8 @@
 """Results that are views: made when all steps have run, of what the caller passed or gets.
 
 A step would make them of what kernels read, which is a copy of an argument that lies askew, and
-would keep a program that only launches kernels from the native entry.
+would keep a program that only launches kernels from the native entry. So would an assertion: one
+of which nothing is seen but the error is looked at when all steps have run, too.
 """
 
 from __future__ import annotations
@@ -11,15 +12,24 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, Result, Step, TensorResult
+from kernelmill.graph.effects import asserts
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferKind,
+    BufferSpec,
+    Launch,
+    Result,
+    Step,
+    TensorResult,
+)  # fmt: skip
 from kernelmill.plan.literals import buffers_in
 from kernelmill.torch_internals.operators import gives_views, writes
 
 
 @dataclass(frozen=True)
 class ReturnedViews:
-    """The steps of a plan without those that only make views which are returned; those, in `calls`;
-    the buffers and results with the views among them."""
+    """The steps of a plan without those that only make views which are returned, and assertions;
+    those, in `calls`; the buffers and results with the views among them."""
 
     steps: tuple[Step, ...]
     calls: tuple[AtenCall, ...]
@@ -28,15 +38,23 @@ class ReturnedViews:
 
 
 def returned_views(
-    steps: Sequence[Step], buffers: Sequence[BufferSpec], results: Sequence[Result]
+    steps: Sequence[Step],
+    buffers: Sequence[BufferSpec],
+    results: Sequence[Result],
+    only_results: bool = True,
 ) -> ReturnedViews:
     """Takes the views that are returned out of the steps. One that other steps read is made there,
-    too."""
+    too. `only_results`: launches write to nothing else that lasts, and raise no errors; assertions
+    with only launches behind them are then taken out as well."""
     returned = {result.buffer for result in results if isinstance(result, TensorResult)}
     calls: list[AtenCall] = []
     kept: list[Step] = []
     read: set[int] = set()
     for step in reversed(steps):
+        if only_results and isinstance(step, AtenCall) and asserts(step.target):
+            calls.insert(0, step)
+            read.update(_operands(step))
+            continue
         taken = isinstance(step, AtenCall) and _is_view(step) and returned & {*step.results}
         if taken and isinstance(step, AtenCall):
             calls.insert(0, step)
@@ -44,6 +62,7 @@ def returned_views(
         if not taken or (isinstance(step, AtenCall) and read & {*step.results}):
             kept.insert(0, step)
             read.update(_operands(step))
+            only_results &= isinstance(step, Launch)
     made = {number for call in calls for number in call.results if number >= 0}
     specs = list(buffers)
     numbers: dict[int, int] = {}

@@ -38,3 +38,16 @@ def test_what_writes_or_makes_something_new_stays_a_step() -> None:
     steps = (view(0, 1, "aten.clone.default"), view(2, 3, "aten.relu_.default"))
     made = returned_views(steps, BUFFERS, (TensorResult(1), TensorResult(3)))
     assert (made.steps, made.calls, made.buffers) == (steps, (), BUFFERS)
+
+
+def assertion(source: int) -> AtenCall:
+    return AtenCall("aten._assert_async.msg", (("tensor", source), "no"), (), ())
+
+
+def test_assertions_with_only_launches_behind_them_are_looked_at_at_the_end() -> None:
+    steps = (assertion(1), view(0, 2, "aten.clone.default"), assertion(2), launch(0, 3), view(3, 4))
+    results = (TensorResult(3), TensorResult(4))
+    made = returned_views(steps, BUFFERS, results)
+    assert (made.steps, made.calls) == ((*steps[:2], steps[3]), (steps[2], steps[4]))
+    made = returned_views(steps, BUFFERS, results, only_results=False)
+    assert (made.steps, made.calls) == (steps[:4], (steps[4],))
