@@ -64,6 +64,10 @@ def with_programs(model: nn.Module) -> tuple[Any, list[Compiled[Program]]]:
     return torch.compile(model.eval(), backend=Backend(on_compiled=made.append)), made
 
 
+def kernel_meta() -> Path:
+    return Path(os.environ["KERNELMILL_KERNEL_META"])
+
+
 def names(session: profile) -> Counter[str]:
     return Counter({event.key: event.count for event in session.key_averages()})
 
@@ -79,6 +83,7 @@ def test_torch_profiler_shows_kernels_and_super_kernels_by_name(compiled: Compil
         compiled()
     shown, plan = names(session), compiled.program.plan
     titles = {ref.name: ref.title for ref in plan.kernels}
+    assert all((kernel_meta() / f"{title}.o").exists() for title in titles.values())
     launched = Counter(titles[step.kernel] for step in plan.steps if isinstance(step, Launch))
     assert plan.supers and all(shown[title] == 2 * count for title, count in launched.items())
     assert all(shown[whole.name] == 2 for whole in plan.supers)

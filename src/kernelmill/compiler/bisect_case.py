@@ -68,7 +68,7 @@ def describe(found: Difference) -> str:
         return f"{where}: {found.text}"
     code = found.kernel.origin
     return "\n".join([
-        f"{found.kernel.name} in {found.graph} differs from eager first",
+        f"{found.kernel.title} in {found.graph} differs from eager first",
         f"  operators  {', '.join(found.kernel.operators)}",
         f"  value      {found.value}: {found.text}",
         *([f"  code       {code}"] if code else []),

@@ -32,7 +32,7 @@ def driver_type(super_kernel: SuperKernel) -> str:
 def driver_info(plan: Plan, super_kernel: SuperKernel, text: str) -> dict[str, Any]:
     """The .info of a driver: which kernels it runs, and in what order."""
     launches = sub_launches(plan, super_kernel)
-    kernels = {ref.name: ref.digest for ref in plan.kernels}
+    kernels = {ref.name: ref.title for ref in plan.kernels}
     return {
         "scope": super_kernel.scope,
         "sub_kernels": [

@@ -113,6 +113,7 @@ def link_all(
     pool = FramePool()
     programs: list[Compiled[Program]] = []
     for draft, entries in zip(made, obtained, strict=True):
+        draft = with_names(draft, {name: entry.name for name, entry in entries.items()})
         program = _load(draft, entries, store, machine, pool)
         draft.report.isa = str(machine.isa)
         _fill(draft, entries, store if compare else None)
@@ -129,6 +130,13 @@ def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgra
         formed = superkernel.form(plan, lowered.kernels, draft.automatic_ranges, machine)
     draft.report.ranges += formed.reports
     return replace(draft, lowered=replace(lowered, plan=formed.plan))
+
+
+def with_names(draft: LoweredProgram, names: Mapping[str, str]) -> LoweredProgram:
+    """The draft with the names that its kernels have in the store."""
+    plan = draft.lowered.plan
+    kernels = tuple(replace(ref, digest=names[ref.name].rpartition("_")[2]) for ref in plan.kernels)
+    return replace(draft, lowered=replace(draft.lowered, plan=replace(plan, kernels=kernels)))
 
 
 def _load(

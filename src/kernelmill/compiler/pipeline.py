@@ -17,9 +17,10 @@ from kernelmill.compiler.linking import (
     LoweredProgram,
     OnCompiled,
     link_all,
+    with_names,
     with_super_kernels,
 )
-from kernelmill.compiler.objects import KernelBuilds, Request
+from kernelmill.compiler.objects import KernelBuilds, Request, kernel_key
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
@@ -30,7 +31,7 @@ from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.garbage import collection_paused
-from kernelmill.core.isa import target_isa, why_not_here
+from kernelmill.core.isa import Isa, target_isa, why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
@@ -45,6 +46,7 @@ from kernelmill.passes.products import AllowProducts
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.program import Program
+from kernelmill.store.entry import entry_name
 from kernelmill.store.store import Store, open_store
 
 _log = get_logger("compiler")
@@ -189,6 +191,7 @@ class Compiler:
         found: list[Compiled[Served]] = []
         for draft in drafts:
             draft = with_super_kernels(draft, machine)
+            draft = with_names(draft, _names(draft, machine.isa))
             verify_plan(draft.lowered.plan, "lowering")
             found += self._announced([Compiled(EagerProgram(draft.graph), draft, machine)])
         return found
@@ -207,6 +210,14 @@ class Compiler:
         limit = self.config.debug.aclgraph.static_capture_size_limit
         assert limit is not None
         return Captures(operators, graph, report, limit, self.config.check_weights)
+
+
+def _names(draft: LoweredProgram, isa: Isa) -> dict[str, str]:
+    kernels, others = draft.lowered.kernels, draft.others
+    return {
+        ref.name: entry_name(ref.type, kernel_key(kernels[ref.name], others.get(ref.name, isa)))
+        for ref in draft.lowered.plan.kernels
+    }
 
 
 def _drafts(

@@ -168,12 +168,10 @@ class SuperKernel:
     waits: tuple[tuple[int, ...], ...]
 
 
-_TITLE_DIGITS = 12
-
-
 @dataclass(frozen=True)
 class KernelRef:
-    """A kernel the plan launches: its digest in the store, what it fused, for reports."""
+    """A kernel the plan launches, and what it fused, for reports. `digest` is that of its text, and
+    of its key in the store once the plan is linked."""
 
     name: str
     type: str
@@ -183,8 +181,8 @@ class KernelRef:
 
     @property
     def title(self) -> str:
-        """What profilers show: its type and the beginning of its digest."""
-        return f"{self.type}_{self.digest.rpartition('_')[2][:_TITLE_DIGITS]}"
+        """What reports and profilers show: its name in the store."""
+        return f"{self.type}_{self.digest.rpartition('_')[2]}"
 
 
 @dataclass(frozen=True)

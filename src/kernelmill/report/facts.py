@@ -64,8 +64,7 @@ class Use:
 class Step:
     """A launch of a kernel, or an operator that runs in ATen (`reason` says why it does).
 
-    title        name of the kernel in profilers, or of the operator
-    entry        name of the kernel in the store
+    title        name of the kernel, as the store and profilers have it, or of the operator
     scope        name of the super kernel it is in
     after        steps that made what it reads
     bytes        what it reads and writes, each element once
@@ -78,7 +77,6 @@ class Step:
     number: int
     kind: Literal["kernel", "aten"]
     title: str
-    entry: str
     template: str
     operators: tuple[str, ...]
     origin: str
@@ -145,7 +143,6 @@ class StoreLook:
     """A kernel that was looked for in the store. `source` is "compiled" for one that was not there:
     the `nearest` other entry differs from it in the ingredients `differs`."""
 
-    title: str
     entry: str
     source: str
     kind: str

@@ -79,7 +79,7 @@ class _Gathering:
             supers=self._supers(),
             splits=tuple(reason for one in self.report.ranges for reason in one.splits),
             memory=self._memory(counters["packed_bytes"]),
-            store=tuple(_look(self.entries[ref.name], ref.title) for ref in plan.kernels),
+            store=tuple(_look(self.entries[ref.name]) for ref in plan.kernels),
             repacks=counters["repacks"],
             copies=counters["copies"],
             packing=counters["packing"],
@@ -128,7 +128,7 @@ class _Gathering:
             moved = [use.bytes for use in (*reads, *writes)]
             total = None if None in moved else sum(size or 0 for size in moved)
             return Step(
-                number, "aten", step.target, "", "", (step.target,), step.origin, "", reads,
+                number, "aten", step.target, "", (step.target,), step.origin, "", reads,
                 writes, after, bytes=total, reason=self._reason(step),
             )  # fmt: skip
         ref, entry = self.refs[step.kernel], self.entries[step.kernel]
@@ -137,8 +137,8 @@ class _Gathering:
         limit, bound = self._limit(step, work, moved_bytes)
         scope = next((s.name for s in self.plan.supers if s.first <= number < s.last), "")
         return Step(
-            number, "kernel", ref.title, entry.name, entry.template, ref.operators, ref.origin,
-            scope, reads, writes, after, tasks,
+            number, "kernel", entry.name, entry.template, ref.operators, ref.origin, scope, reads,
+            writes, after, tasks,
             None if moved_bytes is None else sum(moved_bytes.values()),
             None if work is None else round(work.operations), limit, bound,
         )  # fmt: skip
@@ -286,7 +286,7 @@ def _tensor(spec: BufferSpec | TensorInput, sizes: Mapping[str, int]) -> str:
     return f"{spec.dtype.name}[{', '.join(shape)}]"
 
 
-def _look(entry: KernelReport, title: str) -> StoreLook:
+def _look(entry: KernelReport) -> StoreLook:
     return StoreLook(
-        title, entry.name, entry.source, entry.kind, entry.launches, entry.nearest, entry.differs
+        entry.name, entry.source, entry.kind, entry.launches, entry.nearest, entry.differs
     )

@@ -20,7 +20,7 @@ from kernelmill.report.text import bytes_text, call_lines, count_text, time_text
 
 MACHINE = MachineFacts("a processor", "x86-64-v3", 2, False, 16.0)
 CALL = CallFacts(5, 120_000.0, 100_000.0, 120_000.0, 100_000.0)
-STEP = Step(0, "kernel", "K", "K_1", "map_reduce", ("add",), "a.py:1", "", (), (), (), time=1e5)
+STEP = Step(0, "kernel", "K_1", "map_reduce", ("add",), "a.py:1", "", (), (), (), time=1e5)
 PROGRAM = ProgramFacts(
     "graph", "x86-64-v3", (), {}, (), (STEP,), (), (), Memory(0, (), (), 0, 0), (), 1, 0, 0, calls=1
 )
