@@ -75,3 +75,8 @@ def test_commands_print_through_what_escapes_control_characters():
 
     commands = [path for path in SOURCES if path.is_relative_to(PACKAGE / "cli")]
     assert [path.name for path in commands if prints(path)] == ["output.py"]
+
+
+def test_threads_that_share_work_are_those_that_do_without_where_the_system_gives_none():
+    pools = [path for path in SOURCES if "ThreadPoolExecutor" in path.read_text()]
+    assert [relative(path) for path in pools if path.is_relative_to(PACKAGE)] == []

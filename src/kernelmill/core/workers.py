@@ -21,6 +21,15 @@ from kernelmill.core.after_fork import track
 Result = TypeVar("Result")
 
 
+def gives_threads() -> bool:
+    """Whether the system gives this process another thread now."""
+    try:
+        start_new_thread(time.monotonic, ())
+    except RuntimeError:
+        return False
+    return True
+
+
 class Job(Generic[Result]):
     """Work that was submitted."""
 

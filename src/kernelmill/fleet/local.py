@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import (
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from kernelmill.core.errors import KernelmillError
+from kernelmill.core.workers import Workers, gives_threads
 
 Result = TypeVar("Result")
 
@@ -26,7 +23,8 @@ class LocalPool(Executor):
 
     Each is a pool of its own with a thread here that hands it one task after another: a process
     that dies fails the task that it had with BrokenExecutor, and another takes its place. Processes
-    are started anew, not forked: torch's threads and locks stay out of them.
+    are started anew, not forked: torch's threads and locks stay out of them. Where the system gives
+    no thread or process, tasks are done in this one.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -35,31 +33,64 @@ class LocalPool(Executor):
                 "precompile was called again in one of its own workers, which import the script "
                 "that began: put the call under `if __name__ == '__main__':`"
             )
-        count = len(os.sched_getaffinity(0)) if workers is None else workers
-        self._threads = ThreadPoolExecutor(count, "kernelmill-worker")
+        self._threads = Workers(len(os.sched_getaffinity(0)) if workers is None else workers)
         self._own = threading.local()
         self._pools: set[ProcessPoolExecutor] = set()
+        self._futures: set[Future[Any]] = set()
+        self._is_shut = False
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """As `Executor.submit`; `fn` and its arguments are pickled."""
-        return self._threads.submit(self._run, fn, args, kwargs)
+        if self._is_shut:
+            raise KernelmillError("this pool was shut down: make another")
+        future: Future[Result] = Future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        self._threads.submit(partial(self._run, future, partial(fn, *args, **kwargs)))
+        return future
 
-    def _run(self, fn: Callable[..., Result], args: Any, kwargs: Any) -> Result:
+    def _run(self, future: Future[Result], task: Callable[[], Result]) -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(self._in_process(task))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def _in_process(self, task: Callable[[], Result]) -> Result:
         pool: ProcessPoolExecutor | None = getattr(self._own, "pool", None)
         if pool is None:
+            if not gives_threads():
+                return task()
             pool = self._own.pool = ProcessPoolExecutor(1, get_context("spawn"))
             self._pools.add(pool)
         try:
-            return pool.submit(fn, *args, **kwargs).result()
+            done = pool.submit(task)
+        except OSError:  # no process
+            self._forget(pool)
+            return task()
         except BrokenExecutor:
-            self._own.pool = None
-            self._pools.discard(pool)
+            self._forget(pool)
+            raise
+        try:
+            return done.result()
+        except BrokenExecutor:
+            self._forget(pool)
             pool.shutdown(wait=False)
             raise
 
+    def _forget(self, pool: ProcessPoolExecutor) -> None:
+        self._own.pool = None
+        self._pools.discard(pool)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As `Executor.shutdown`."""
-        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        if cancel_futures:
+            for future in list(self._futures):
+                future.cancel()
+        self._is_shut = True
+        if wait:
+            concurrent.futures.wait(list(self._futures))
+            self._threads.end()
         for pool in list(self._pools):
             pool.shutdown(wait, cancel_futures=cancel_futures)
 

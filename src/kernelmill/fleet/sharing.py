@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
+from kernelmill.core.workers import Job, Workers
 from kernelmill.store.entry import Entry
 from kernelmill.store.shared import SharedStore
 
@@ -21,8 +22,8 @@ class Sharing:
     def __init__(self, shared: SharedStore | None) -> None:
         self._shared = shared
         self._serves = shared is not None
-        self._writers = ThreadPoolExecutor(_WRITERS, "kernelmill-share")
-        self._writes: list[Future[None]] = []
+        self._writers = Workers(_WRITERS)
+        self._writes: list[Job[bool]] = []
         self._told = False
         self.missed = 0
 
@@ -39,29 +40,31 @@ class Sharing:
     def keep(self, name: str, files: Mapping[str, bytes]) -> None:
         """Have an entry written, whose files these are by suffix."""
         if self._shared is not None:
-            self._writes.append(self._writers.submit(self._write, self._shared, name, files))
+            self._writes.append(
+                self._writers.submit(partial(self._write, self._shared, name, files))
+            )
 
     def flush(self) -> None:
         """Wait for all writes."""
         writes, self._writes = self._writes, []
         for write in writes:
+            self._writers.wait([write])
             try:
-                write.result()
-            except CancelledError:
-                self.missed += 1
+                self.missed += not write.result()
             except StoreError as error:
                 self.missed += 1
                 self._lost(error)
 
     def close(self) -> None:
         """What is being written is, nothing else."""
-        self._writers.shutdown(wait=True, cancel_futures=True)
+        self._writers.end()
 
-    def _write(self, shared: SharedStore, name: str, files: Mapping[str, bytes]) -> None:
-        if not self._serves:
-            raise CancelledError
+    def _write(self, shared: SharedStore, name: str, files: Mapping[str, bytes]) -> bool:
+        """Whether the store was given it."""
         try:
-            shared.keep(name, files)
+            if self._serves:
+                shared.keep(name, files)
+            return self._serves
         except StoreError:
             self._serves = False
             raise

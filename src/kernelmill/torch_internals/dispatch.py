@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.workers import Workers
 from kernelmill.torch_internals.registry import internal
 
 
@@ -225,8 +226,9 @@ def outside_modes(function: Callable[[], Any]) -> Any:
 
     # What collects programs and reports is told by context variables.
     context = copy_context()
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(context.run, apart).result()
+    with Workers(1) as workers:
+        (found,) = workers.results([partial(context.run, apart)])
+    return found
 
 
 @internal(

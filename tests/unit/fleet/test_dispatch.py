@@ -240,6 +240,21 @@ def test_the_shared_store_is_filled_from_the_folder_and_fills_it(tmp_path):
 
 
 @pytest.mark.usefixtures("no_llvm")
+def test_where_the_system_gives_no_thread_the_shared_store_is_filled_all_the_same(
+    tmp_path, monkeypatch
+):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("kernelmill.core.workers.start_new_thread", refuse)
+    monkeypatch.setattr("threading._start_new_thread", refuse)
+    shared = SharedStore(f"file://{tmp_path}/shared", KEY)
+    done = run(tmp_path / "a", [[wanted(1), wanted(2)]], Here(), shared)
+    assert (done.progress.compiled, done.failures, done.unshared) == (2, {}, 0)
+    assert len(list(shared.fetch([wanted(1).task.name, wanted(2).task.name]))) == 2
+
+
+@pytest.mark.usefixtures("no_llvm")
 def test_a_poisoned_entry_is_written_anew(tmp_path):
     url = f"file://{tmp_path}/shared"
     shared = SharedStore(url, KEY)

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import BrokenExecutor
 
 import pytest
 
+from kernelmill.core.errors import KernelmillError
 from kernelmill.fleet import LocalPool
 
 
@@ -31,6 +33,45 @@ def test_workers_import_neither_torch_nor_the_models():
         pool.shutdown()
     assert "kernelmill.fleet.task" in modules
     assert not {"torch", "kernelmill.frontend", "kernelmill.runtime"} & modules
+
+
+def test_where_the_system_gives_no_thread_tasks_are_done_in_this_process(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("kernelmill.core.workers.start_new_thread", refuse)
+    monkeypatch.setattr("threading._start_new_thread", refuse)
+    pool = LocalPool(2)
+    assert [pool.submit(os.getpid).result() for _ in range(3)] == [os.getpid()] * 3
+    assert isinstance(pool.submit(int, "x").exception(), ValueError)
+    pool.shutdown()
+    with pytest.raises(KernelmillError, match="was shut down"):
+        pool.submit(abs, -1)
+
+
+def test_where_the_system_gives_no_process_tasks_are_done_in_this_one(monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.util.spawnv_passfds", refuse)
+    pool = LocalPool(1)
+    assert [pool.submit(os.getpid).result() for _ in range(2)] == [os.getpid()] * 2
+    pool.shutdown()
+
+
+def test_tasks_that_have_not_begun_can_be_cancelled(tmp_path):
+    pool = LocalPool(1)
+    first = pool.submit(_waits_for, tmp_path / "go")
+    others = [pool.submit(abs, -n) for n in range(20)]
+    (tmp_path / "go").touch()
+    pool.shutdown(cancel_futures=True)
+    assert first.result() == "went" and others[-1].cancelled()
+
+
+def _waits_for(path):
+    while not path.exists():
+        time.sleep(0.01)
+    return "went"
 
 
 def _loaded():

@@ -11,6 +11,7 @@ from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -269,6 +270,11 @@ def outside_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.tolist() == [2, 2]
     with pytest.raises(KeyError):
         dispatch.outside_modes(lambda: {}["missing"])
+    with monkeypatch.context() as patched:
+        refuse = Mock(side_effect=RuntimeError("can't start new thread"))
+        for start in ("kernelmill.core.workers.start_new_thread", "threading._start_new_thread"):
+            patched.setattr(start, refuse)
+        assert dispatch.outside_modes(lambda: 3) == 3
     constant = torch.arange(12.0).reshape(4, 3)
     backend = compiled(lambda x: x + constant, X)
     assert not backend.captures[0].refused
