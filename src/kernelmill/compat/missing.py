@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelmill.core.errors import KernelmillError
+from kernelmill.torch_internals.dynamo import fail_in_trace
 
 PAGE = "the page torchair of the documentation lists what there is"
 
@@ -97,7 +98,9 @@ def refuse_missing(module: ModuleType, known: Callable[[], Sequence[str]]) -> No
     def missing(name: str) -> Any:
         if name.startswith("__"):  # what Python's own machinery asks for
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-        raise MissingNameError(nearest_text(f"{module.__name__}.{name}", known()))
+        text = nearest_text(f"{module.__name__}.{name}", known())
+        fail_in_trace(text)
+        raise MissingNameError(text)
 
     module.__dict__["__getattr__"] = missing
 

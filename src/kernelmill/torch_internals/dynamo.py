@@ -62,6 +62,36 @@ def current_trace() -> Any:
 
 
 @internal(
+    "dynamo.module_attributes",
+    reason="what errors say of names that a module has not, where a trace asks for them",
+    fallback="Dynamo's error names neither the attribute nor what is nearest",
+)
+def _module_attributes() -> tuple[CodeType, Callable[[Any, str], None]] | None:
+    """Where Dynamo asks a module, with its `tx`, and what raises an AttributeError with a text in
+    the code that is traced."""
+    from torch._dynamo.exc import raise_observed_exception
+    from torch._dynamo.variables import ConstantVariable, PythonModuleVariable
+
+    def fail(tx: Any, text: str) -> None:
+        raise_observed_exception(AttributeError, tx, args=[ConstantVariable.create(text)])
+
+    code = PythonModuleVariable.var_getattr.__code__
+    takes_texts = "args" in inspect.signature(raise_observed_exception).parameters
+    return (code, fail) if takes_texts and "tx" in code.co_varnames else None
+
+
+def fail_in_trace(text: str) -> None:
+    """To be called by a module's `__getattr__`: where a trace asks for the attribute, have the
+    traced code raise an AttributeError with this text. Dynamo would drop that of another."""
+    frame = inspect.currentframe()
+    asking = frame and frame.f_back and frame.f_back.f_back
+    if asking and "torch._dynamo" in sys.modules and (found := _module_attributes.get()):
+        code, fail = found
+        if asking.f_code is code:
+            fail(asking.f_locals["tx"], text)
+
+
+@internal(
     "dynamo.tensor_sizes",
     reason="which sizes of tensors a trace has taken for granted that its graph does not read",
     fallback="methods whose trace reads the dtype or a size of such a tensor are compiled in each "

@@ -1,11 +1,12 @@
 """What is said about names that are not there."""
 
 import operator
+from types import ModuleType
 
 import pytest
 import torch
 
-from kernelmill.compat.missing import OF_TORCH, nearest_text
+from kernelmill.compat.missing import OF_TORCH, nearest_text, refuse_missing
 
 KNOWN = ["torch_npu", "torch_npu.npu_quant_matmul", "torchair.scope.super_kernel"]
 
@@ -46,3 +47,33 @@ def test_the_nearest_thing_does_what_the_name_says(name: str, nearest: str) -> N
 @pytest.mark.parametrize("name", OF_TORCH.values())
 def test_what_torch_has_is_there(name: str) -> None:
     assert callable(operator.attrgetter(name.removeprefix("torch."))(torch))
+
+
+a_module = ModuleType("a_module")
+refuse_missing(a_module, lambda: ["a_module.npu_relu"])
+
+
+def calls_what_is_missing(x: torch.Tensor) -> torch.Tensor:
+    return a_module.npu_rely(x)
+
+
+def does_without(x: torch.Tensor) -> torch.Tensor:
+    if hasattr(a_module, "npu_rely"):
+        return x + 1.0
+    try:
+        return a_module.npu_rely(x)
+    except AttributeError:
+        return x * 2.0
+
+
+def compiled(function):
+    return torch.compile(function, backend="eager", fullgraph=True)
+
+
+def test_an_error_of_a_whole_graph_names_what_is_missing():
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="the nearest that is: a_module"):
+        compiled(calls_what_is_missing)(torch.ones(2))
+
+
+def test_compiled_code_can_ask_what_there_is():
+    torch.testing.assert_close(compiled(does_without)(torch.ones(2)), torch.full((2,), 2.0))

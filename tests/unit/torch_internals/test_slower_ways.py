@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
 
@@ -20,6 +21,7 @@ import kernelmill
 from kernelmill import aot, inference
 from kernelmill.backend import Backend
 from kernelmill.codegen.machine import emit
+from kernelmill.compat.missing import refuse_missing
 from kernelmill.compiler import rank_group
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.isa import host_isa
@@ -350,6 +352,16 @@ def a_compile_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(torch.compile(layer, backend=Backend())(X), layer(X))
     torch._dynamo.reset()
     assert not any(called)
+
+
+@case("dynamo.module_attributes")
+def a_missing_name_is_an_error_without_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("module")
+    refuse_missing(module, list)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="AttributeError"):
+        torch.compile(lambda x: module.relu(x), backend="eager", fullgraph=True)(X)
 
 
 @case("forks.dynamo", "forks.import_locks")
