@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import kernelmill
+from kernelmill.core.errors import InputError
 from kernelmill.inference import set_dim_gears
 from kernelmill.report import Explanation
 from kernelmill.runtime import streaming
@@ -262,3 +263,21 @@ def test_a_capture_of_sizes_is_named_by_them() -> None:
     assert re.match(rf"{dynamic.name} at .*=5", capture.name)
     assert (dynamic.calls, capture.calls) == (0, 1)
     assert capture.steps[0].bytes == 2 * 5 * 8 * 4
+
+
+class OfPair(nn.Module):
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return pair[0] + pair[1]
+
+
+def test_a_tuple_in_place_of_the_arguments_is_refused_with_what_to_write() -> None:
+    x = torch.ones(2, 4)
+    with pytest.raises(InputError, match=r"Linear does not take this tuple.*explain\(model, \*"):
+        kernelmill.explain(nn.Linear(4, 4), (x,))
+    assert explained(OfPair(), (x, x), measure=False).is_compiled
+
+
+def test_a_measured_call_has_its_shortest(report: Explanation) -> None:
+    call = report.call
+    assert call.least_compiled <= call.compiled and call.least_eager <= call.eager
+    assert "(least " in str(report) and "(least " in report.html()

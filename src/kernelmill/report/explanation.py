@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,8 @@ def explain(
 
     What is in the kernel folder is reused, as any compile would. Backward graphs are compiled when
     the model is called in training mode with gradients enabled and a result asks for them; the
-    gradients themselves are not accumulated. Raises what the model or its compile raises.
+    gradients themselves are not accumulated. Raises what the model or its compile raises; for one
+    tuple or list in place of the arguments, InputError.
 
     The compiled model is called twice. With `measure` it and the model itself are called up to some
     dozens of times more, in turns and for about a second; what these calls write to arguments and
@@ -170,7 +172,8 @@ def explain(
     before = len(graph_breaks())
     compiled = torch.compile(model, backend=backend, dynamic=dynamic)
     start = time.perf_counter()
-    compiled(*args, **kwargs)
+    with _as_one_argument(model, args, kwargs):
+        compiled(*args, **kwargs)
     middle = time.perf_counter()
     compiled(*args, **kwargs)
     end = time.perf_counter()
@@ -187,6 +190,22 @@ def explain(
         name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
     )
     return _with_facts(explanation, programs, _Calls(model, compiled, args, kwargs), measure)
+
+
+@contextmanager
+def _as_one_argument(model: object, args: tuple[Any, ...], kwargs: Any) -> Generator[None]:
+    """What a model says to the tuple of its arguments is not to be understood."""
+    try:
+        yield
+    except Exception as error:
+        if kwargs or len(args) != 1 or not isinstance(args[0], (tuple, list)):
+            raise
+        what = type(args[0]).__name__
+        raise InputError(
+            f"{_name(model)} does not take this {what} as its one argument "
+            f"({type(error).__name__}, above); if it holds the arguments, write "
+            "explain(model, *inputs)"
+        ) from error
 
 
 def _name(model: object) -> str:

@@ -212,6 +212,8 @@ class CallFacts:
     """A call, measured in turns with eager.
 
     compiled, eager   a whole call; medians of `rounds`
+    least_compiled, least_eager   the shortest of them
+    other_work        the part of the processors' time that other processes took meanwhile
     recorded          a whole call while kernels are timed: the one nearest to `compiled`, whose
                       parts follow
     kernels, aten     launches, and operators in ATen
@@ -233,6 +235,9 @@ class CallFacts:
     timeline: tuple[Bar, ...] = ()
     reasons: tuple[Reason, ...] = ()
     error: str = ""
+    least_compiled: float | None = None
+    least_eager: float | None = None
+    other_work: float | None = None
 
     @property
     def speedup(self) -> float | None:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.version import VERSION
 from kernelmill.report.drawings import graph_drawing, memory_drawing, timeline_drawing
-from kernelmill.report.text import bytes_text, count_text, product_lines, time_text, verdict
+from kernelmill.report.text import (
+    bytes_text,
+    count_text,
+    other_work,
+    product_lines,
+    time_text,
+    verdict,
+)
 
 if TYPE_CHECKING:
     import jinja2
@@ -35,6 +42,7 @@ def page_of(explanation: Explanation) -> str:
                 for facts in explanation.programs
             ],
             timeline=timeline_drawing(call, explanation.programs),
+            other_work="" if call.other_work is None else other_work(call.other_work),
             verdict="" if call.speedup is None else verdict(call),
             version=VERSION,
         )

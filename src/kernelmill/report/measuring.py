@@ -18,6 +18,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import TensorInput
 from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
 from kernelmill.report.gather import program_facts
+from kernelmill.report.other_work import OtherWork
 from kernelmill.report.reasons import reasons_of
 from kernelmill.runtime import background
 from kernelmill.runtime.program import Program
@@ -98,17 +99,18 @@ def measure(
     for run in (compiled, eager):
         run()
     times: list[tuple[int, int]] = []
-    start = time.perf_counter()
+    start, others = time.perf_counter(), OtherWork()
     while len(times) < MOST_ROUNDS:
         times.append((_time(compiled), _time(eager)))
         spent = time.perf_counter() - start
         if spent > (SECONDS if len(times) >= LEAST_ROUNDS else LONG_SECONDS):
             break
-    ours = statistics.median(one for one, _ in times)
-    theirs = statistics.median(other for _, other in times)
-    recorded = record(compiled, programs, len(times))
-    call = CallFacts(len(times), ours, theirs)
-    return call, recorded
+    ours, theirs = zip(*times, strict=True)
+    call = CallFacts(
+        len(times), statistics.median(ours), statistics.median(theirs),
+        least_compiled=min(ours), least_eager=min(theirs), other_work=others.share(),
+    )  # fmt: skip
+    return call, record(compiled, programs, len(times))
 
 
 def record(run: Run, programs: Sequence[Program], count: int) -> list[Recorded]:

@@ -49,6 +49,8 @@ def call_lines(call: CallFacts) -> list[str]:
     if call.compiled is None or call.eager is None:
         return []
     lines = [f"{verdict(call)}; medians of {counted(call.rounds, 'call')} of each in turns"]
+    if call.other_work is not None:
+        lines.append(other_work(call.other_work))
     if call.recorded is not None:
         lines.append(
             f"a recorded call of {time_text(call.recorded)}: kernels {time_text(call.kernels)}, "
@@ -61,12 +63,21 @@ def call_lines(call: CallFacts) -> list[str]:
 def verdict(call: CallFacts) -> str:
     """One line: a call beside eager's."""
     assert call.compiled is not None and call.eager is not None and call.speedup is not None
-    times = f"{time_text(call.compiled)} a call, eager {time_text(call.eager)}"
+    ours, theirs = time_text(call.compiled), time_text(call.eager)
+    if call.least_compiled is not None and call.least_eager is not None:
+        ours += f" (least {time_text(call.least_compiled)})"
+        theirs += f" (least {time_text(call.least_eager)})"
+    times = f"{ours} a call, eager {theirs}"
     if call.outcome == "as fast":
         return f"as fast as eager: {times}"
     factor = call.speedup if call.outcome == "faster" else 1 / call.speedup
     how = "as fast as" if call.outcome == "faster" else "slower than"
     return f"{factor:.2f} times {how} eager: {times}"
+
+
+def other_work(share: float) -> str:
+    """A line that says how far the times can be believed."""
+    return f"meanwhile other work took {share:.0%} of the processors' time"
 
 
 def _steps(facts: ProgramFacts) -> list[str]:

@@ -109,3 +109,12 @@ def test_numbers_have_units() -> None:
     ]  # fmt: skip
     assert [bytes_text(n) for n in (None, 3, 2048, 3 << 20)] == ["-", "3 B", "2 KiB", "3 MiB"]
     assert [count_text(n) for n in (None, 9, 2100, 5e9)] == ["-", "9", "2.1 k", "5 G"]
+
+
+def test_the_shortest_calls_and_other_work_are_said() -> None:
+    call = CallFacts(
+        5, 50_000.0, 100_000.0, least_compiled=40_000.0, least_eager=70_000.0, other_work=0.25
+    )
+    times, meanwhile = call_lines(call)
+    assert "50 us (least 40 us) a call, eager 100 us (least 70 us); medians of 5" in times
+    assert meanwhile == "meanwhile other work took 25% of the processors' time"
