@@ -37,7 +37,7 @@ def test_what_is_not_idle_and_not_ours_is_other_work(
     stat.write_text(numbers(100, 100, 100, 100))
     watch = OtherWork()
     stat.write_text(numbers(140, 120, 110, 130))
-    assert watch.share() == 0.7
+    assert watch.share() == pytest.approx(0.7)
     monkeypatch.setattr(time, "process_time", lambda: 7.2)
     assert watch.share() == pytest.approx(0.5)
 
