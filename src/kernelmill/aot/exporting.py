@@ -32,7 +32,13 @@ from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym
-from kernelmill.core.errors import InputError, IsFolderError, UnsupportedError, file_error
+from kernelmill.core.errors import (
+    InputError,
+    IsFolderError,
+    UnsupportedError,
+    file_error,
+    file_errors,
+)
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
@@ -97,10 +103,8 @@ def compile(
         artifact = _artifact(name, exported, config, found)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
-    try:
+    with file_errors(file):
         write_sealed(file, KMILL, artifact.sections())
-    except OSError as error:
-        raise file_error(error, file) from None
     return file
 
 

@@ -26,7 +26,7 @@ from kernelmill.core.errors import (
     InputError,
     KernelmillError,
     UnsupportedError,
-    file_error,
+    file_errors,
 )
 from kernelmill.core.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.log import get_logger
@@ -58,10 +58,8 @@ def load(
     kernelmill does not read, or could have been written by another user.
     """
     name = os.path.abspath(path)
-    try:
+    with file_errors(name):
         file = SealedFile(path, KMILL, writable=True)
-    except OSError as error:
-        raise file_error(error, name) from None
     artifact = read_artifact(file, check_weights)
     with used(file):
         try:

@@ -18,6 +18,7 @@ from torch import Tensor, fx
 
 from kernelmill.config.tree import DataDump as Options
 from kernelmill.core import knobs
+from kernelmill.core.errors import file_errors
 from kernelmill.torch_internals.export import leaves_of
 
 
@@ -34,7 +35,8 @@ class DataDump:
         # A forked child counts on from where it began, in a folder of its own.
         folder = os.path.join(f"{self._folder}_pid_{os.getpid()}", f"call_{self._calls}")
         self._calls += 1
-        os.makedirs(folder)
+        with file_errors(folder):
+            os.makedirs(folder)
         return _Dumping(self._gm, folder, self._filter).run(*args)
 
 

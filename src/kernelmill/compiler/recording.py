@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from kernelmill.compiler.operator_documents import Document, to_document
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.errors import file_errors
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine, host
 from kernelmill.graph.ir import Graph
@@ -116,9 +117,9 @@ def operators_of(graph: Graph, machine: Machine) -> list[Operator]:
 def append(path: str, documents: Iterable[Document]) -> int:
     """Append those documents that the log at `path` has not, one a line; returns how many.
 
-    Several processes may write to one log. OSError when it cannot be written.
+    Several processes may write to one log. FileError when it cannot be written.
     """
-    with open(path, "a+b") as log:
+    with file_errors(path), open(path, "a+b") as log:
         fcntl.flock(log, fcntl.LOCK_EX)
         log.seek(0)
         lines = log.read().splitlines(keepends=True)

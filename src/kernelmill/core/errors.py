@@ -29,6 +29,8 @@ A message says what is wrong, where, and what to do about it.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 
 
 class KernelmillError(Exception):
@@ -100,6 +102,17 @@ def file_error(error: OSError, path: str | os.PathLike[str], text: str = "") -> 
     kinds = [kind for kind in _FILE_ERRORS if isinstance(error, kind.__bases__[1])]
     kind = kinds[0] if kinds else FileError
     return kind(error.errno, text or error.strerror or str(error), os.fspath(path))
+
+
+@contextmanager
+def file_errors(path: str | os.PathLike[str]) -> Generator[None]:
+    """Inside, what a user named is read or written: OSError of Python becomes `file_error`."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise file_error(error, path) from None
 
 
 class UserCodeError(KernelmillError):

@@ -9,7 +9,7 @@ import errno
 import os
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigError, DeniedFileError, StoreError
+from kernelmill.core.errors import ConfigError, DeniedFileError, StoreError, file_errors
 from kernelmill.core.isa import Isa, named_isa
 from kernelmill.core.log import get_logger
 from kernelmill.fleet.manifests import FolderManifests, SharedManifests
@@ -47,7 +47,7 @@ def pull(
     folder  of kernels, KERNELMILL_KERNEL_META by default
 
     Raises StoreError when there is no such manifest, or the store does not serve; ConfigError
-    without a store or its key; OSError when the folder cannot be written.
+    without a store or its key; FileError when the folder cannot be written.
     """
     shared = _shared(store)
     manifest = SharedManifests(shared).needed(model, _isa(target))
@@ -78,7 +78,7 @@ def pack(
     Returns how many entries it has.
 
     What the folder lacks is pulled first, where there is a shared store. Raises as `pull`;
-    StoreError when an entry is nowhere.
+    StoreError when an entry is nowhere, FileError when the archive cannot be written.
     """
     path = os.fspath(folder) if folder is not None else default_folders()[-1]
     shared = open_shared(store)
@@ -97,7 +97,8 @@ def pack(
             f"{kernels.path} lacks {len(missing)} entries of {model!r}, {missing[0]} for one; "
             "precompile it again"
         )
-    return export_archive(kernels.path, os.fspath(archive), names)
+    with file_errors(archive):
+        return export_archive(kernels.path, os.fspath(archive), names)
 
 
 def _shared(url: str | None) -> SharedStore:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
-from kernelmill.core.errors import StoreError
+from kernelmill.core.errors import StoreError, file_errors
 from kernelmill.core.isa import Isa
 from kernelmill.fleet.manifest import (
     PREFIX,
@@ -29,8 +30,9 @@ class FolderManifests:
         self._folder = folder
 
     def keep(self, manifest: Manifest) -> None:
-        """OSError when it cannot be written."""
-        self._folder.save(manifest.name, {_SUFFIX: manifest.text()})
+        """FileError when it cannot be written."""
+        with file_errors(self._folder.path):
+            self._folder.save(manifest.name, {_SUFFIX: manifest.text()})
 
     def needed(self, model: str, isa: Isa) -> Manifest:
         """What a model needs. StoreError when it was not compiled for this ISA by this version."""
@@ -38,14 +40,16 @@ class FolderManifests:
 
     def _read(self, name: str) -> Manifest | None:
         try:
-            text = self._folder.read(f"{name}{_SUFFIX}")
+            with file_errors(os.path.join(self._folder.path, f"{name}{_SUFFIX}")):
+                text = self._folder.read(f"{name}{_SUFFIX}")
         except BadEntry as bad:
             raise StoreError(f"{self._folder.path}: {bad}") from None
         where = f"{self._folder.path}/{name}{_SUFFIX}"
         return None if text is None else read_manifest(text, where)
 
     def _names(self) -> list[str]:
-        files = self._folder.files()
+        with file_errors(self._folder.path):
+            files = self._folder.files()
         return [f.removesuffix(_SUFFIX) for f in files if f.startswith(PREFIX)]
 
 

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from kernelmill.artifact.container import SUFFIX, Artifact, load, names
 from kernelmill.artifact.readable import readable
-from kernelmill.core.errors import StoreError
+from kernelmill.core.errors import StoreError, file_errors
 from kernelmill.core.wording import printable
 from kernelmill.store.folder import Folder
 
@@ -21,14 +21,15 @@ def readable_cache(
 
     `path` is one entry's .kmill, the folder of a method, or any folder above. The text is printed,
     and written to `file` (a name or an open file) if that is given. Raises StoreError when there is
-    no entry, a damaged one, or files that others can write to.
+    no entry, a damaged one, or files that others can write to; FileError when `file` cannot be
+    written.
     """
     found = cached_artifacts(path)
     text = "\n".join(f"# {file}\n\n{readable(artifact)}" for file, artifact in found)
     if print_output:
         print(printable(text))
     if isinstance(file, (str, os.PathLike)):
-        with open(file, "w", encoding="utf-8") as opened:
+        with file_errors(file), open(file, "w", encoding="utf-8") as opened:
             opened.write(text)
     elif file is not None:
         file.write(text)

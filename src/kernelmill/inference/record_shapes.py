@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from kernelmill.core.errors import file_errors
 from kernelmill.gears.shape_log import line_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None
 
     Tensors in lists, tuples, dicts and dataclasses are named as Python would reach them:
     `inputs[0]`, `batch["mask"]`. The model may be compiled or not; several processes may write to
-    one file. OSError when the file cannot be written.
+    one file. FileError when the file cannot be written.
     """
     import torch
 
@@ -40,7 +41,9 @@ def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None
 
     # One write a line, at the end of the file: lines of several processes do not mix.
     kept_out: Any = torch.compiler.disable(write)
-    with open(path, "a", encoding="utf-8", buffering=1) as log:
+    with file_errors(path):
+        opened = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed below
+    with opened as log:
         hook = model.register_forward_pre_hook(kept_out, prepend=True, with_kwargs=True)
         try:
             yield

@@ -14,7 +14,7 @@ from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import InputError, file_errors
 from kernelmill.report.facts import Break, CallFacts, GraphCounts, MachineFacts, ProgramFacts
 
 if TYPE_CHECKING:
@@ -122,8 +122,9 @@ class Explanation:
         return page_of(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to this file. OSError when it cannot be written."""
-        Path(path).write_text(self.html(), encoding="utf-8")
+        """Write the page to this file. FileError when it cannot be written."""
+        with file_errors(path):
+            Path(path).write_text(self.html(), encoding="utf-8")
 
     def trace(self) -> dict[str, Any]:
         """A call as a JSON document for Perfetto and chrome://tracing, a track for each thread."""

@@ -31,7 +31,7 @@ def record(path: str | os.PathLike[str]) -> Generator[None]:
     """Note the operators and shapes of all compiled programs that are called inside.
 
     They are appended to the log at `path`, one JSON document a line, each once. Models run as they
-    do without it. OSError when the log cannot be written.
+    do without it. FileError when the log cannot be written.
 
     The environment variable KERNELMILL_RECORD_OPS does the same for a whole process.
     """
@@ -46,7 +46,7 @@ def from_profiler(profiler: Any, path: str | os.PathLike[str]) -> tuple[int, int
 
     Operators that ran inside of others are left out. Returns how many were new, and how many kinds
     cannot be recorded (lists of tensors, operators that write into their arguments, and those that
-    have no kernel). ConfigError for a session without shapes.
+    have no kernel). ConfigError for a session without shapes, FileError as `record`.
     """
     from kernelmill.static_kernels.profiler import record_session
 
@@ -59,7 +59,8 @@ def compile_log(
     """Compile static kernels for the operators of a log, or of a folder of documents.
 
     `jobs` operators at a time (0: one for each processor), into the kernel folder. Those for which
-    a choice is known are left alone. KernelmillError for what is no log.
+    a choice is known are left alone. KernelmillError for what is no log, FileError for what cannot
+    be read.
     """
     from kernelmill.static_kernels.logs import known_operators
 
@@ -83,7 +84,8 @@ def build(
 ) -> Built:
     """Compile a log as `compile_log` does, and pack all it needs as a .run file or a wheel.
 
-    `name` is that of the package; static_kernel_{datetime} by default.
+    `name` is that of the package; static_kernel_{datetime} by default. Raises as `compile_log`, and
+    FileError when it cannot be written.
     """
     from kernelmill.static_kernels.offline import Offline
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.codegen import key_of
-from kernelmill.core.errors import KernelmillError
+from kernelmill.core.errors import KernelmillError, file_errors
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import profile
 from kernelmill.store.store import open_store
@@ -46,12 +46,12 @@ def documents(path: str) -> Iterator[dict[str, Any]]:
         if not files:
             raise KernelmillError(f"{path} has no documents of operators: no .json file is in it")
         for file in files:
-            yield _document(file.read_bytes(), str(file))
+            with file_errors(file):
+                text = file.read_bytes()
+            yield _document(text, str(file))
         return
-    try:
+    with file_errors(path):
         lines = Path(path).read_bytes().splitlines(keepends=True)
-    except OSError as error:
-        raise KernelmillError(f"{path}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
         whole = line.endswith(b"}\n")
         if not whole and line.startswith(b"{"):

@@ -12,7 +12,7 @@ from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.operator_documents import from_document
 from kernelmill.compiler.static_build import package_contents
-from kernelmill.core.errors import ConfigError, KernelmillError
+from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
 from kernelmill.core.machine import profile
 from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
@@ -87,8 +87,9 @@ class Offline:
             for entry in self._compile_program(graph):
                 files.update(self.choices.store.files(entry))
         contents = replace(contents, files=files)
-        os.makedirs(output, exist_ok=True)
-        path = write_wheel(contents, output, VERSION) if wheel else write_run(contents, output)
+        with file_errors(output):
+            os.makedirs(output, exist_ok=True)
+            path = write_wheel(contents, output, VERSION) if wheel else write_run(contents, output)
         return replace(done, path=path)
 
     def _compile_program(self, graph: Graph) -> Iterator[Any]:

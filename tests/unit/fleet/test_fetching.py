@@ -5,13 +5,14 @@ import time
 
 import pytest
 
-from kernelmill.core.errors import ConfigError, StoreError
+from kernelmill.core.errors import ConfigError, FileError, StoreError
 from kernelmill.core.isa import NAMED
 from kernelmill.fleet import clean, pack, pull
 from kernelmill.fleet.manifest import Manifest, own_compiler, read_manifest
-from kernelmill.fleet.manifests import SharedManifests
+from kernelmill.fleet.manifests import FolderManifests, SharedManifests
 from kernelmill.store import Store
 from kernelmill.store.entry import encode
+from kernelmill.store.folder import Folder
 from kernelmill.store.shared import SharedStore
 from kernelmill.store.upkeep import import_archive
 from tests.unit.store.samples import compiled, key
@@ -71,6 +72,18 @@ def test_what_the_shared_store_lacks_or_has_poisoned_is_missing(tmp_path, url):
     assert (done.fetched, set(done.missing)) == (1, {name(0), name(2)})
     with pytest.raises(StoreError, match="lacks 2 entries of 'model'"):
         pack("model", tmp_path / "a.tar", url, target="x86-64-v3", folder=tmp_path / "k")
+
+
+def test_an_archive_or_manifest_that_cannot_be_written_is_an_error_of_the_tree(tmp_path, url):
+    pull("model", url, target="x86-64-v3", folder=tmp_path / "k")
+    archive = tmp_path / "nothing" / "model.tar"
+    with pytest.raises(FileError) as caught:
+        pack("model", archive, target="x86-64-v3", folder=tmp_path / "k")
+    assert isinstance(caught.value, FileNotFoundError) and caught.value.filename == str(archive)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError) as caught:
+        FolderManifests(Folder(tmp_path / "file" / "k")).keep(manifest("model", 0))
+    assert isinstance(caught.value, NotADirectoryError)
 
 
 def test_a_pack_is_taken_by_import_with_no_store_at_hand(tmp_path, url):

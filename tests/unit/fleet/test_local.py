@@ -61,14 +61,17 @@ def test_where_the_system_gives_no_process_tasks_are_done_in_this_one(monkeypatc
 
 def test_tasks_that_have_not_begun_can_be_cancelled(tmp_path):
     pool = LocalPool(1)
-    first = pool.submit(_waits_for, tmp_path / "go")
+    first = pool.submit(_waits_for, tmp_path / "begun", tmp_path / "go")
     others = [pool.submit(abs, -n) for n in range(20)]
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
     (tmp_path / "go").touch()
     pool.shutdown(cancel_futures=True)
     assert first.result() == "went" and others[-1].cancelled()
 
 
-def _waits_for(path):
+def _waits_for(begun, path):
+    begun.touch()
     while not path.exists():
         time.sleep(0.01)
     return "went"
