@@ -25,21 +25,20 @@ from kernelmill.passes import run_pipeline
 
 TRANSLATED = """
 add addcdiv addcmul addmm all amax arange argmax atan2 baddbmm cat clamp constant_pad_nd copysign
-cos count_nonzero cumprod cumsum diagonal diff div.no_rounding_mode div.floor_rounding dot eq erf
-exp expand eye fill flip floor floor_divide fmax fmod full_like heaviside hypot index_add
+cdist cos count_nonzero cumprod cumsum diagonal diff div.no_rounding_mode div.floor_rounding dot eq
+erf exp expand eye fill flip floor floor_divide fmax fmod full_like heaviside hypot index_add
 index_copy index_fill index_select gather scatter scatter_add isfinite linalg.cross
 linalg.vector_norm log log_softmax logical_and logical_not logit logsumexp masked_fill matmul
 max.reduction_with_dim maximum mean mm mul nan_to_num native_layer_norm
-nn.functional.adaptive_avg_pool2d nn.functional.avg_pool2d nn.functional.conv1d
-nn.functional.conv2d nn.functional.cross_entropy nn.functional.elu nn.functional.embedding
-nn.functional.gelu nn.functional.group_norm nn.functional.hardswish nn.functional.layer_norm
-nn.functional.leaky_relu nn.functional.linear nn.functional.logsigmoid nn.functional.max_pool2d
-nn.functional.pad.constant nn.functional.pad.reflect nn.functional.rms_norm nn.functional.silu
-nn.functional.smooth_l1_loss nn.functional.softplus nn.functional.upsample_bilinear
-nn.functional.upsample_nearest permute pow prod remainder repeat roll round select select_scatter
-scatter_reduce.amax scatter_reduce.mean scatter_reduce.prod
-sigmoid sign signbit slice slice_scatter softmax split_with_sizes stack tanh transpose triu unbind
-unfold unsqueeze var var_mean where xlogy
+nn.functional.adaptive_avg_pool2d nn.functional.avg_pool2d nn.functional.conv1d nn.functional.conv2d
+nn.functional.cross_entropy nn.functional.elu nn.functional.embedding nn.functional.gelu
+nn.functional.group_norm nn.functional.hardswish nn.functional.layer_norm nn.functional.leaky_relu
+nn.functional.linear nn.functional.logsigmoid nn.functional.max_pool2d nn.functional.pad.constant
+nn.functional.pad.reflect nn.functional.rms_norm nn.functional.silu nn.functional.smooth_l1_loss
+nn.functional.softplus nn.functional.upsample_bilinear nn.functional.upsample_nearest permute pow
+prod remainder repeat roll round select select_scatter scatter_reduce.amax scatter_reduce.mean
+scatter_reduce.prod sigmoid sign signbit slice slice_scatter softmax split_with_sizes stack tanh
+transpose triu unbind unfold unsqueeze var var_mean where xlogy
 """.split()
 """Their float32 samples are translated whole."""
 

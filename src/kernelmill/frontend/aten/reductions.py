@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kernelmill.core.dim import Dim, product
+from kernelmill.core.dim import Dim, bounds, product
 from kernelmill.core.dtype import BOOL, F64, I64, U8, DType
 from kernelmill.frontend.emitter import Emitter, wrap, wrap_all
 from kernelmill.frontend.promotion import Number
@@ -300,6 +300,29 @@ def _norm(e: Emitter, size: Value, order: float, axes: Sequence[int], keep: bool
     power = e.pointwise("pow", size, e.constant(order, size.dtype))
     total = e.reduce("reduce_sum", power, axes, keep)
     return e.pointwise("pow", total, e.constant(1 / order, size.dtype))
+
+
+_FEW_POINTS = 25
+"""Of more points than that on either side eager takes Euclidean distances by a product."""
+
+
+@translates("_cdist_forward")
+def distances(e: Emitter, a: Value, b: Value, order: float, mode: int | None) -> Value:
+    """Between all points of two sets, by their differences. Eager's largest difference is one of
+    numbers, and its count of differences NaN where one is."""
+    counts = (a.shape[-2], b.shape[-2])
+    few = all((bounds(count)[1] or math.inf) <= _FEW_POINTS for count in counts)
+    if order == 2 and (mode == 1 or (not mode and not few)):
+        raise NotTranslated("distances by a product")
+    if e.dtype.compute != e.dtype or a.shape[-1] == 0:
+        raise NotTranslated("distances of half types, or of points without coordinates")
+    differences = e.sub(e.unsqueeze(a, len(a.shape) - 1), e.unsqueeze(b, len(b.shape) - 2))
+    size, axis = e.emit("abs", differences), (len(differences.shape) - 1,)
+    if order == math.inf:
+        return e.clamp(e.reduce("reduce_maxnum", size, axis), 0, None)
+    if order == 0:
+        return e.reduce("reduce_sum", e.clamp(e.emit("ceil", size), None, 1), axis)
+    return _norm(e, size, order, axis, keep=False)
 
 
 # ---- scans ------------------------------------------------------------------------------------
