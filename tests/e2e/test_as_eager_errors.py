@@ -100,3 +100,18 @@ def test_no_file_is_made_of_what_eager_refuses(name: str, tmp_path: Path) -> Non
     function, dtype, shape = REFUSED[name]
     with pytest.raises(UnsupportedError, match=r"eager refuses .*: .*(not implemented|overflow)"):
         aot.compile(function, (torch.ones(shape, dtype=dtype),), path=tmp_path / "file.kmill")
+
+
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[1:], lambda x: x.t()])
+def test_a_backward_of_what_was_written_since_is_refused(part: Callable[[Tensor], Tensor]) -> None:
+    def function(x: Tensor) -> Tensor:
+        part(x).mul_(2)
+        return x.add_(1).sum()
+
+    torch._dynamo.reset()
+    for call in (function, torch.compile(function, backend=get_backend())):
+        weight, x = torch.ones(3, 3, requires_grad=True), torch.ones(3, 3)
+        product = weight * x
+        call(x)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.sum().backward()

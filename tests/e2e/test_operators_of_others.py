@@ -34,6 +34,10 @@ def _scale(x: Tensor, f: float) -> Tensor:
     return x.mul_(f)
 
 
+LIBRARY.define("turned(Tensor x) -> Tensor")
+LIBRARY.impl("turned", lambda x: x.mT.contiguous().mT, "CPU")
+LIBRARY.impl("turned", torch.empty_like, "Meta")
+
 for name, function in (("fill", _fill), ("add_to", _add_to), ("scale_", _scale)):
     LIBRARY.impl(name, function, "CompositeExplicitAutograd")
 OPS: Any = torch.ops.kernelmill_tests_of_others
@@ -153,3 +157,11 @@ def test_a_cached_method_takes_a_backend(tmp_path: Path) -> None:
         kernelmill.inference.cache_compile(model.body, backend="inductor")
     with pytest.raises(ConfigError, match="its own"):
         kernelmill.inference.cache_compile(model.body, backend=backend, config=backend.config)
+
+
+def test_a_result_lies_as_its_fake_implementation_says() -> None:
+    x = torch.randn(3, 4)
+    call = torch.compile(lambda x: (OPS.turned(x), OPS.turned(x + 1) * 2), backend="kernelmill")
+    found, computed = call(x)
+    assert torch.equal(found, x) and torch.equal(computed, (x + 1) * 2)
+    assert found.stride() == (4, 1)
