@@ -1,6 +1,7 @@
 """The kinds of guards: `KINDS` is the one table of what each finds in a value, how that is known
-the next time, how it is watched natively (by records outside of arguments, by steps in them), and
-which of Dynamo's guards it stands for. A method whose trace has another of these is not kept."""
+the next time, how it is watched natively outside of arguments, and which of Dynamo's guards it
+stands for. In arguments unpacker.py has it compared. A method whose trace has another of Dynamo's
+guards is not kept."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from operator import eq
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
@@ -35,13 +36,9 @@ from kernelmill.artifact.layouts import (
 )
 from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
-from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.modules import tables_of
 from kernelmill.torch_internals.objects import dict_of
-
-if TYPE_CHECKING:
-    from kernelmill.artifact.unpacker import ArgumentUnpacker
 
 Texts = Callable[[type], str]
 """Classes as text."""
@@ -113,60 +110,11 @@ def _watch_has(guard: Guard, value: Any, records: GuardRecords) -> None:
     _watch_name(guard, value, records)
 
 
-# ---- in arguments ---------------------------------------------------------------------------
-
-
-def _expect_value(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    value = steps.value_in(register)
-    if _is_lasting(value):
-        steps.expect_value(register, value)
-    return _is_lasting(value)
-
-
-def _expect_type(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    steps.expect_type(register)
-    return True
-
-
-def _expect_container(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    return steps.unpack(register) > 0
-
-
-def _expect_absent(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    if guard.found != "True":
-        return steps.attribute(register, guard.name) > 0
-    kind = steps.expect_type(register)
-    if not kind.__dictoffset__:
-        return True
-    return steps.are_plain(kind) and steps.expect_nothing(register, guard.name)
-
-
-def _expect_layout(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    """Looked at before quick calls (`ArgumentLayouts`)."""
-    return True
-
-
-def _expect_has(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
-    """From where the attribute is."""
-    owner, kind = steps.value_in(register), steps.expect_type(register)
-    if not steps.are_plain(kind):
-        return False
-    found = steps.in_class(kind, guard.name)
-    if found is not MISSING:
-        # A property's code was traced, and what it read is compared: it gives the same again.
-        sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
-        return sure or not hasattr(type(found), "__get__")
-    if guard.name in vars(owner):
-        return steps.attribute(register, guard.name) > 0
-    if steps.in_class(kind, "__getattr__") is not MISSING:
-        return False
-    return steps.expect_nothing(register, guard.name)
-
-
 # ---- the table ------------------------------------------------------------------------------
 
 
-def _is_lasting(value: Any) -> bool:
+def is_lasting(value: Any) -> bool:
+    """Whether its text is the same for good: data, a class or a function."""
     kinds = (type, types.FunctionType, types.BuiltinFunctionType)
     return is_atom(value) or isinstance(value, kinds)
 
@@ -188,7 +136,6 @@ class GuardKind:
     sign    tells values apart without their text: by identity, or as a tuple of such signs
     lasts   whether the same text is found in the same object for good
     watch   have it noticed when another text may be found in a value outside of arguments
-    expect  add the steps that compare an argument natively; False when none can
     dynamo  the guards of Dynamo's that it stands for, by their names
     about   the parameter of theirs that says what they ask for besides the value
     """
@@ -197,7 +144,6 @@ class GuardKind:
     sign: Callable[[Any], Any] = lambda value: object()
     lasts: Callable[[Any], bool] = lambda value: False
     watch: Callable[[Guard, Any, GuardRecords], None] = _watch_text
-    expect: Callable[[Guard, int, ArgumentUnpacker], bool] = lambda guard, register, steps: False
     dynamo: Collection[str] = ()
     about: str = ""
 
@@ -206,8 +152,8 @@ KINDS: Mapping[str, GuardKind] = {
     # The whole value: data, or the name of a class or function.
     "value": GuardKind(
         lambda guard, value, other, texts: fingerprint(value),
-        lambda value: value if _is_lasting(value) else object(),
-        _is_lasting, _watch_data, _expect_value,
+        lambda value: value if is_lasting(value) else object(),
+        is_lasting, _watch_data,
         ("BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH",
          "CONSTANT_SUBCLASS_MATCH", "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH",
          "NONE_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH"),
@@ -215,7 +161,7 @@ KINDS: Mapping[str, GuardKind] = {
     # Its class, with how that finds its methods.
     "class": GuardKind(
         lambda guard, value, other, texts: texts(type(value)),
-        type, lambda value: True, _watch_class, _expect_type,
+        type, lambda value: True, _watch_class,
         ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
     # How it, a class, finds its methods.
@@ -226,37 +172,37 @@ KINDS: Mapping[str, GuardKind] = {
     # The name of its class.
     "type": GuardKind(
         lambda guard, value, other, texts: name_of(type(value)),
-        type, lambda value: True, _watch_class, _expect_type,
+        type, lambda value: True, _watch_class,
     ),
     # The class of a container, and its length or keys.
     "shape": GuardKind(
         lambda guard, value, other, texts: shape_of(value),
-        _layout, watch=_watch_container, expect=_expect_container,
+        _layout, watch=_watch_container,
         dynamo=("DICT_KEYS_MATCH", "EMPTY_NN_MODULE_HOOKS_DICT", "MAPPING_KEYS_CHECK",
                 "SEQUENCE_LENGTH"),
     ),
     # The same with the keys in any order.
     "keys": GuardKind(
         lambda guard, value, other, texts: keys_of(value),
-        _layout, watch=_watch_container, expect=_expect_container,
+        _layout, watch=_watch_container,
     ),
     # The instance holds nothing of the guard's name.
     "absent": GuardKind(
         lambda guard, value, other, texts: str(guard.name not in getattr(value, "__dict__", {})),
-        watch=_watch_name, expect=_expect_absent,
+        watch=_watch_name,
         dynamo=("NOT_PRESENT_IN_GENERIC_DICT",), about="attr",
     ),
     # Whether the guard's name is in it.
     "contains": GuardKind(
         lambda guard, value, other, texts: str(guard.name in value),
-        watch=_watch_name, expect=_expect_container,
+        watch=_watch_name,
         dynamo=("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS"),
         about="key",
     ),
     # Whether hasattr says so, for the guard's name.
     "has": GuardKind(
         lambda guard, value, other, texts: str(hasattr(value, guard.name)),
-        watch=_watch_has, expect=_expect_has, dynamo=("HASATTR",), about="attr",
+        watch=_watch_has, dynamo=("HASATTR",), about="attr",
     ),
     # The value at the guard's other path is the same object.
     "same": GuardKind(
@@ -266,22 +212,22 @@ KINDS: Mapping[str, GuardKind] = {
     # The layout of a tensor that is no input of the program: those are the native entry's to check.
     LAYOUT: GuardKind(
         lambda guard, value, other, texts: layout_text(value, guard.name),
-        watch=_watch_nothing, expect=_expect_layout, dynamo=("TENSOR_MATCH",),
+        watch=_watch_nothing, dynamo=("TENSOR_MATCH",),
     ),
     # One of its sizes is one of the tensor at the guard's other path.
     SAME_SIZE: GuardKind(
         lambda guard, value, other, texts: sizes_text(value, other, guard.name),
-        watch=_watch_nothing, expect=_expect_layout,
+        watch=_watch_nothing,
     ),
     # Its strides, where the trace has asked for any.
     STRIDES: GuardKind(
         lambda guard, value, other, texts: strides_text(value, guard.name),
-        watch=_watch_nothing, expect=_expect_layout,
+        watch=_watch_nothing,
     ),
     # The class of an input, and whether it requires grad, where the trace has asked for these.
     FLAGS: GuardKind(
         lambda guard, value, other, texts: flags_text(value),
-        watch=_watch_nothing, expect=_expect_layout,
+        watch=_watch_nothing,
     ),
 }  # fmt: skip
 """By their names in the manifest."""

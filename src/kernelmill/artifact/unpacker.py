@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.effects import Effects
-from kernelmill.artifact.guard_kinds import KINDS
+from kernelmill.artifact.guard_kinds import KINDS, is_lasting
 from kernelmill.artifact.guard_records import ORDER, GuardRecords
+from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
@@ -116,7 +117,7 @@ class ArgumentUnpacker:
         self.keep.append(value)
         self.steps.append(StepRecord(operation, register, id(value), 0, 0))
 
-    def expect_type(self, register: int) -> type:
+    def _expect_type(self, register: int) -> type:
         """The class of what is in a register, which each call is asked for."""
         kind = type(self._objects[register])
         if register not in self._typed:
@@ -150,17 +151,17 @@ class ArgumentUnpacker:
         register = self._places[before]
         owner = self._objects[register]
         if kind == "type":
-            self._known[number] = self.expect_type(register)
+            self._known[number] = self._expect_type(register)
             return True
         if kind == "attribute" and type(owner) is torch.device:  # which never changes
-            self.expect_value(register, owner)
+            self._expect_value(register, owner)
             self._known[number] = getattr(owner, names[0])
             return True
         if kind in ("attribute", "field"):
-            found = self.attribute(register, names[0])
+            found = self._attribute(register, names[0])
             self._places[number] = found
             return found > 0
-        first = self.unpack(register) if kind == "item" else 0
+        first = self._unpack(register) if kind == "item" else 0
         if not first:
             return False
         self._places[number] = first + (
@@ -168,7 +169,7 @@ class ArgumentUnpacker:
         )
         return True
 
-    def unpack(self, register: int) -> int:
+    def _unpack(self, register: int) -> int:
         """The first register of a container's elements, 0 when there would be too many, or it is
         none that can be unpacked."""
         if register in self._unpacked:
@@ -176,7 +177,7 @@ class ArgumentUnpacker:
         owner = self._objects[register]
         if type(owner) not in _UNPACKING or self.registers + len(owner) > MOST_REGISTERS:
             return 0
-        self.expect_type(register)
+        self._expect_type(register)
         keys, items = None, owner
         if type(owner) is dict:
             named: dict[Any, Any] = owner
@@ -187,13 +188,13 @@ class ArgumentUnpacker:
         self._unpacked[register] = first
         return first
 
-    def attribute(self, register: int, name: str) -> int:
+    def _attribute(self, register: int, name: str) -> int:
         """The register of an attribute that an object has in its own __dict__, 0 when it has none
         there, or its class may have a say in it."""
-        owner, kind = self._objects[register], self.expect_type(register)
-        if not self.are_plain(kind) or name not in vars(owner):
+        owner, kind = self._objects[register], self._expect_type(register)
+        if not self._are_plain(kind) or name not in vars(owner):
             return 0
-        if _overrides(self.in_class(kind, name)):
+        if _overrides(self._in_class(kind, name)):
             return 0
         self.keep.append(name)
         target = len(self._objects)
@@ -207,16 +208,52 @@ class ArgumentUnpacker:
         """Add what a guard of an argument asks for; False when no step can."""
         if not guard.of_argument:
             return not guard.other or guard.other[0][0] != "argument"
-        kind = KINDS[guard.kind]
         if guard.place in self._known:  # the same object, as the steps and rows are
-            return kind.lasts(self._known[guard.place])
-        return kind.expect(guard, self._places[guard.place], self)
+            return KINDS[guard.kind].lasts(self._known[guard.place])
+        register = self._places[guard.place]
+        match guard.kind:
+            case "value":
+                value = self._objects[register]
+                if is_lasting(value):
+                    self._expect_value(register, value)
+                return is_lasting(value)
+            case "class" | "type":
+                self._expect_type(register)
+                return True
+            case "shape" | "keys" | "contains":
+                return self._unpack(register) > 0
+            case "absent":
+                return self._expect_absent(register, guard)
+            case "has":
+                return self._expect_has(register, guard.name)
+            case _:  # `ArgumentLayouts` looks at layouts before quick calls
+                return is_about_layout(guard)
 
-    def value_in(self, register: int) -> Any:
-        """What is there."""
-        return self._objects[register]
+    def _expect_absent(self, register: int, guard: Guard) -> bool:
+        if guard.found != "True":
+            return self._attribute(register, guard.name) > 0
+        kind = self._expect_type(register)
+        if not kind.__dictoffset__:
+            return True
+        return self._are_plain(kind) and self._expect_nothing(register, guard.name)
 
-    def expect_value(self, register: int, value: Any) -> None:
+    def _expect_has(self, register: int, name: str) -> bool:
+        """From where the attribute is."""
+        owner, kind = self._objects[register], self._expect_type(register)
+        if not self._are_plain(kind):
+            return False
+        found = self._in_class(kind, name)
+        if found is not MISSING:
+            # A property's code was traced, and what it read is compared: it gives the same again.
+            sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
+            return sure or not hasattr(type(found), "__get__")
+        if name in vars(owner):
+            return self._attribute(register, name) > 0
+        if self._in_class(kind, "__getattr__") is not MISSING:
+            return False
+        return self._expect_nothing(register, name)
+
+    def _expect_value(self, register: int, value: Any) -> None:
         """Data by its value where that is a word, everything else by identity."""
         kind, step = type(value), None
         if kind is int and abs(value) <= _LARGEST_INTEGER:
@@ -230,10 +267,10 @@ class ArgumentUnpacker:
         if step is None:
             self._expect(StepKind.IDENTITY, register, value)
             return
-        self.expect_type(register)
+        self._expect_type(register)
         self.steps.append(step)
 
-    def expect_nothing(self, register: int, name: str) -> bool:
+    def _expect_nothing(self, register: int, name: str) -> bool:
         """An object of a plain class has nothing of this name in its own __dict__."""
         self.keep.append(name)
         self.steps.append(StepRecord(StepKind.ABSENT, register, id(name), hash(name), 0))
@@ -241,18 +278,18 @@ class ArgumentUnpacker:
 
     # ---- classes, which are watched ---------------------------------------------------------
 
-    def in_class(self, kind: type, name: str) -> Any:
+    def _in_class(self, kind: type, name: str) -> Any:
         """What a class or the first of its bases has under a name; MISSING when none has."""
         place = self._classes.find(kind, name)
         return MISSING if place is None else place[0][place[1]]
 
-    def are_plain(self, kind: type) -> bool:
+    def _are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
         return (
             objects.resolution_at.works
             and kind.__dictoffset__ != 0
-            and isinstance(self.in_class(kind, "__dict__"), types.GetSetDescriptorType)
-            and self.in_class(kind, "__getattribute__") is object.__getattribute__
+            and isinstance(self._in_class(kind, "__dict__"), types.GetSetDescriptorType)
+            and self._in_class(kind, "__getattribute__") is object.__getattribute__
         )
 
     def _step(self, value: Any, step: Sequence[Any]) -> Any:

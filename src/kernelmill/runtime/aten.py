@@ -15,8 +15,8 @@ from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal
 from kernelmill.plan.literals import dim_of
 from kernelmill.runtime.allocation import empty_strided, lie_alike
+from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.engine import Engine
-from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Output, Sizes
 from kernelmill.torch_internals.operators import name_of_operator, overload_named
 

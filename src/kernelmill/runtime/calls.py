@@ -11,11 +11,11 @@ from torch import Tensor
 
 from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorResult
 from kernelmill.runtime.argument_validation import PLAIN_TENSORS
+from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import ObjectChecks, can_check, output_maker
-from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.returned_views import computed_results
 from kernelmill.runtime.sizes import Sizes
 

@@ -16,11 +16,12 @@ import torch
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import argument_validation
+from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.dims import DimsFunction, DimTable, fixed_layout, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
 from kernelmill.runtime.pack_job import Prepare
-from kernelmill.runtime.packing import Binding, Packs, Parameters
+from kernelmill.runtime.packing import Packs, Parameters
 from kernelmill.runtime.sizes import Output, Sizes, SizesOf, for_prepare, output_of
 from kernelmill.runtime.straight import Straight, straightened
 from kernelmill.runtime.tables import NativeTables

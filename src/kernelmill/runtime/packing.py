@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -31,7 +29,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
-from kernelmill.runtime.binding_table import write_table
+from kernelmill.runtime.binding import Binding, write_table
 from kernelmill.runtime.bound_parameters import BoundParameter, BoundParameters
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
@@ -85,52 +83,6 @@ class Packs:
 
     place: PackPlace
     identities: Mapping[str, str]
-
-
-@dataclass(eq=False)
-class Binding:
-    """A set of parameters ready for calls; never changes. `address` is its native table.
-
-    One whose `job` has yet to pack the components `pending` serves one call only, which streams.
-    """
-
-    bound: Mapping[int, BoundParameter]
-    parts: tuple[PackedPart | None, ...]
-    packed: Mapping[int, torch.Tensor]
-    pending: frozenset[int] = frozenset()
-    job: PackJob | None = None
-    address: int = 0
-    keep: list[Any] = field(default_factory=list[Any])
-    _room: tuple[torch.Tensor, int] | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether all of the memory that it is bound to is there."""
-        return all(parameter.storage() is not None for parameter in self.bound.values())
-
-    def is_for(self, arguments: Sequence[object]) -> bool:
-        """Whether its parameters are these objects."""
-        return all(id(arguments[i]) == its.object for i, its in self.bound.items())
-
-    def memory(self, job: PackJob) -> int:
-        """The address of the memory into which its call packs what is pending."""
-        if self._room is None:
-            self._room = job.take_room()
-        base, first = self._room
-        return base.data_ptr() + first
-
-    @contextmanager
-    def streaming(self) -> Generator[None]:
-        """Around the launches of its call, when something is pending. What is may be packed behind
-        afterwards."""
-        try:
-            with background.paused():
-                yield
-        finally:
-            if self.job is not None:
-                if self._room is not None:
-                    self.job.free_buffers.append(self._room)
-                self.job.begin()
 
 
 class Parameters:

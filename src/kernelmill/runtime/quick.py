@@ -20,6 +20,7 @@ import torch
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import BufferKind, DimResult, Launch, TensorResult
+from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.calls import argument_picker
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
@@ -37,7 +38,6 @@ from kernelmill.runtime.layout import (
 )  # fmt: skip
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
-from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.page_scan import Range, meeting, merged
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.returned_views import ViewMaker, computed_results, views_arguments

@@ -69,7 +69,7 @@ def compile_log(
         return Built(known, 0, ())
     from kernelmill.static_kernels.offline import Offline
 
-    return Offline(os.fspath(path), target, folder).compile(jobs)
+    return Built(*Offline(os.fspath(path), target, folder).compile(jobs))
 
 
 def build(
@@ -89,4 +89,6 @@ def build(
     """
     from kernelmill.static_kernels.offline import Offline
 
-    return Offline(os.fspath(path), target, folder).build(jobs, os.fspath(output), wheel, name)
+    offline = Offline(os.fspath(path), target, folder)
+    done, package = offline.build(jobs, os.fspath(output), wheel, name)
+    return Built(*done, package)

@@ -21,10 +21,12 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import lower_graph
-from kernelmill.static_kernels.entry import Built
 from kernelmill.static_kernels.logs import documents
 from kernelmill.store.packages import check_name, write_run, write_wheel
 from kernelmill.store.store import open_store
+
+Done = tuple[int, int, tuple[tuple[str, str], ...]]
+"""How many operators there are, how many were compiled, and (operator, reason) of the failures."""
 
 
 class Offline:
@@ -63,8 +65,8 @@ class Offline:
             assert operator.graph is not None
             self._operators.setdefault(print_graph(operator.graph, names=False), operator)
 
-    def compile(self, jobs: int) -> Built:
-        """See `static_kernels.compile_log`."""
+    def compile(self, jobs: int) -> Done:
+        """Compile what no choice is known for, `jobs` operators at a time."""
         new = [operator for operator in self.operators if self.choices.known(operator) is None]
         failed = self.choices.make(new, jobs or len(os.sched_getaffinity(0)))
         failures = [*self.unreadable]
@@ -74,10 +76,10 @@ class Offline:
                 self._compile_program(graph)
             except KernelmillError as error:
                 failures.append((graph.name, str(error)))
-        return Built(len(self.operators), len(new), tuple(failures))
+        return len(self.operators), len(new), tuple(failures)
 
-    def build(self, jobs: int, output: str, wheel: bool, name: str) -> Built:
-        """See `static_kernels.build`."""
+    def build(self, jobs: int, output: str, wheel: bool, name: str) -> tuple[Done, str]:
+        """Compile, and write the package; also gives its path. See `static_kernels.build`."""
         name = name or f"static_kernel_{datetime.now().strftime('%Y%m%d%H%M%S%f')}"
         check_name(name)
         done = self.compile(jobs)
@@ -90,7 +92,7 @@ class Offline:
         with file_errors(output):
             os.makedirs(output, exist_ok=True)
             path = write_wheel(contents, output, VERSION) if wheel else write_run(contents, output)
-        return replace(done, path=path)
+        return done, path
 
     def _compile_program(self, graph: Graph) -> Iterator[Any]:
         """The entries of a fused program's kernels."""

@@ -16,7 +16,7 @@ from kernelmill.core import after_fork
 from kernelmill.plan.ir import Plan, TensorResult
 from kernelmill.runtime import (
     background,
-    binding_table,
+    binding,
     bound_parameters,
     calls,
     contents,
@@ -40,7 +40,7 @@ COUNT = 4 * page_scan.PAGE // 4 + 8
 FILES = tuple(
     module.__file__
     for module in (
-        after_fork, background, binding_table, bound_parameters, calls, contents, engine, memory,
+        after_fork, background, binding, bound_parameters, calls, contents, engine, memory,
         packing, page_scan, results, write_watch,
     )
 )  # fmt: skip

@@ -1,11 +1,17 @@
-"""A binding as the native entry reads it (layout.py)."""
+"""A set of parameters that calls use, and its table for the native entry (layout.py)."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from typing import Any
 
+import torch
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.runtime import background
 from kernelmill.runtime.bound_parameters import BoundParameter
 from kernelmill.runtime.contents import Contents, Way
 from kernelmill.runtime.layout import (
@@ -17,12 +23,56 @@ from kernelmill.runtime.layout import (
     records,
     words,
 )  # fmt: skip
+from kernelmill.runtime.pack_job import PackedPart, PackJob
 from kernelmill.runtime.page_scan import merged
 from kernelmill.runtime.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 
-if TYPE_CHECKING:
-    from kernelmill.runtime.packing import Binding
+
+@dataclass(eq=False)
+class Binding:
+    """A set of parameters ready for calls; never changes. `address` is its native table.
+
+    One whose `job` has yet to pack the components `pending` serves one call only, which streams.
+    """
+
+    bound: Mapping[int, BoundParameter]
+    parts: tuple[PackedPart | None, ...]
+    packed: Mapping[int, torch.Tensor]
+    pending: frozenset[int] = frozenset()
+    job: PackJob | None = None
+    address: int = 0
+    keep: list[Any] = field(default_factory=list[Any])
+    _room: tuple[torch.Tensor, int] | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all of the memory that it is bound to is there."""
+        return all(parameter.storage() is not None for parameter in self.bound.values())
+
+    def is_for(self, arguments: Sequence[object]) -> bool:
+        """Whether its parameters are these objects."""
+        return all(id(arguments[i]) == its.object for i, its in self.bound.items())
+
+    def memory(self, job: PackJob) -> int:
+        """The address of the memory into which its call packs what is pending."""
+        if self._room is None:
+            self._room = job.take_room()
+        base, first = self._room
+        return base.data_ptr() + first
+
+    @contextmanager
+    def streaming(self) -> Generator[None]:
+        """Around the launches of its call, when something is pending. What is may be packed behind
+        afterwards."""
+        try:
+            with background.paused():
+                yield
+        finally:
+            if self.job is not None:
+                if self._room is not None:
+                    self.job.free_buffers.append(self._room)
+                self.job.begin()
 
 
 def write_table(binding: Binding, places: Mapping[int, int]) -> None:
