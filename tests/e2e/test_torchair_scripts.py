@@ -21,7 +21,7 @@ SCRIPTS = Path(__file__).parent / "torchair"
 FORKING = """
 import os, sys
 import llvmlite.binding, sympy, torch.fx.experimental.symbolic_shapes  # once for all of them
-from kernelmill.compat import run_script
+from kernelmill.compat import install, run_script
 print("ready", flush=True)
 for line in sys.stdin:
     folder, script, *arguments = line.rstrip("\\n").split("\\t")
@@ -31,7 +31,7 @@ for line in sys.stdin:
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         os.close(0)
-        sys.exit(run_script(script, arguments))
+        sys.exit(run_script(script, arguments, install))
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 

@@ -47,7 +47,7 @@ def test_package_files_hold_a_docstring_and_exports_only():
         if isinstance(node, ast.Assign):
             return [ast.unparse(target) for target in node.targets] == ["__all__"]
         if isinstance(node, ast.FunctionDef):
-            return node.name == "__getattr__"
+            return node.name in ("__getattr__", "__dir__")
         if isinstance(node, ast.If):
             return ast.unparse(node.test) == "TYPE_CHECKING"
         return isinstance(node, (ast.Import, ast.ImportFrom))

@@ -117,7 +117,7 @@ def _through_autograd(
     # The marks of `kernelmill.scope` stay on the operators.
     vary = any(isinstance(value, torch.SymInt) for value in example_inputs)
     sizes = sizes_when_read() if vary else nullcontext()
-    with autograd.effects_in_order(), preserve_node_meta(), sizes:
+    with autograd.our_settings(), preserve_node_meta(), sizes:
         return aot_module_simplified(
             compilation.gm,
             example_inputs,

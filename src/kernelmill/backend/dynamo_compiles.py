@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from kernelmill.backend.entry import NAME
 from kernelmill.backend.graph_breaks import say_breaks
 from kernelmill.core.garbage import collection_paused
+from kernelmill.core.version import BACKEND_NAME
 from kernelmill.torch_internals.dynamo import around_compiles, backend_of_compile
 from kernelmill.torch_internals.forks import watch_forks
 
@@ -25,7 +25,7 @@ def watch_compiles() -> None:
 
 def _before(_: Any) -> None:
     # Other backends may take minutes, and make more garbage than memory has room for.
-    if backend_of_compile() == NAME:
+    if backend_of_compile() == BACKEND_NAME:
         _tracing.enter_context(collection_paused())
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.config.option import Group
+from kernelmill.config.tree import MAX_AUTOTUNE
 from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill.core.log import get_logger
+from kernelmill.core.version import BACKEND_NAME
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from kernelmill.compiler.linking import OnCompiled
 
 Decompositions = Mapping[Any, Callable[..., Any]]
+_log = get_logger("backend")
 
 
 class Backend:
@@ -40,7 +45,7 @@ class Backend:
         self._on_compiled, self._lower_only = on_compiled, lower_only
         # Dynamo knows it by this name, and lets go of parameters after a compile then: else
         # torch.utils.swap_tensors would refuse them.
-        self.__name__ = NAME
+        self.__name__ = BACKEND_NAME
         self.config.warn_other_mode()
 
     def __call__(
@@ -59,10 +64,6 @@ class Backend:
         return compile_capture(
             gm, example_inputs, compiler, self.custom_decompositions, self.captures.append
         )
-
-
-NAME = "kernelmill"
-"""What this package is called among the backends of torch.compile."""
 
 
 def get_backend(
@@ -121,12 +122,17 @@ def configured(
     """The config with torch.compile's `mode` and `options` on top.
 
     Options are dotted names of the tree ("debug.graph_dump.type"), or a whole "compiler_config".
-    ConfigError for what the tree does not have, ConfigTypeError for another kind of config.
+    Libraries pass modes and options of Inductor's whatever the backend is: those that ask for what
+    is done here in any case are taken, the others are left out, with one warning. ConfigError for
+    what neither has, ConfigTypeError for another kind of config.
     """
     given = dict(options or {})
     config = given_config(given.pop("compiler_config", config))
     if mode not in (None, "default"):
-        given["mode"] = mode
+        given["mode"] = MAX_AUTOTUNE if mode == "max-autotune-no-cudagraphs" else mode
+    if others := [name for name in given if not _is_ours(name)]:
+        given = {name: value for name, value in given.items() if name not in others}
+        _leave_out({name: options[name] for name in others if options})
     if not given:
         return config
     fresh = CompilerConfig()
@@ -134,6 +140,43 @@ def configured(
     for name, value in {**changed, **given}.items():
         _set(fresh, name, value)
     return fresh
+
+
+_DONE_ANYWAY = {
+    "fallback_random": True,  # random numbers are eager's
+    "freezing": True,  # weights are packed, and packed again when they change
+    "keep_output_stride": True,
+    "max_autotune": True,  # as `mode="max-autotune"`, which is the default
+    "max_autotune_gemm": True,
+    "max_autotune_pointwise": True,
+}
+"""Inductor's options that ask for what every compile of ours does."""
+_NOT_DONE = object()
+
+
+def _is_ours(name: object) -> bool:
+    """Whether an option is in our tree, or in nobody's."""
+    if not isinstance(name, str) or name.partition(".")[0] in CompilerConfig.names():
+        return True
+    from kernelmill.torch_internals.inductor import inductor_options
+
+    return name.replace("-", "_") not in (inductor_options.get() or ())
+
+
+def _leave_out(options: Mapping[str, Any]) -> None:
+    done = {name: _DONE_ANYWAY.get(name.replace("-", "_"), _NOT_DONE) for name in options}
+    left = [name for name, value in options.items() if done[name] is not value]
+    if left:
+        _warn_of_left_out(tuple(sorted(left)))
+
+
+@cache
+def _warn_of_left_out(names: Iterable[str]) -> None:
+    """Once for each set of options: libraries pass the same to each torch.compile."""
+    _log.warning(
+        "Inductor's options %s mean nothing to the backend kernelmill and are left out",
+        ", ".join(names),
+    )
 
 
 def _set(config: CompilerConfig, name: str, value: Any) -> None:

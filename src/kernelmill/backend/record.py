@@ -61,7 +61,7 @@ from kernelmill.artifact.tensors import WeightLayout, held_constants
 from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.composites import packages_of_composites
-from kernelmill.backend.entry import NAME, Decompositions
+from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import attributes_of, identities, one_or_two, reads_of
@@ -79,6 +79,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
+from kernelmill.core.version import BACKEND_NAME
 from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols
@@ -186,7 +187,7 @@ class _Backend:
     """
 
     def __init__(self, trace: _Trace) -> None:
-        self.__name__ = NAME  # see Backend
+        self.__name__ = BACKEND_NAME  # see Backend
         self.trace: _Trace | None = trace
         self._config = trace.config
         self._options = trace.decompositions, trace.captures.append

@@ -1,15 +1,14 @@
-"""`run_script`: a script as `python script.py` runs it, with torch_npu and torchair there."""
+"""`run_script`: a script as `python script.py` runs it, in a process that was made ready for it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import TracebackType
 
-from kernelmill.compat.install import install
 from kernelmill.core.errors import ConfigPathError
 
 INTERRUPTED = 130
@@ -25,8 +24,8 @@ class _Loader(SourceFileLoader):
         raise OSError(f"{path} is not kept as byte code")
 
 
-def run_script(path: str, arguments: Sequence[str] = ()) -> int:
-    """Run the script as `__main__`; the exit code.
+def run_script(path: str, arguments: Sequence[str], before: Callable[[], None]) -> int:
+    """Run the script as `__main__`; the exit code. `before` is called once the script is found.
 
     `sys.argv`, `sys.path[0]` and `__main__` are the script's from here on. What it raises is shown
     by `sys.excepthook`, from the script's first line on.
@@ -34,7 +33,7 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> int:
     """
     if not os.path.isfile(path):
         raise ConfigPathError(f"no script {path!r}")
-    install()
+    before()
     full = os.path.abspath(path)
     loader = _Loader("__main__", full)
     spec = spec_from_loader("__main__", loader)

@@ -222,6 +222,15 @@ DEBUG = Knob(
     "1: verify every intermediate program after every pass.",
     "When you work on the compiler, or report a fault of it. Compiles take longer.",
 )
+DEFAULT = Knob(
+    "KERNELMILL_DEFAULT",
+    _switch,
+    False,
+    "`1` or `0`",
+    "`torch.compile` without a `backend` compiles with Inductor",
+    "1: torch.compile compiles with kernelmill wherever no backend is named.",
+    "For programs and libraries that call `torch.compile` themselves. Read when torch is imported.",
+)
 STRICT = Knob(
     "KERNELMILL_STRICT",
     _switch,
@@ -312,6 +321,7 @@ KNOBS: tuple[_Any, ...] = (
     XDG_CACHE_HOME,
     TARGET,
     DEBUG,
+    DEFAULT,
     STRICT,
     PERF_MAP,
     WITHOUT_INTERNALS,

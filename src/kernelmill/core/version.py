@@ -1,4 +1,7 @@
-"""Versions that are ingredients of keys."""
+"""The name of the backend, and versions that are ingredients of keys."""
+
+BACKEND_NAME = "kernelmill"
+"""What this package is called among the backends of torch.compile."""
 
 VERSION = "0.1.0"
 """Of kernelmill: of the package, and an ingredient of every key."""

@@ -151,24 +151,30 @@ def shared_memory(placeholders: Sequence[fx.Node]) -> list[fx.Node]:
 
 @internal(
     "autograd.config",
-    reason="taking effects (assertions inside linear algebra) in the order of our ATen calls",
-    fallback="graphs with effects run in torch",
+    reason="taking effects (assertions inside linear algebra) in the order of our ATen calls, and "
+    "leaving torch's cache of compiled graphs out",
+    fallback="graphs with effects run in torch, and all where that cache is forced",
 )
 def _config() -> Any:
     settings = _functorch.config
-    with settings.patch(unlift_effect_tokens=True):
-        right = settings.unlift_effect_tokens
+    with settings.patch(**_OURS):
+        right = all(getattr(settings, name) is value for name, value in _OURS.items())
     return settings if right and isinstance(settings.functionalize_rng_ops, bool) else None
 
 
+_OURS = {"unlift_effect_tokens": True, "force_autograd_cache": False}
+"""Effects get no tokens among arguments and results; and torch's cache of what AOTAutograd made,
+which holds programs of Inductor's alone, is not asked even where it is forced (vLLM does that)."""
+
+
 @contextmanager
-def effects_in_order() -> Generator[None]:
-    """Inside, AOTAutograd gives effects no tokens among arguments and results."""
+def our_settings() -> Generator[None]:
+    """Inside, AOTAutograd works as a backend of ours needs it (`_OURS`)."""
     settings = _config.get()
     if settings is None:
         yield
         return
-    with settings.patch(unlift_effect_tokens=True):
+    with settings.patch(**_OURS):
         yield
 
 
