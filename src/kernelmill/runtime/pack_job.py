@@ -13,7 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from kernelmill.runtime import background
 from kernelmill.runtime.bound_parameters import BoundParameter
 from kernelmill.runtime.contents import copy_holds
 from kernelmill.runtime.large_pages import HugePageArena, Layout, room
+from kernelmill.runtime.packed_once import once
 from kernelmill.runtime.samples import span_of
 from kernelmill.runtime.streaming import Stream
 from kernelmill.runtime.write_watch import write_watch
@@ -124,7 +125,8 @@ class PackJob:
             most = max(sum(source.room for source in task.sources) for task in self._tasks)
             with closing(_Copies(most)) as copies:
                 for task in self._tasks:
-                    part = task.find() or self._packed(task, prepare, arena, copies)
+                    packed = partial(self._packed, task, prepare, arena, copies)
+                    part = once(self.keys[task.number], task.find, packed)
                     if part is not None:
                         self.parts[task.number] = part
                     yield

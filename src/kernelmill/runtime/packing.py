@@ -37,6 +37,7 @@ from kernelmill.runtime.counters import Count
 from kernelmill.runtime.dims import fixed_layout
 from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
+from kernelmill.runtime.packed_once import once
 from kernelmill.runtime.streaming import stream_of
 from kernelmill.runtime.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
@@ -271,8 +272,9 @@ class Parameters:
         for number in at_once:
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None
-            made = self._packed(number, tensors, place, arena)
-            parts[number] = _parts[self._key(number, bound, place)] = made
+            key = self._key(number, bound, place)
+            make = partial(self._packed, number, tensors, place, arena, key)
+            parts[number] = once(key, partial(_parts.get, key), make)
         arena.close()
         return parts, job
 
@@ -329,17 +331,18 @@ class Parameters:
         return Task(number, component.launches, sources, buffers, find, keep)
 
     def _packed(
-        self, number: int, tensors: Tensors, place: PackPlace | None, arena: HugePageArena
-    ) -> PackedPart:
+        self, number: int, tensors: Tensors, place: PackPlace | None, arena: HugePageArena,
+        key: Hashable,
+    ) -> PackedPart:  # fmt: skip
         component = self.components[number]
-        if place is None:
-            return self._run(component, tensors, arena, self._prepare)
         sources = [tensors[i] for i in sorted(component.sources)]
-        found = place.find(self._lasting[number], sources)
+        found = None if place is None else place.find(self._lasting[number], sources)
         if found is None:
-            made = self._run(component, tensors, arena, self._prepare)
-            found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
-        return PackedPart(tuple(found))
+            found = self._run(component, tensors, arena, self._prepare).tensors
+            if place is not None:
+                found = place.keep(self._lasting[number], sources, found) or found
+        part = _parts[key] = PackedPart(tuple(found))
+        return part
 
     @cached_property
     def _prepare(self) -> Prepare:

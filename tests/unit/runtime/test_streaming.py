@@ -2,10 +2,13 @@
 
 import mmap
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof, c_char
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +16,10 @@ import torch
 from torch.nn import Parameter
 
 from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
-from kernelmill.runtime import background, pack_job, packing, streaming
+from kernelmill.runtime import background, pack_job, packed_once, packing, streaming
 from kernelmill.runtime.components import components
 from kernelmill.runtime.large_pages import HugePageArena, Layout
+from kernelmill.runtime.packed_once import once
 from kernelmill.runtime.program import Program, load
 from kernelmill.runtime.streaming import Readers, Stream, readers, stream_of
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
@@ -299,6 +303,73 @@ def test_threads_at_once(program: Program) -> None:
     background.wait()
     check(program, p)
     assert counts(program)[1:] == (0, 2)
+
+
+class Meeting:
+    """Holds the first thread that packs until another one waits for what it packs, or is done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.reached, self.leave = threading.Event(), threading.Event()
+        plain = getattr(owner, name)
+
+        def held(*args: Any) -> Any:
+            if not self.reached.is_set():
+                self.reached.set()
+                assert self.leave.wait(60)
+            return plain(*args)
+
+        def look_again() -> None:
+            self.leave.set()
+            time.sleep(0)
+
+        monkeypatch.setattr(owner, name, held)
+        monkeypatch.setattr(packed_once, "_look_again", look_again)
+
+
+def test_a_share_does_not_pack_what_the_thread_is_packing(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "SHARE_BYTES", 1 << 20)
+    meeting = Meeting(monkeypatch, pack_job.PackJob, "_packed")
+    p = params()
+    check(program, p)
+    assert meeting.reached.wait(60)
+    check(program, p)
+    meeting.leave.set()
+    background.wait()
+    check(program, p)
+    assert counts(program) == (1, 0, 2)
+
+
+def test_programs_do_not_pack_what_another_one_is_packing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pack_job, "can_copy", lambda: False)
+    monkeypatch.setattr(packing, "can_copy", lambda: False)
+    programs, p = [load(packing_plan(), OBJECTS) for _ in range(2)], params()
+    meeting = Meeting(monkeypatch, packing.Parameters, "_run")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(check, programs[0], p)
+        assert meeting.reached.wait(60)
+        second = pool.submit(check, programs[1], p)
+        second.add_done_callback(lambda _: meeting.leave.set())
+        first.result(), second.result()
+    assert sum(counts(each)[2] for each in programs) == 2
+
+
+def test_a_handler_packs_what_its_thread_is_packing() -> None:
+    inner = partial(once, "key", lambda: None, lambda: "inner")
+    assert once("key", lambda: None, inner) == "inner"
+
+
+def test_packing_that_was_cut_off_is_done_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        once("key", lambda: None, fail)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(once, "key", lambda: None, lambda: "made").result(60) == "made"
 
 
 def test_a_forked_process_packs_for_itself(
