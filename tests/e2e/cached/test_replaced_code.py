@@ -40,12 +40,12 @@ class Attention(nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
-def threefold(original: Any) -> Any:
+def threefold(original: Any, factor: float = 3.0) -> Any:
     """Has the name of the original."""
 
     @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) * 3.0
+        return original(*args, **kwargs) * factor
 
     return wrapper
 
@@ -137,8 +137,8 @@ SCRIPT = f"""
 import json, sys, torch, torch.nn.functional as F
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from tests.e2e.cached.test_replaced_code import Model, cache_compile, threefold
-if sys.argv[1] == "replaced":
-    torch.nn.Linear.forward = threefold(torch.nn.Linear.forward)
+if sys.argv[1] != "clean":
+    torch.nn.Linear.forward = threefold(torch.nn.Linear.forward, float(sys.argv[1]))
     torch.layer_norm = threefold(torch.layer_norm)
 torch.manual_seed(0)
 model, x = Model(), torch.randn(2, 3, 4)
@@ -149,8 +149,11 @@ print(json.dumps(cached.statistics))
 """
 
 
-def test_each_process_finds_the_entry_of_its_own_code(fresh: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ways", [("3.0", "clean"), ("clean", "3.0"), ("3.0", "2.0")])
+def test_each_process_finds_the_entry_of_its_own_code(
+    ways: tuple[str, str], fresh: Any, tmp_path: Path
+) -> None:
+    """With the code of torch, or with a function in its place by such a factor."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    ways = ["replaced", "clean"] * 2
-    found = [json.loads(fresh.output("script.py", way, cwd=tmp_path)) for way in ways]
-    assert [(each["traced"], each["loaded"]) for each in found] == [(1, 0), (1, 0), (0, 1), (0, 1)]
+    found = [json.loads(fresh.output("script.py", way, cwd=tmp_path)) for way in (*ways, ways[0])]
+    assert [(each["traced"], each["loaded"]) for each in found] == [(1, 0), (1, 0), (0, 1)]
