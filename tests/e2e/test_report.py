@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,12 +17,7 @@ from kernelmill.core.errors import InputError
 from kernelmill.inference import set_dim_gears
 from kernelmill.report import Explanation
 from kernelmill.runtime import streaming
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-).split()
+from tests.browser import CHROMIUM, FLAGS
 
 
 class Hostile(nn.Module):
