@@ -10,6 +10,7 @@ from tests.repo.source import PACKAGE, tree
 
 CANNOT_MATTER = {
     "core/__init__.py": "an import",
+    "core/after_fork.py": "what a forked child puts right",
     "core/dataclass.py": "how classes get their methods",
     "core/digest.py": "names and hashes what is in a key",
     "core/elf.py": "reads objects that are made",
@@ -22,6 +23,7 @@ CANNOT_MATTER = {
     "core/tile_permission.py": "what it says of the system is in the target, an ingredient",
     "core/urls.py": "reads and shows URLs of stores",
     "core/version.py": "its ABI version is an ingredient",
+    "core/workers.py": "which thread does something",
     "torch_internals/__init__.py": "exports",
     "torch_internals/dispatch.py": "the modes of a caller, outside of which parts are tried",
     "torch_internals/inventory.py": "lists what was found",
