@@ -178,6 +178,38 @@ def test_views_are_no_step_of_the_program(function: Any, dynamic: bool) -> None:
     assert backend.captures[0].direct is not dynamic  # Dynamo asks which sizes are dynamic
 
 
+def _turned(x: Tensor) -> Any:
+    left, _, right = torch.linalg.svd(x @ x.t())
+    return left.mT, right[1:], left.mT.reshape(-1)
+
+
+def _rotated(x: Tensor) -> Any:
+    pairs = torch.view_as_complex((x * 2).unflatten(-1, (-1, 2)))
+    return (torch.view_as_real(pairs * torch.exp(pairs)).flatten(-2),)
+
+
+def _parts_of_complex(x: Tensor) -> Any:
+    frequencies = torch.fft.rfft(x)
+    return frequencies.real, frequencies.imag[1:], (frequencies.conj() * frequencies).real
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [_turned, _rotated, _parts_of_complex])
+def test_views_of_what_aten_gives_are_no_copies(function: Any, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    backend, reports = reported()
+    call = torch.compile(function, backend=backend, dynamic=dynamic)
+    for rows in (4, 4, 6, 4):
+        x = torch.randn(rows, 6)
+        with torch.no_grad():
+            found, expected = call(x), function(x)
+        torch.testing.assert_close(list(found), list(expected))
+        assert places(x, *found) == places(x, *expected)
+        assert [t._is_view() for t in found] == [t._is_view() for t in expected]
+    kernels = [kernel.type for report in reports for kernel in report.kernels]
+    assert "Copy" not in kernels or function is _turned  # `reshape` of what is turned is a copy
+
+
 @pytest.mark.parametrize("calls", [1, 2, 3])
 def test_a_view_may_be_written_to_where_eagers_may(calls: int) -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -79,7 +79,8 @@ class ResultImporter:
             return value
         if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:
             return value
-        if _storage(entry) in shared or self._overlaps(entry) or self._is_replayed(entry):
+        viewed = _storage(entry) in shared or self._overlaps(entry) or self._is_replayed(entry)
+        if viewed or (exact and self._is_of_aten(entry)):
             return value if value.dtype.is_opaque else self._view(entry)
         return self._own(entry, value, exact)
 
@@ -94,6 +95,14 @@ class ResultImporter:
             return False
         offset = self.context.symbols.dim(node.meta["val"].storage_offset())
         return offset != 0 and _storage(node) in self._written
+
+    def _is_of_aten(self, node: fx.Node) -> bool:
+        """Whether this is a view of what ATen gives, which lies in memory of its own already."""
+        root = node
+        while (source := _viewed(root, _maker(root))) is not None:
+            root = source
+        value = self.context.env[root]
+        return root is not node and isinstance(value, Value) and _is_aten(value)
 
     def _memory(self, node: fx.Node) -> tuple[Dims, Dims]:
         """The shape and strides that were traced."""
@@ -170,6 +179,10 @@ class ResultImporter:
         finally:
             self.context.env[source] = kept
         return [value for value in values if value is not None]
+
+
+def _is_aten(value: Value) -> bool:
+    return value.node is not None and value.node.op == "aten"
 
 
 def _has_elements(traced: Any) -> bool:
