@@ -153,12 +153,17 @@ def _of_both(x: Tensor) -> Any:
     return y, y.view(-1), x[1:, ::2], x.t(), y[0].expand(3, -1)
 
 
+def _as_complex(x: Tensor) -> Any:
+    pairs = torch.view_as_complex(x.view(-1, 3, 2))
+    return pairs, pairs.imag, pairs[1:].mT, x.view(torch.int32), x.unfold(0, 2, 1)
+
+
 def _detached(x: Tensor) -> Any:
     return x.detach(), x[1], x + 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("function", [_parts, _of_both, _detached])
+@pytest.mark.parametrize("function", [_parts, _of_both, _as_complex, _detached])
 def test_views_are_no_step_of_the_program(function: Any, dynamic: bool) -> None:
     torch._dynamo.reset()
     backend, reports = reported()

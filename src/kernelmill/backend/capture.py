@@ -344,6 +344,18 @@ class _Compilation:
             and meta.grad_enabled_mutation is None
             and not meta.tokens
             and len(_results(gm)) == meta.num_outputs
+            and self._lie_where_known(gm, meta)
+        )
+
+    def _lie_where_known(self, gm: fx.GraphModule, metadata: Any) -> bool:
+        """Whether results that are views of arguments are so in the graph, too."""
+        kinds, placeholders = autograd.output_kinds.get(), _placeholders(gm)
+        if kinds is None:
+            return metadata.num_outputs_aliased == 0
+        return all(
+            _storage(result) == _storage(placeholders[info.base_idx])
+            for result, info in zip(_results(gm), metadata.output_info, strict=True)
+            if info.output_type in kinds.of_input
         )
 
     def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
@@ -382,6 +394,10 @@ def _alias(graph: fx.Graph, result: fx.Node) -> fx.Node:
         alias = graph.call_function(torch.ops.aten.alias.default, (result,))
     alias.meta = {"val": result.meta["val"]}
     return alias
+
+
+def _storage(node: fx.Node) -> Any:
+    return node.meta["val"].untyped_storage()
 
 
 def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:

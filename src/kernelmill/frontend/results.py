@@ -81,7 +81,7 @@ class ResultImporter:
             return value
         viewed = _storage(entry) in shared or self._overlaps(entry) or self._is_replayed(entry)
         if viewed or (exact and self._is_of_aten(entry)):
-            return value if value.dtype.is_opaque else self._view(entry)
+            return self._view(entry)
         return self._own(entry, value, exact)
 
     def _overlaps(self, node: fx.Node) -> bool:
@@ -157,7 +157,8 @@ class ResultImporter:
         source = _viewed(node, maker)
         if source is None:
             value: Value = self.context.env[node]
-            return value if node.op == "placeholder" else self._own(node, value)
+            kept = node.op == "placeholder" or value.dtype.is_opaque
+            return value if kept else self._own(node, value)
         if maker.target is torch.ops.aten.copy_.default:
             return self._view(source)
         if maker not in self._made:
