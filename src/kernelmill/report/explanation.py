@@ -5,70 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice, in_short, place_of
-from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError, file_errors
-from kernelmill.report.facts import Break, CallFacts, GraphCounts, MachineFacts, ProgramFacts
+from kernelmill.report.facts import Break, Explained, GraphCounts, ProgramFacts
 
 if TYPE_CHECKING:
     import os
 
-    from kernelmill.compiler import CompileReport
     from kernelmill.compiler.linking import Compiled
     from kernelmill.runtime.program import Program
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Explained):
     """What compiling and calling a model did. `str()` is the text, `as_dict()` the data, and `save`
-    writes a page.
-
-    captures        graphs that Dynamo and AOTAutograd made of the model
-    reports         what the compiler made of each of them
-    graph_breaks    how often Dynamo gave up and went on in Python
-    breaks          where it did and why, each place once
-    advice          what to do about some of them
-    first_call      seconds of the first call: capture, compile, link, run
-    later_call      seconds of the second call
-    machine         what the limits of kernels are computed for; None without a program
-    programs        steps, memory and kernels of each report's program
-    call            a call beside eager's, and what its threads did
-    """
-
-    captures: tuple[Capture, ...]
-    reports: tuple[CompileReport, ...]
-    graph_breaks: int
-    first_call: float
-    later_call: float
-    advice: tuple[str, ...] = ()
-    breaks: tuple[Break, ...] = ()
-    machine: MachineFacts | None = None
-    programs: tuple[ProgramFacts, ...] = ()
-    call: CallFacts = field(default_factory=CallFacts)
-    name: str = ""
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether a graph of the model was compiled."""
-        return any(not capture.refused for capture in self.captures)
-
-    @property
-    def capture_seconds(self) -> float:
-        """The part of the first call that Dynamo and AOTAutograd took."""
-        ours = sum(c.import_seconds + c.compile_seconds for c in self.captures)
-        return max(0.0, self.first_call - ours - self.later_call)
-
-    @property
-    def compile_seconds(self) -> float:
-        """The part of the first call that kernelmill took."""
-        return sum(c.import_seconds + c.compile_seconds for c in self.captures)
+    writes a page."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able data. Times of `call` and `programs` are in nanoseconds, others in seconds;

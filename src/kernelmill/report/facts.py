@@ -7,9 +7,13 @@ never called, times of what was not measured.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from kernelmill.backend.report import Capture
 from kernelmill.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from kernelmill.compiler import CompileReport
 
 Bound = Literal["", "operations", "bytes"]
 Outcome = Literal["not measured", "faster", "as fast", "slower"]
@@ -255,3 +259,48 @@ class CallFacts:
         if speedup < 0.95:
             return "slower"
         return "as fast" if speedup <= 1.05 else "faster"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What compiling and calling a model did.
+
+    captures        graphs that Dynamo and AOTAutograd made of the model
+    reports         what the compiler made of each of them
+    graph_breaks    how often Dynamo gave up and went on in Python
+    breaks          where it did and why, each place once
+    advice          what to do about some of them
+    first_call      seconds of the first call: capture, compile, link, run
+    later_call      seconds of the second call
+    machine         what the limits of kernels are computed for; None without a program
+    programs        steps, memory and kernels of each report's program
+    call            a call beside eager's, and what its threads did
+    """
+
+    captures: tuple[Capture, ...]
+    reports: tuple[CompileReport, ...]
+    graph_breaks: int
+    first_call: float
+    later_call: float
+    advice: tuple[str, ...] = ()
+    breaks: tuple[Break, ...] = ()
+    machine: MachineFacts | None = None
+    programs: tuple[ProgramFacts, ...] = ()
+    call: CallFacts = field(default_factory=CallFacts)
+    name: str = ""
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a graph of the model was compiled."""
+        return any(not capture.refused for capture in self.captures)
+
+    @property
+    def capture_seconds(self) -> float:
+        """The part of the first call that Dynamo and AOTAutograd took."""
+        ours = sum(c.import_seconds + c.compile_seconds for c in self.captures)
+        return max(0.0, self.first_call - ours - self.later_call)
+
+    @property
+    def compile_seconds(self) -> float:
+        """The part of the first call that kernelmill took."""
+        return sum(c.import_seconds + c.compile_seconds for c in self.captures)

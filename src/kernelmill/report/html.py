@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.version import VERSION
 from kernelmill.report.drawings import graph_drawing, memory_drawing, timeline_drawing
+from kernelmill.report.facts import Explained
 from kernelmill.report.text import (
     bytes_text,
     count_text,
@@ -19,10 +20,8 @@ from kernelmill.report.text import (
 if TYPE_CHECKING:
     import jinja2
 
-    from kernelmill.report.explanation import Explanation
 
-
-def page_of(explanation: Explanation) -> str:
+def page_of(explanation: Explained) -> str:
     """The page's text."""
     call = explanation.call
     return (

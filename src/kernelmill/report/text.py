@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from kernelmill.core.isa import machine_isa, withheld
 from kernelmill.core.wording import counted
 from kernelmill.lower.templates.matmul.bind_pieces import NO_TILES
-from kernelmill.report.facts import CallFacts, ProgramFacts, Step
+from kernelmill.report.facts import CallFacts, Explained, ProgramFacts, Step
 
 if TYPE_CHECKING:
     from kernelmill.compiler import CompileReport
-    from kernelmill.report.explanation import Explanation
 
 
-def text_of(explanation: Explanation) -> str:
+def text_of(explanation: Explained) -> str:
     """The whole report."""
     told = explanation
     lines = [

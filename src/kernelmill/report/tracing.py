@@ -6,17 +6,14 @@ metadata events ("M") with names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kernelmill.report.facts import Bar, Step
-
-if TYPE_CHECKING:
-    from kernelmill.report.explanation import Explanation
+from kernelmill.report.facts import Bar, Explained, Step
 
 _PROCESS = 1
 
 
-def trace_of(explanation: Explanation) -> dict[str, Any]:
+def trace_of(explanation: Explained) -> dict[str, Any]:
     """The JSON document of the report's timeline; without events where nothing was measured."""
     call = explanation.call
     events: list[dict[str, Any]] = [_named("process_name", 0, explanation.name or "kernelmill")]
@@ -36,7 +33,7 @@ def _named(what: str, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
 
 
-def _event(explanation: Explanation, bar: Bar) -> dict[str, Any]:
+def _event(explanation: Explained, bar: Bar) -> dict[str, Any]:
     facts = explanation.programs[bar.program]
     if bar.step < 0:
         name, category, args = "pack weights", "packing", dict[str, Any]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.workers import Workers
-from kernelmill.torch_internals.registry import internal
+from kernelmill.torch_internals.registry import disable_modes, internal
 
 
 @dataclass(frozen=True)
@@ -163,58 +163,9 @@ def plain_calls(run: Callable[..., Any]) -> Callable[..., Any]:
     return directly
 
 
-@internal(
-    "dispatch.disable_modes",
-    reason="making real tensors, and trying private parts, whatever modes and transforms are on",
-    fallback="the compiler runs in a thread of its own, where no mode is active",
-    in_callers_modes=True,
-)
-def _disable_modes() -> Callable[[], AbstractContextManager[Any]] | None:
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-    from torch._ops import _len_torch_dispatch_stack_pre_dispatch
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    functions = torch._C._len_torch_function_stack
-    pop, push = torch._C._pop_torch_function_stack, torch._C._push_on_torch_function_stack
-
-    def dispatchers() -> int:
-        return torch._C._len_torch_dispatch_stack() + _len_torch_dispatch_stack_pre_dispatch()
-
-    @contextmanager
-    def off() -> Generator[None]:
-        modes = [pop() for _ in range(functions())]
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(temporarily_clear_interpreter_stack())
-                if dispatchers():  # else without what it imports
-                    stack.enter_context(_disable_current_modes())
-                yield
-        finally:
-            for mode in reversed(modes):
-                push(mode)
-
-    with TorchFunctionMode(), off():
-        right = not functions() and not dispatchers() and torch.empty(1).data_ptr() != 0
-    return off if right else None
-
-
-@contextmanager
-def as_in_new_thread() -> Generator[None]:
-    """Inside, no mode and no transform is active, and autograd records. What all threads share is
-    left alone: while the default dtype were another, other threads would make tensors of it."""
-    disable = _disable_modes.get()
-    with torch.inference_mode(False):
-        if disable is None:
-            yield
-            return
-        with disable():
-            yield
-
-
 def outside_modes(function: Callable[[], Any]) -> Any:
     """What the function returns or raises where no mode of torch is active."""
-    disable = _disable_modes.get()
+    disable = disable_modes.get()
     if disable is not None:
         with disable():
             return function()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -131,9 +131,60 @@ def attempt(part: Internal[Any]) -> Outcome:
 def _settings(part: Internal[Any]) -> AbstractContextManager[None]:
     if part.in_callers_modes or "torch" not in sys.modules:
         return nullcontext()
-    from kernelmill.torch_internals.dispatch import as_in_new_thread
-
     return as_in_new_thread()
+
+
+@internal(
+    "registry.disable_modes",
+    reason="making real tensors, and trying private parts, whatever modes and transforms are on",
+    fallback="the compiler runs in a thread of its own, where no mode is active",
+    in_callers_modes=True,
+)
+def disable_modes() -> Callable[[], AbstractContextManager[Any]] | None:
+    """What gives a context in which none is active."""
+    import torch
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+    from torch._ops import _len_torch_dispatch_stack_pre_dispatch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    functions = torch._C._len_torch_function_stack
+    pop, push = torch._C._pop_torch_function_stack, torch._C._push_on_torch_function_stack
+
+    def dispatchers() -> int:
+        return torch._C._len_torch_dispatch_stack() + _len_torch_dispatch_stack_pre_dispatch()
+
+    @contextmanager
+    def off() -> Generator[None]:
+        modes = [pop() for _ in range(functions())]
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(temporarily_clear_interpreter_stack())
+                if dispatchers():  # else without what it imports
+                    stack.enter_context(_disable_current_modes())
+                yield
+        finally:
+            for mode in reversed(modes):
+                push(mode)
+
+    with TorchFunctionMode(), off():
+        right = not functions() and not dispatchers() and torch.empty(1).data_ptr() != 0
+    return off if right else None
+
+
+@contextmanager
+def as_in_new_thread() -> Generator[None]:
+    """Inside, no mode and no transform is active, and autograd records. What all threads share is
+    left alone: while the default dtype were another, other threads would make tensors of it."""
+    import torch
+
+    disable = disable_modes.get()
+    with torch.inference_mode(False):
+        if disable is None:
+            yield
+            return
+        with disable():
+            yield
 
 
 def _record(name: str) -> None:

@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelmill.core import knobs
 from kernelmill.torch_internals import inventory, registry
-from kernelmill.torch_internals.dispatch import as_in_new_thread
 from tests.fresh import FreshProcesses
 
 inventory.register_all()
@@ -123,7 +122,7 @@ def test_modes_are_as_before_afterwards() -> None:
     outer, inner = NoFunctions(), NoFunctions()
     with torch.device("meta"), outer, inner, NoDispatch(), torch.inference_mode():
         stacks = torch.overrides._get_current_function_mode_stack()
-        with as_in_new_thread():
+        with registry.as_in_new_thread():
             made = torch.ones(2)
             assert made.tolist() == [1, 1] and not made.is_inference()
         assert torch.overrides._get_current_function_mode_stack() == stacks
