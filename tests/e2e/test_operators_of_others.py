@@ -3,6 +3,7 @@ compiled."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,23 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import kernelmill
-from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill import aot
+from kernelmill.core.errors import ConfigError, ConfigTypeError, KernelmillError
+from tests.e2e.as_eager import differences
+from tests.kept_methods import KEPT
 from tests.tolerances import assert_close
 
 LIBRARY = torch.library.Library("kernelmill_tests_of_others", "DEF")
 LIBRARY.define("fill(Tensor x, Tensor(a!) out) -> ()")
 LIBRARY.define("add_to(Tensor x, Tensor(a!) y) -> Tensor")
 LIBRARY.define("scale_(Tensor(a!) x, float f) -> Tensor(a!)")
+LIBRARY.define(
+    "both_(Tensor(a!) self, Tensor y, *, Tensor(b!) z) -> (Tensor(a!), Tensor, Tensor(b!))"
+)
+LIBRARY.define("plus(Tensor x) -> Tensor")
+LIBRARY.define("plus.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+LIBRARY.define("liar_(Tensor(a!) x) -> Tensor(a!)")
+LIBRARY.define("part_(Tensor(a!) x) -> Tensor(a!)")
 
 
 def _fill(x: Tensor, out: Tensor) -> None:
@@ -38,8 +49,20 @@ LIBRARY.define("turned(Tensor x) -> Tensor")
 LIBRARY.impl("turned", lambda x: x.mT.contiguous().mT, "CPU")
 LIBRARY.impl("turned", torch.empty_like, "Meta")
 
-for name, function in (("fill", _fill), ("add_to", _add_to), ("scale_", _scale)):
+
+def _both(x: Tensor, y: Tensor, *, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.mul_(2), y + 1, z.mul_(3)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "fill": _fill, "add_to": _add_to, "scale_": _scale, "both_": _both,
+    "plus": lambda x: x + 1, "plus.out": lambda x, *, out: out.copy_(x + 1),
+    "part_": lambda x: x.add_(1)[1:],
+}  # fmt: skip
+for name, function in FUNCTIONS.items():
     LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+LIBRARY.impl("liar_", lambda x: x + 1, "CPU")
+LIBRARY.impl("liar_", lambda x: x, "Meta")
 OPS: Any = torch.ops.kernelmill_tests_of_others
 
 
@@ -78,18 +101,99 @@ def test_what_writes_is_a_step(function: Callable[[Tensor], Tensor], dynamic: bo
     assert not any(capture.refused for capture in backend.captures)
 
 
-def test_what_gives_its_argument_is_right() -> None:
-    def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
-        y = x + 1
-        return OPS.scale_(y, 2.0) + y, OPS.scale_(x, 0.5)
+def given_back(x: Tensor) -> Any:
+    y = x + 1
+    return OPS.scale_(y, 2.0) + y, OPS.scale_(x, 0.5)
 
+
+def given_back_of_views(x: Tensor) -> Any:
+    y = (x + 1).repeat(2, 1)
+    OPS.scale_(y[1], 3.0).add_(1)
+    first, fresh, last = OPS.both_(y[:, 0], x * 2, z=y[2:, 1:])
+    return y, first, fresh * 2, last, OPS.scale_(x[1:].t(), 2.0), x.sum()
+
+
+def given_back_twice(x: Tensor) -> Any:
+    return OPS.scale_(OPS.scale_(x + 1, 2.0), 3.0), OPS.both_(x[0], x[1], z=x[2])[1]
+
+
+def by_packet(x: Tensor) -> Any:
+    out = torch.empty_like(x)
+    return OPS.plus(x) * 2, OPS.plus(x * 2, out=out), out + 1
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("function", [given_back, given_back_of_views, given_back_twice, by_packet])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_gives_its_argument_is_a_step(function: Callable[..., Any], dynamic: bool) -> None:
     backend = kernelmill.get_backend()
-    compiled: Any = torch.compile(scaled, backend=backend)
-    mine = torch.randn(3)
-    other = mine.clone()
-    assert_close(compiled(mine)[0], scaled(other)[0])
+
+    def make() -> tuple[Tensor]:
+        return (torch.arange(12.0).view(3, 4),)
+
+    assert differences(function, make, dynamic=dynamic, backend=backend) == []
+    assert not any(capture.refused for capture in backend.captures)
+
+
+def test_what_lies_elsewhere_than_the_argument_runs_in_torch() -> None:
+    backend = kernelmill.get_backend()
+    made = differences(
+        lambda x: OPS.part_(x + 1) * 2, lambda: (torch.ones(3),), dynamic=False, backend=backend
+    )
+    assert made == [] and "another one" in backend.captures[0].refused
+
+
+def test_what_is_no_argument_at_a_call_is_an_error() -> None:
+    compiled: Any = torch.compile(lambda x: OPS.liar_(x + 1) * 2, backend="kernelmill")
+    with pytest.raises(KernelmillError, match=r"liar_\.default gave a tensor that is not its 'x'"):
+        compiled(torch.ones(3))
+
+
+def test_gradients_go_round_what_gives_its_argument() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def beside(x: Tensor) -> Tensor:
+        return (OPS.scale_(x * 2, 2.0) @ weight).relu().sum()
+
+    def through(x: Tensor) -> Tensor:
+        return OPS.scale_((x @ weight).detach() + weight, 2.0).sum()
+
+    for function, refused in ((beside, ["", ""]), (through, ["a gradient is asked for"])):
+        backend = kernelmill.get_backend()
+        x, call = torch.randn(4, 4), torch.compile(function, backend=backend)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch: the operator has no gradient
+            found = [torch.autograd.grad(f(x), weight)[0] for f in (call, function)]
+        assert_close(found[0], found[1])
+        assert [c.refused.split(", and ")[-1] for c in backend.captures] == refused
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        y = x + 1
+        OPS.add_to(x, y)
+        return OPS.scale_(y, 2.0) + y, OPS.both_(y[0], x * 2, z=x)
+
+
+@KEPT
+def test_what_writes_is_kept(tmp_path: Path) -> None:
+    for _ in range(2):
+        cached = kernelmill.inference.cache_compile(Scaled().forward, cache_dir=tmp_path)
+        mine, other = torch.ones(3, 4), torch.ones(3, 4)
+        assert_close(cached(mine), Scaled()(other))
+        assert_close(mine, other)
+        torch._dynamo.reset()
+    assert len(list(tmp_path.rglob("*.kmill"))) == 1
+
+
+def test_what_gives_its_argument_is_compiled_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "scaled.kmill"
+    aot.compile(Scaled(), (torch.ones(3, 4),), path=path)
+    mine, other = torch.ones(3, 4), torch.ones(3, 4)
+    found, expected = aot.load(path)(mine), Scaled()(other)
+    assert_close(found, expected)
     assert_close(mine, other)
-    assert "gives a tensor that it was given" in backend.captures[0].refused
+    assert found[1][2].data_ptr() == mine.data_ptr()
 
 
 class Checkpointed(nn.Module):

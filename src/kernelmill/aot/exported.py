@@ -31,6 +31,7 @@ from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.artifact.tensors import Held
 from kernelmill.backend.entry import Decompositions
+from kernelmill.backend.runnable import settle_given
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import (
@@ -83,8 +84,12 @@ class Exported:
 def decomposed(program: ExportedProgram, decompositions: Decompositions) -> ExportedProgram:
     """The program in ATen operators that the frontend knows, without mutation inside.
     UnsupportedError where eager refuses one of its calls."""
-    if refused := refused_by_eager(program.graph_module):
+    gm = program.graph_module
+    if refused := refused_by_eager(gm) or settle_given(gm):
         raise UnsupportedError(refused)
+    for value, spec in zip(_values(program), program.graph_signature.output_specs, strict=True):
+        if isinstance(value, fx.Node):
+            spec.arg.name = value.name  # of an argument, perhaps, that a result is
     table = {
         operator: decompose
         for operator, decompose in default_decompositions().items()
@@ -109,9 +114,15 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
 
 def _returned(program: ExportedProgram) -> list[Any]:
     """What the program returns to its caller, as nodes where these are."""
-    values: Any = program.graph.output_node().args[0]
     specs = program.graph_signature.output_specs
-    return [v for v, s in zip(values, specs, strict=True) if s.kind == OutputKind.USER_OUTPUT]
+    values = zip(_values(program), specs, strict=True)
+    return [value for value, spec in values if spec.kind == OutputKind.USER_OUTPUT]
+
+
+def _values(program: ExportedProgram) -> Sequence[Any]:
+    """All results of its graph."""
+    values: Any = program.graph.output_node().args[0]
+    return values
 
 
 def read(program: ExportedProgram) -> Exported:

@@ -37,7 +37,7 @@ from kernelmill.backend.precision import by_precision
 from kernelmill.backend.regions import linked_results
 from kernelmill.backend.report import Capture, or_in_torch
 from kernelmill.backend.retraces import recall, remember
-from kernelmill.backend.runnable import name_complex_constants, without_functional_form
+from kernelmill.backend.runnable import name_complex_constants, settle_given
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.backend.tested_torch import is_tested
 from kernelmill.compiler import Compiler
@@ -82,7 +82,7 @@ def compile_capture(
     with shown_errors():
         gears = _gears(gm, config)
     compilation = _Compilation(gm, compiler, record, gears, observe, instead)
-    reason = settle_recurrent(gm) or refused_by_eager(gm) or without_functional_form(gm)
+    reason = settle_recurrent(gm) or refused_by_eager(gm) or settle_given(gm)
     if reason is not None:
         kind = "forward" if torch.is_grad_enabled() else "inference"
         record(Capture(compilation.name, kind, fx_nodes=len(gm.graph.nodes), refused=reason))

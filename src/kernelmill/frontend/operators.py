@@ -191,8 +191,11 @@ class OperatorImporter:
         if name is None:
             raise UnsupportedError(f"the operator {getattr(node.target, '__name__', node.target)}")
         by_memory = any(name.endswith("_storage_offset") for name in node.kwargs)
-        args = [self._handed_over(arg, by_memory) for arg in node.args]
-        kwargs = {key: self._handed_over(arg, by_memory) for key, arg in node.kwargs.items()}
+        args = [self._handed_over(arg, False) for arg in node.args]
+        kwargs = {
+            key: self._handed_over(arg, by_memory and key == "_all_bases")
+            for key, arg in node.kwargs.items()
+        }
         kinds = [
             kind if tensor is None else replace(kind, shape=self._known_sizes(kind.shape, tensor))
             for kind, tensor in zip(self._kinds(traced, name), flattened(traced), strict=True)
@@ -219,8 +222,8 @@ class OperatorImporter:
         return tuple(sizes)
 
     def _handed_over(self, argument: Any, by_memory: bool) -> Any:
-        """An argument of an operator of operators. One that counts `by_memory` is not given a
-        tensor that may begin anywhere in its own."""
+        """An argument of an operator of operators. Of what counts `by_memory` no tensor may begin
+        anywhere in its own."""
         if isinstance(argument, (list, tuple)):
             return [self._handed_over(item, by_memory) for item in argument]
         value = self._aten_argument(argument, False)

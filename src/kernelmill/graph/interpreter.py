@@ -14,7 +14,7 @@ from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.graph.eager import EAGER
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 from kernelmill.graph.printer import print_node, print_type
-from kernelmill.torch_internals.operators import overload_named
+from kernelmill.torch_internals.operators import overload_named, writing_form
 
 Sizes = Mapping[str, int]
 
@@ -198,7 +198,7 @@ def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
         case ("tensor", int(number)):
             return operands[number]
         case ("operator", str(name)):
-            return overload_named(name)
+            return writing_form(overload_named(name))
         case (str(tag), str(name)) if tag in _NAMED:
             return _NAMED[tag](name)
         case ("list", *items):

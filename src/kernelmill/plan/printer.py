@@ -24,7 +24,8 @@ aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"
 result  = BUFFER | "_"
 bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
 literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | "<" dim ">"
-        | ("dtype" | "layout" | "device" | "memory_format") STRING | "[" [literal ...] "]"
+        | ("dtype" | "layout" | "device" | "memory_format" | "operator") STRING
+        | "[" [literal ...] "]"
 return  = "return" "(" [(BUFFER | "<" dim ">" | "none") {"," ...}] ")"
 at      = "at" STRING
 type    = DTYPE "[" [dim {"," dim}] "]" "{" [dim {"," dim}] "}"     (shape, strides in elements)
@@ -58,7 +59,7 @@ from kernelmill.plan.ir import (
     TensorResult,
 )
 
-NAMED_LITERALS = ("dtype", "layout", "device", "memory_format")
+NAMED_LITERALS = ("dtype", "layout", "device", "memory_format", "operator")
 """Kinds of ATen arguments that stand for an object of torch by its name."""
 
 

@@ -18,7 +18,11 @@ from kernelmill.runtime.allocation import empty_strided, lie_alike
 from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.sizes import Output, Sizes
-from kernelmill.torch_internals.operators import name_of_operator, overload_named
+from kernelmill.torch_internals.operators import (
+    name_of_operator,
+    overload_named,
+    writing_form,
+)
 
 _TARGET = re.compile(r"(higher_order|[A-Za-z_]\w*\.[A-Za-z_]\w*)\.[A-Za-z_]\w*")
 
@@ -214,7 +218,7 @@ def _constant(literal: Literal) -> object:
     if tag == "dtype" and isinstance(name, str):
         return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)
     if tag == "operator" and isinstance(name, str):
-        return find_operator(name)
+        return writing_form(find_operator(name))
     if tag == "device" and isinstance(name, str):
         return torch.device(name)
     if tag == "layout" and isinstance(name, str):

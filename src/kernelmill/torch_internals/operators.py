@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
 
-from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.torch_internals.registry import internal
 
 _torch: Any = torch
@@ -64,9 +65,10 @@ def overload_named(name: str) -> Any:
 
 def name_of_operator(found: Any) -> str | None:
     """The name of an overload, "namespace.name.overload", or of a higher-order operator,
-    "higher_order.name", by which `overload_named` finds it; None for anything else."""
+    "higher_order.name", by which `overload_named` finds it; None for anything else. A
+    `writing_form` has the name of the operator that it calls."""
     if isinstance(found, OpOverload):
-        return str(found)
+        return str(_called_by_forms.get(found, found))
     name = f"higher_order.{getattr(found, '__name__', '')}"
     return name if callable(found) and overload_named(name) is found else None
 
@@ -75,6 +77,78 @@ def packets_named(*names: str) -> tuple[Any, ...]:
     """The operators "namespace.name" that this torch has."""
     found = (overload_named(name) for name in names)
     return tuple(packet for packet in found if packet is not None)
+
+
+def gives_arguments(overload: Any) -> bool:
+    """Whether an operator gives what it was given, and torch, which knows that of its own
+    operators and of those with a tag, cannot run it without writing."""
+    if str(overload).split(".")[0] in ("aten", "prims", "prim"):
+        return False
+    aliases = any(result.alias_info is not None for result in schema_of(overload).returns)
+    return aliases and not _KNOWN_TO_GIVE & set(overload.tags)
+
+
+_KNOWN_TO_GIVE = {getattr(torch.Tag, name, None) for name in ("inplace", "out")}
+_called_by_forms: dict[Any, Any] = {}
+
+
+@cache
+def _forms() -> torch.library.Library:
+    return torch.library.Library("kernelmill_writing", "FRAGMENT")
+
+
+def writing_form(operator: Any) -> Any:
+    """The operator itself; of one that gives arguments one that calls it and gives only its other
+    results, which torch can run without writing. A call raises KernelmillError where a result is
+    not the argument that it should be."""
+    return _without_given(operator) if gives_arguments(operator) else operator
+
+
+@cache
+def _without_given(overload: Any) -> Any:
+    schema = schema_of(overload)
+    names = [argument.name for argument in schema.arguments]
+    given = [written_argument(schema, result) for result in schema.returns]
+    fresh = ["Tensor" for name in given if name is None]
+    text = str(schema)
+    # Torch warns of an argument "self" where it takes such operators apart.
+    arguments = re.sub(r"\bself\b", "written", text[text.index("(") : text.rindex(" -> ")])
+    name = f"{str(overload).replace('.', '_')}_{len(_called_by_forms)}"
+    _forms().define(f"{name}{arguments} -> ({', '.join(fresh)})")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        outcome = overload(*args, **kwargs)
+        results = outcome if isinstance(outcome, (list, tuple)) else (outcome,)
+        known = {**dict(zip(names, args, strict=False)), **kwargs}
+        for argument, result in zip(given, results, strict=True):
+            if argument is not None and result is not known[argument]:
+                raise KernelmillError(f"{overload} gave a tensor that is not its {argument!r}")
+        new = [r for r, argument in zip(results, given, strict=True) if argument is None]
+        return tuple(new) if len(new) > 1 else next(iter(new), None)
+
+    _forms().impl(name, run, "CompositeExplicitAutograd")
+    form = getattr(torch.ops.kernelmill_writing, name).default
+    _called_by_forms[form] = overload
+    return form
+
+
+def written_argument(schema: Any, result: Any) -> str | None:
+    """The name of the argument, written to, that a result of a schema is; None for a new tensor.
+    UnsupportedError for other results."""
+    alias = result.alias_info
+    if alias is None and str(result.type) == "Tensor":
+        return None
+    names = [
+        argument.name
+        for argument in schema.arguments
+        if alias is not None
+        and argument.alias_info is not None
+        and argument.alias_info.is_write
+        and argument.alias_info.before_set == alias.before_set
+    ]
+    if len(names) != 1 or str(result.type) != "Tensor":
+        raise UnsupportedError("gives views of what it was given, or lists")
+    return names[0]
 
 
 def writes(target: str) -> bool:

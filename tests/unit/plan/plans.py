@@ -60,6 +60,7 @@ def everything() -> Plan:
                 (
                     ("device", ("device", "cpu")), ("layout", ("layout", "strided")),
                     ("memory_format", ("memory_format", "contiguous_format")),
+                    ("operator", ("operator", "aten.sin.default")),
                 ),
                 (-1, 8),
             ),
