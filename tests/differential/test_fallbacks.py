@@ -57,10 +57,12 @@ def test_embedding_bags(dtype: torch.dtype, results: int, last: bool) -> None:
     assert whole == (results > 1 and (last or dtype == torch.bfloat16))
 
 
-def test_max_unpool2d_keeps_channels_last() -> None:
-    x = torch.randn(2, 3, 4, 6).to(memory_format=torch.channels_last)
+def test_channels_last_are_kept() -> None:
+    x = torch.randn(2, 4, 4, 6).to(memory_format=torch.channels_last)
     y, indices = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
     found = verdict(lambda y, i: torch.nn.functional.max_unpool2d(y, i, 2), y, indices)
+    assert found.status == "passed", found
+    found = verdict(lambda x: torch.nn.functional.channel_shuffle(x, 2), x)
     assert found.status == "passed", found
 
 

@@ -1,5 +1,5 @@
 """Whether a compiled function does what eager does: values, dtypes, strides, memory that is shared,
-what is written and how often, random numbers, and errors."""
+what is written and how often, gradients, random numbers, and errors."""
 
 from __future__ import annotations
 
@@ -45,9 +45,19 @@ def _outcome(function: Callable[..., Any], args: Sequence[Any]) -> dict[str, Any
         "offsets in a shared memory": _shared([*tensors, *returned]),
         "is an argument": [[r is t for t in tensors] for r in returned],
         "needs a gradient": [tensor.requires_grad for tensor in returned],
+        "gradients": _gradients(returned, tensors),
         "written": [t._version > b for t, b in zip(tensors, before, strict=True)],
         "random state": torch.get_rng_state().tolist(),
     }
+
+
+def _gradients(returned: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Any]:
+    """Of the sum of all results, for each argument that asks for one."""
+    sums = [tensor.sum() for tensor in returned if tensor.requires_grad]
+    asking = [tensor for tensor in arguments if tensor.requires_grad and tensor.is_leaf]
+    if not sums or not asking:
+        return []
+    return list(torch.autograd.grad(sums, asking, allow_unused=True))
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
@@ -69,7 +79,7 @@ def _compared(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
         return [f"error {ours.get('error')} instead of {theirs.get('error')}"]
     found: list[str] = []
     for name, expected in theirs.items():
-        if name not in ("results", "arguments"):
+        if name not in ("results", "arguments", "gradients"):
             if ours[name] != expected:
                 found.append(f"{name}: {ours[name]} instead of {expected}")
             continue

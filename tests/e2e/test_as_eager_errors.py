@@ -66,6 +66,11 @@ COMPUTED: dict[str, Row] = {
     "halves": (lambda x: functional.layer_norm(x, (6,)).softmax(-1) @ x.mT, HALF, (6, 6)),
     "dropped halves": (lambda x: functional.dropout(x, 0.5) * torch.rand(5), HALF, (5,)),
     "mixed halves": (lambda x: torch.where(x > 0, x, x.float() * 2), HALF, (5,)),
+    "complex numbers": (
+        lambda x: x * 1j + torch.full((5,), complex(-0.0, float("nan"))),
+        LONG,
+        (5,),
+    ),
     "a large mask": (lambda x: x & torch.ones(5000, 5000, dtype=BOOL).tril()[7, :5], BOOL, (5,)),
 }
 
@@ -81,6 +86,21 @@ def test_errors_are_eagers(name: str, dynamic: bool) -> None:
     backend = get_backend()
     assert differences(function, make, dynamic=dynamic, backend=backend) == []
     assert any(each.refused for each in backend.captures) == (name in REFUSED)
+
+
+@pytest.mark.parametrize("dtype", [LONG, FLOAT])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x - True,
+        lambda x: True - x,
+        lambda x: x.sub_(False) * 2,
+        lambda x: torch.add(x, x, alpha=True),
+        lambda x: torch.sub(x, x, alpha=True),
+    ],
+)
+def test_bools_are_no_numbers_to_subtract(function: Any, dtype: torch.dtype) -> None:
+    assert differences(function, lambda: (torch.ones(5, dtype=dtype),), dynamic=False) == []
 
 
 def test_autocast_makes_halves_of_floats() -> None:

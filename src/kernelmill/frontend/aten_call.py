@@ -3,7 +3,7 @@
 Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
 dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list;
 ("device", name), ("layout", name), ("memory_format", name) and ("operator", name) those objects of
-torch.
+torch; ("complex", text) a complex number.
 Results are the tensors among the operator's results, lists flattened, in order; one that the
 operator leaves undefined has the type bool[0] and no reader.
 """
@@ -52,6 +52,7 @@ _TAGS: tuple[tuple[Any, str], ...] = (
     (torch.device, "device"),
     (torch.layout, "layout"),
     (torch.memory_format, "memory_format"),
+    (complex, "complex"),
 )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 import kernelmill.frontend.aten as _translators
 from kernelmill.frontend.registry import translator_of
 from kernelmill.frontend.resizing import resizing
-from kernelmill.torch_internals.decompositions import max_unpool2d, torch_table
+from kernelmill.torch_internals.decompositions import lying_as_operand, torch_table
 
 _TRANSLATORS = _translators  # imported for what it registers
 _aten = torch.ops.aten
@@ -43,6 +43,10 @@ _LEFT_TO_ATEN = (
     _aten.logspace,
 )
 """Operators whose decomposition rounds half types, or integers, otherwise than eager does."""
+
+
+_ROW_MAJOR = {_aten.max_unpool2d.default, _aten.channel_shuffle.default}
+"""Operators whose decomposition has row-major results, where eager's lie as the operand does."""
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
@@ -86,6 +90,13 @@ def _unfold_backward(
     return _aten.index_put(grad.new_zeros(input_size), index, source)
 
 
+def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
+    """Eager's dropout of all elements draws no numbers."""
+    if p != 1 or train is False:
+        return NotImplemented
+    return x * 0.0, torch.zeros_like(x, dtype=torch.bool)
+
+
 @cache
 def decomposition_table(exported: bool = False) -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only.
@@ -98,12 +109,13 @@ def decomposition_table(exported: bool = False) -> dict[Any, Callable[..., Any]]
     unfolded = _aten.unfold_backward.default
     if unfolded in table:
         table[unfolded] = partial(_unfold_backward, table[unfolded])
-    unpool = max_unpool2d()
-    table.pop(_aten.max_unpool2d.default, None)
-    if unpool is not None:
-        table[_aten.max_unpool2d.default] = unpool
+    for operator in table.keys() & _ROW_MAJOR:
+        run = lying_as_operand(table.pop(operator))
+        if run is not None:
+            table[operator] = run
     table |= resizing(table)
-    return {
+    kept = {_aten.native_dropout.default: _native_dropout}
+    return kept | {
         operator: decompose
         for operator, decompose in table.items()
         if translator_of(operator) is None

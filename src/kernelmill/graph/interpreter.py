@@ -213,6 +213,7 @@ def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
 
 _NAMED: dict[str, Callable[[str], Any]] = {
     "device": torch.device,
+    "complex": complex,
     "layout": lambda name: getattr(torch, name),
     "memory_format": lambda name: getattr(torch, name),
 }

@@ -101,8 +101,8 @@ class AtenCall:
     """Call an ATen operator, "aten.topk.default".
 
     Arguments are literals; ("tensor", n) is buffer n, ("dim", text) a dim, ("dtype", name),
-    ("layout", name), ("device", name), ("memory_format", name), ("operator", name) and
-    ("list", ...) what they say.
+    ("layout", name), ("device", name), ("memory_format", name), ("operator", name),
+    ("complex", text) and ("list", ...) what they say.
     `results` are buffer numbers (-1: dropped); `binds` are (symbol, result, dim) as in the graph.
     `mark` is as for a launch.
     """

@@ -24,7 +24,7 @@ aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"
 result  = BUFFER | "_"
 bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
 literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | "<" dim ">"
-        | ("dtype" | "layout" | "device" | "memory_format" | "operator") STRING
+        | ("dtype" | "layout" | "device" | "memory_format" | "operator" | "complex") STRING
         | "[" [literal ...] "]"
 return  = "return" "(" [(BUFFER | "<" dim ">" | "none") {"," ...}] ")"
 at      = "at" STRING
@@ -59,7 +59,7 @@ from kernelmill.plan.ir import (
     TensorResult,
 )
 
-NAMED_LITERALS = ("dtype", "layout", "device", "memory_format", "operator")
+NAMED_LITERALS = ("dtype", "layout", "device", "memory_format", "operator", "complex")
 """Kinds of ATen arguments that stand for an object of torch by its name."""
 
 

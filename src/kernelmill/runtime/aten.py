@@ -225,7 +225,16 @@ def _constant(literal: Literal) -> object:
         return _torch_name(name, torch.layout)
     if tag == "memory_format" and isinstance(name, str):
         return _torch_name(name, torch.memory_format)
+    if tag == "complex" and isinstance(name, str):
+        return _complex(name)
     raise KernelmillError(f"ATen argument ({tag!r}, {name!r}) is of no kind that plans have")
+
+
+def _complex(text: str) -> complex:
+    try:
+        return complex(text)
+    except ValueError:
+        raise KernelmillError(f"ATen argument {text!r} is no complex number") from None
 
 
 def _torch_name(name: str, kind: type) -> object:

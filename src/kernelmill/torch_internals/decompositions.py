@@ -53,8 +53,8 @@ def torch_table(beyond_core: Sequence[Any], composites: bool) -> Table:
 
 @internal(
     "decompositions.memory_format",
-    reason="laying what is resized or unpooled in memory as eager does",
-    fallback="resizing is torch's decomposition, and max_unpool2d runs in ATen",
+    reason="laying what is resized, unpooled or shuffled in memory as eager does",
+    fallback="resizing is torch's decomposition; max_unpool2d and channel_shuffle run in ATen",
 )
 def _memory_format() -> Callable[[Tensor], torch.memory_format] | None:
     from torch._prims_common import suggest_memory_format
@@ -68,26 +68,15 @@ def memory_format_of() -> Callable[[Tensor], torch.memory_format] | None:
     return _memory_format.get()
 
 
-@internal(
-    "decompositions.max_unpool2d",
-    reason="taking max_unpool2d apart",
-    fallback="max_unpool2d runs in ATen",
-)
-def _unpool() -> Callable[..., Any]:
-    from torch._decomp.decompositions import max_unpool2d as unpool
-
-    return unpool
-
-
-def max_unpool2d() -> Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None:
-    """Torch's decomposition, whose result is row-major, in the memory format of eager's."""
-    unpool, memory_format = _unpool.get(), _memory_format.get()
-    if unpool is None or memory_format is None:
+def lying_as_operand(decompose: Callable[..., Tensor]) -> Callable[..., Tensor] | None:
+    """A decomposition whose result is row-major, with one in the memory format of the operand, as
+    eager's; None where torch does not tell formats."""
+    memory_format = _memory_format.get()
+    if memory_format is None:
         return None
 
-    def run(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
-        result = unpool(x, indices, list(output_size))
-        return result.contiguous(memory_format=memory_format(x))
+    def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return decompose(x, *args, **kwargs).contiguous(memory_format=memory_format(x))
 
     return run
 

@@ -60,7 +60,7 @@ def everything() -> Plan:
                 (
                     ("device", ("device", "cpu")), ("layout", ("layout", "strided")),
                     ("memory_format", ("memory_format", "contiguous_format")),
-                    ("operator", ("operator", "aten.sin.default")),
+                    ("operator", ("operator", "aten.sin.default")), ("z", ("complex", "(-0+1j)")),
                 ),
                 (-1, 8),
             ),

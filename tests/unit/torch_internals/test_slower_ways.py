@@ -176,16 +176,11 @@ def operators_run_in_aten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [operator for operator, _, _ in backend.reports[0].fallbacks]
 
 
-@case("decompositions.max_unpool2d")
-def unpooling_runs_in_aten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert torch.ops.aten.max_unpool2d.default not in decomposition_table()
-    x, indices = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
-    compiled(lambda x, i: torch.nn.functional.max_unpool2d(x, i, 2), x, indices)
-
-
 @case("decompositions.memory_format")
 def resizing_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.ops.aten.max_unpool2d.default not in decomposition_table()
+    x, indices = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
+    compiled(lambda x, i: torch.nn.functional.max_unpool2d(x, i, 2), x, indices)
     resize = decomposition_table(exported=True)[torch.ops.aten.upsample_linear1d.vec]
     both = torch.full((1, 1, 2), torch.inf)
     assert resize(both, [3], False, None)[0, 0, 1].isnan()  # an infinity in eager, and in ours

@@ -63,28 +63,30 @@ def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
 def add(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
     if e.dtype == BOOL:
         return _logical(e, "bit_or", a, b if alpha else False)
+    _refuse_bools(e, alpha)
     fused = _fused(e, b, alpha, a)
     return fused or _arithmetic(e, "add", a, _scaled(e, b, alpha, e.dtype.compute))
 
 
 @translates("sub.Tensor", "sub.Scalar")
 def sub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
-    _not_of_bools(e)
+    _refuse_bools(e, b, alpha)
     fused = _fused(e, b, alpha, a, -1)
     return fused or _arithmetic(e, "sub", a, _scaled(e, b, alpha, e.dtype.compute))
 
 
 @translates("rsub.Tensor", "rsub.Scalar")
 def rsub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
-    _not_of_bools(e)
+    _refuse_bools(e, b, alpha)
     fused = _fused(e, a, alpha, b, -1)
     return fused or _arithmetic(e, "sub", b, _scaled(e, a, alpha, e.dtype.compute))
 
 
-def _not_of_bools(e: Emitter) -> None:
-    # Torch's traces have such differences: of writes to expanded views, at sizes known only later.
-    if e.dtype == BOOL:
-        raise NotTranslated("torch has no difference of bools")
+def _refuse_bools(e: Emitter, *numbers: Operand) -> None:
+    """Leave to ATen, and so to its errors, what has a bool for a number or, as some of torch's own
+    traces of writes to expanded views have it, a difference of bools."""
+    if e.dtype == BOOL or any(isinstance(number, bool) for number in numbers):
+        raise NotTranslated("torch subtracts no bools and multiplies by none")
 
 
 @translates("mul.Tensor", "mul.Scalar")
