@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeGuard
 from weakref import ref
 
@@ -226,15 +227,9 @@ def _constant(literal: Literal) -> object:
     if tag == "memory_format" and isinstance(name, str):
         return _torch_name(name, torch.memory_format)
     if tag == "complex" and isinstance(name, str):
-        return _complex(name)
+        with suppress(ValueError):
+            return complex(name)
     raise KernelmillError(f"ATen argument ({tag!r}, {name!r}) is of no kind that plans have")
-
-
-def _complex(text: str) -> complex:
-    try:
-        return complex(text)
-    except ValueError:
-        raise KernelmillError(f"ATen argument {text!r} is no complex number") from None
 
 
 def _torch_name(name: str, kind: type) -> object:

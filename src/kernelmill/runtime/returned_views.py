@@ -66,9 +66,12 @@ class ViewMaker:
         ]
         roots = {number: place for place, number in enumerate(self._bases)}
         self._assertions: list[tuple[int, _View]] = []
+        self._detached: set[int] = set()
         for call in plan.views:
             (base,) = buffers_in((call.args, call.kwargs))
             roots.update(dict.fromkeys(call.results, roots[base]))
+            if base in self._detached or call.target == "aten.detach.default":
+                self._detached.update(call.results)
             if not call.results:
                 self._assertions.append((roots[base], _View(plan, call)))
         self._returned = {buffer: roots[buffer] for _, buffer in self._places}
@@ -90,7 +93,10 @@ class ViewMaker:
         if layouts is None:
             views = self._by_operators(key, bases, dims)
         else:
-            views = [bases[n].as_strided(shape, strides, at) for n, shape, strides, at in layouts]
+            views = [
+                (bases[n].detach() if apart else bases[n]).as_strided(shape, strides, at)
+                for n, apart, shape, strides, at in layouts
+            ]
         made = dict(zip(self._returned, views, strict=True))
         for place, buffer in self._places:
             found[place] = made[buffer]
@@ -108,18 +114,20 @@ class ViewMaker:
             call.make(made)
         views = [made.tensors[buffer] for buffer in self._returned]
         pairs = list(zip(views, self._returned.values(), strict=True))
+        detached = [buffer in self._detached for buffer in self._returned]
         if all(_is_by_strides(view, bases[root]) for view, root in pairs):
             if len(self._layouts) >= _MOST_LAYOUTS:
                 self._layouts = {}
             self._layouts[key] = [
-                (root, tuple(view.shape), view.stride(), int(view.storage_offset()))
-                for view, root in pairs
+                (root, apart, tuple(view.shape), view.stride(), int(view.storage_offset()))
+                for (view, root), apart in zip(pairs, detached, strict=True)
             ]
         return views
 
 
-_Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
-"""A view: the number of what it is made of, shape, strides, and where in memory it begins."""
+_Layout = tuple[int, bool, tuple[int, ...], tuple[int, ...], int]
+"""A view: the number of what it is made of, whether it is detached from that, shape, strides, and
+where in memory it begins."""
 
 
 def _lies(tensor: torch.Tensor) -> object:

@@ -54,6 +54,11 @@ def test_training_with_dropout_has_eagers_gradients() -> None:
     assert "aten.bernoulli.p" in traced.operators()
 
 
-def test_no_random_operator_is_taken_apart() -> None:
-    seeded = torch.Tag.nondeterministic_seeded
-    assert not [op for op in decomposition_table() if seeded in getattr(op, "tags", ())]
+def test_no_random_operator_is_taken_apart_where_it_draws() -> None:
+    seeded, dropout = torch.Tag.nondeterministic_seeded, torch.ops.aten.native_dropout.default
+    table = decomposition_table()
+    assert [op for op in table if seeded in getattr(op, "tags", ())] == [dropout]
+    assert table[dropout](torch.ones(2), 0.5, True) is NotImplemented
+    state = torch.get_rng_state()
+    torch.testing.assert_close(table[dropout](torch.ones(2), 1.0, True)[0], torch.zeros(2))
+    assert torch.equal(torch.get_rng_state(), state)
