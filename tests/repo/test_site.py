@@ -65,7 +65,9 @@ def test_a_page_that_is_opened_as_a_file_has_workers(tmp_path):
         'addEventListener("message", (event) => postMessage(2 * event.data));'
     )
     shutil.copy(WORKER, tmp_path)
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    waiting = "--virtual-time-budget=10000"  # of the page's clock, which runs as fast as it can
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [str(CHROMIUM), *FLAGS, profile, waiting, "--dump-dom"]
     page = (tmp_path / "page.html").as_uri()
     done = subprocess.run([*command, page], capture_output=True, text=True, timeout=120)
     assert "doubled: 42" in done.stdout and "<iframe" not in done.stdout
