@@ -410,3 +410,31 @@ def test_an_entry_is_no_file_to_load(tmp_path):
     (entry,) = tmp_path.rglob("*.kmill")
     with pytest.raises(UnsupportedError, match="an entry of the compile cache"):
         kernelmill.aot.load(entry)
+
+
+class Parted(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x):
+        torch._assert_async((x < 9).all(), "too large")
+        y = x.exp()
+        return y[1:], y.split(2), x.shape[0], y
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_results_go_the_quick_way(folder, dynamic):
+    model = Parted(folder)
+    with torch.no_grad():
+        for rows in (4, 4, 4, 6, 6, 6) if dynamic else (4, 4, 4):
+            x = torch.randn(rows, 3)
+            found, expected = model.cached(x), model.run(x)
+            assert found[2] == expected[2]
+            pairs = zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True)
+            for mine, theirs in pairs:
+                torch.testing.assert_close(mine, theirs)
+                assert mine._base is found[3] and mine.storage_offset() == theirs.storage_offset()
+        assert is_quick(model, x) == QUICK
+        with pytest.raises(RuntimeError, match="too large"):
+            model.cached(x + 20)
