@@ -120,4 +120,4 @@ def test_what_a_traced_call_concludes_is_traced_anew_where_it_does_not_hold():
     for rows, size in ((12, 5), (16, 3), (16, -3), (20, -7), (30, 4)):
         x = torch.randn(rows)
         torch.testing.assert_close(compiled(x, size), scaled(x, size))
-    assert [bool(capture.refused) for capture in backend.captures] == [False, True]
+    assert [capture.refused for capture in backend.captures] == ["", ""]

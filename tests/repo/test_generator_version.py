@@ -19,6 +19,7 @@ CANNOT_MATTER = {
     "core/interpreter.py": "says which Pythons are refused",
     "core/knobs.py": "what it says of the processor is in the target, an ingredient",
     "core/log.py": "says what was done",
+    "core/scalar.py": "what a call computes of its sizes; a type to what the generator imports",
     "core/text.py": "reads and writes the text of IRs, which is an ingredient",
     "core/tile_permission.py": "what it says of the system is in the target, an ingredient",
     "core/urls.py": "reads and shows URLs of stores",

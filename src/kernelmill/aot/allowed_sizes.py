@@ -8,10 +8,11 @@ from kernelmill.aot.exported import Exported
 from kernelmill.artifact.manifest import Condition, Limit
 from kernelmill.artifact.sizes import where_of
 from kernelmill.core.dim import Dim, Expr, bounds, linear_part, maximum, symbols
+from kernelmill.core.scalar import roots, spelled
 from kernelmill.frontend import conditions_asked, conditions_of
 from kernelmill.graph.ir import Graph
 from kernelmill.plan.ir import Plan
-from kernelmill.runtime.dims import late_symbols
+from kernelmill.runtime.dims import given_symbols
 from kernelmill.torch_internals.export import SizeQuestion
 
 
@@ -28,8 +29,7 @@ def allowed_sizes(
     trace found of them besides: what it `asked` (None: it is not known, and may be whether they are
     0), and that no size in it is negative. Sizes that operators find are checked where they are
     found."""
-    ranges, late = exported.ranges, late_symbols(plan)
-    known = {s.name: s for s in plan.symbols if s.name not in late}
+    ranges, known = exported.ranges, given_symbols(plan)
     values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
     modes = (getattr(value, "fake_mode", None) for value in values)
     found = next((m.shape_env for m in modes if m is not None and m.shape_env is not None), None)
@@ -41,9 +41,9 @@ def allowed_sizes(
     more: list[Condition] = []
     for dim in _may_be_negative(natural, frozenset(known)):
         (name, *others) = symbols(dim)
-        line = None if others else line_of(dim, name)
+        line = None if others or name not in known else line_of(dim, name)
         if line is None:
-            more.append(("<=", "0", str(dim)))
+            more.append(("<=", "0", spelled(dim)))
         else:
             times, plus = line
             least[name] = max(least[name], -(plus // times))
@@ -59,7 +59,7 @@ def allowed_sizes(
 def _may_be_negative(dims: Iterable[Dim], known: frozenset[str]) -> Iterator[Dim]:
     """Those whose ranges do not say that they are not, as that of n - 1; of known symbols alone."""
     for dim in dict.fromkeys(dims):
-        low, names = bounds(dim)[0], symbols(dim).keys()
+        low, names = bounds(dim)[0], roots((dim,))
         if names and names <= known and (low is None or low < 0):
             yield dim
 

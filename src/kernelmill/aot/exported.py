@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from kernelmill.aot.refused_writes import refused_write
 from kernelmill.artifact.fingerprint import fingerprint
@@ -101,6 +102,9 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
             # Of torch's own code, which copies what it has deprecated.
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             found = program.run_decompositions({**table, **ours, **decompositions})
+            if any(map(_lies_by_unknown_sizes, _returned(program))):
+                # The first trace does not know how long a slice with a symbolic end is.
+                program = program.run_decompositions({})
     except (AssertionError, RuntimeError) as error:
         if (refused := refused_write(program)) is None:
             raise
@@ -110,6 +114,12 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
         if isinstance(traced, torch.Tensor) and isinstance(after, fx.Node):
             keep_strides(after, traced)
     return found
+
+
+def _lies_by_unknown_sizes(result: Any) -> bool:
+    traced: Any = getattr(result, "meta", {}).get("val")
+    dense = isinstance(traced, torch.Tensor) and traced.layout == torch.strided
+    return dense and bool(free_unbacked_symbols(traced.stride()))
 
 
 def _returned(program: ExportedProgram) -> list[Any]:

@@ -305,7 +305,11 @@ def _hidden(graph: Graph) -> list[Sym]:
     plain = {e.symbol.name for e in graph.inputs if isinstance(e, DimInput)}
     for entry in graph.tensor_inputs():
         plain |= {str(dim) for dim in entry.value.shape if isinstance(dim, Expr) and as_sym(dim)}
-    return [s for name, s in sorted(graph.symbols.items()) if name not in plain | late]
+    return [
+        s
+        for name, s in sorted(graph.symbols.items())
+        if s.value is None and name not in plain | late
+    ]
 
 
 def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:

@@ -14,7 +14,8 @@ from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.sizes import asked_symbols
 from kernelmill.artifact.target import Values
 from kernelmill.artifact.unpacker import ArgumentUnpacker
-from kernelmill.core.dim import of_atom, symbols
+from kernelmill.core.dim import of_atom
+from kernelmill.core.scalar import roots
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
 from kernelmill.runtime.dims import plan_dims
@@ -47,7 +48,7 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     inputs = manifest.spec.inputs
     tensors = {inputs[i].path: engine.plan.inputs[i] for i in checked}
     dims = {symbol.name: of_atom(symbol) for symbol in engine.plan.symbols}
-    read = {name for dim in plan_dims(engine.plan) for name in symbols(dim)}
+    read = roots(plan_dims(engine.plan))
     asked = read | asked_symbols(manifest.spec, engine.plan)
     found: dict[int, int] = {}
     for n, argument in enumerate(engine.plan.inputs):

@@ -24,12 +24,12 @@ from kernelmill.core.dim import Expr
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 17
+FORMAT = 18
 """Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a
 file of `aot.compile` brings its machine code along."""
 
 Condition = tuple[str, str, str]
-"""Relation, left and right side as texts of dims: ("==", "s0 % 8", "0")."""
+"""Relation, left and right side as texts of scalars (core/scalar.py): ("==", "s0 % 8", "0")."""
 
 
 @dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands

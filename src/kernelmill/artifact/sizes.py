@@ -6,9 +6,17 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kernelmill.artifact.manifest import CallSpec, Condition, Source
-from kernelmill.core.dim import Dim, evaluate, of_atom, parse, sym, symbols
+from kernelmill.core.dim import Dim, of_atom, sym, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.expr import Sym
+from kernelmill.core.scalar import (
+    evaluate_scalar,
+    parse_scalar,
+    roots,
+    scalar_text,
+    spelled,
+    symbols_in,
+)
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.runtime.engine import CheckSizes
 
@@ -21,7 +29,9 @@ def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str,
     """Says of values of these symbols, by name, what a program asks of them that does not hold; ""
     when all does."""
     scope = {name: sym(name) for name in names}
-    conditions = [(r, parse(a, scope), parse(b, scope)) for r, a, b in spec.conditions]
+    conditions = [
+        (r, parse_scalar(a, scope), parse_scalar(b, scope)) for r, a, b in spec.conditions
+    ]
 
     def broken(values: Mapping[str, int]) -> str:
         for limit in spec.limits:
@@ -29,8 +39,9 @@ def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str,
             if value < limit.low or (limit.high is not None and value > limit.high):
                 return f"{limit.where} is {value}, and has to be {limit.text()}"
         for relation, left, right in conditions:
-            if not _RELATIONS[relation](evaluate(left, values), evaluate(right, values)):
-                return f"sizes do not fit: {left} {relation} {right} does not hold"
+            if not _RELATIONS[relation](*(evaluate_scalar(s, values) for s in (left, right))):
+                sides = scalar_text(left), scalar_text(right)
+                return f"sizes do not fit: {f' {relation} '.join(sides)} does not hold"
         return ""
 
     return broken
@@ -39,10 +50,10 @@ def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str,
 def asked_symbols(spec: CallSpec, plan: Plan) -> frozenset[str]:
     """The symbols of a plan of which something is asked."""
     scope = {symbol.name: sym(symbol.name) for symbol in plan.symbols}
-    dims = [parse(side, scope) for _, *both in spec.conditions for side in both]
-    dims += [side for pair in plan.equations for side in pair]
+    sides = [parse_scalar(side, scope) for _, *both in spec.conditions for side in both]
+    equal = roots(side for pair in plan.equations for side in pair)
     limited = (limit.symbol for limit in spec.limits)
-    return frozenset((*limited, *(name for dim in dims for name in symbols(dim))))
+    return frozenset((*limited, *equal, *(name for side in sides for name in symbols_in(side))))
 
 
 def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
@@ -65,7 +76,7 @@ def equal_integers(
     """That integers are what the trace found them to be (`ImportedGraph.repeated`); those that are
     sizes of tensors are checked with these, and not all of their strides."""
     sizes = {n for n, source in enumerate(inputs) if source.axis >= 0 and source.part == "size"}
-    return tuple(("==", str(a), str(b)) for n, a, b in repeated if n not in sizes)
+    return tuple(("==", str(a), spelled(b)) for n, a, b in repeated if n not in sizes)
 
 
 def where_of(plan: Plan, symbol: Sym) -> str:

@@ -82,7 +82,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.version import BACKEND_NAME
 from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.padding import Padding
-from kernelmill.runtime.dims import late_symbols
+from kernelmill.runtime.dims import given_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo, trace_notes
 from kernelmill.torch_internals.autograd import output_kinds
@@ -431,7 +431,7 @@ class _Trace:
             return self._sizes_to_pad(geared.gears.guards, gears, gears.padding, inputs)
         env = self.output.shape_env
         hints = {str(symbol): value for symbol, value in env.backed_var_to_val.items()}
-        known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
+        known = frozenset(given_symbols(plan))
         sizes = {name: int(hints[name]) for name in known if name in hints}
         exact = {name: size for name, size in sizes.items() if size in integers}
         conditions: tuple[Condition, ...] = ()

@@ -59,6 +59,8 @@ def map_devices() -> None:
     """Change torch, for the whole process. It cannot be undone."""
     for name in FACTORIES:
         setattr(torch, name, _factory(getattr(torch, name)))
+    # Dynamo calls this one itself, where it can no longer trace what a function does.
+    torch.compiler.allow_in_graph(torch.scalar_tensor)
     for module, name in (
         (torch.fft, "fftfreq"),
         (torch.fft, "rfftfreq"),

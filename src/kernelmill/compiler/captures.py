@@ -142,7 +142,9 @@ class CapturedProgram:
         return call
 
     def _capture(self, args: tuple[Any, ...]) -> Replay:
-        values = dict(self._program.engine.sizes_of(args).symbols)
+        engine = self._program.engine
+        found = engine.sizes_of(args).symbols
+        values = {source.name: found[source.name] for source in engine.sources}
         key = tuple(values.values())
         with self._capturing.lock:
             if key not in self._known:

@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
-from typing import Union
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from kernelmill.core.scalar import Scalar
 
 Monomial = tuple["Atom", ...]
 
@@ -30,21 +33,26 @@ class Atom(str):
 
 class Sym(Atom):
     """A named integer with an inclusive range; `hi` may be symbolic, or None for no upper bound.
+    `value` says how it is computed from other symbols (scalar.py); None where a call gives it.
 
     Two symbols are the same when their names are: within a graph or kernel names are unique.
     """
 
-    __slots__ = ("hi", "lo", "name")
+    __slots__ = ("hi", "lo", "name", "value")
 
     name: str
     lo: int
     hi: Dim | None
+    value: Scalar | None
 
-    def __new__(cls, name: str, lo: int = 0, hi: Dim | None = None) -> Sym:
+    def __new__(
+        cls, name: str, lo: int = 0, hi: Dim | None = None, value: Scalar | None = None
+    ) -> Sym:
         made = super().__new__(cls, name)
         made.name = name
         made.lo = lo
         made.hi = hi
+        made.value = value
         return made
 
 
@@ -125,7 +133,7 @@ class Expr:
 
 
 Dim = Union[int, Expr]
-_Range = tuple[str, int, Union[Dim, None]]
+_Range = tuple[str, int, Union[Dim, None], int]
 
 
 def sym(name: str, lo: int = 0, hi: Dim | None = None) -> Expr:
@@ -419,14 +427,15 @@ def mod(a: Dim, b: Dim) -> Dim:
 
 
 def _ranges(dim: Dim) -> frozenset[_Range]:
-    """Every symbol of `dim` with its range: all that a proof about `dim` rests on."""
+    """Every symbol of `dim` with its range and how it is computed: all that a proof about `dim`
+    rests on, and what tells symbols of one name in different graphs apart."""
     if isinstance(dim, int):
         return frozenset()
     if dim._ranges is None:
         found: frozenset[_Range] = frozenset()
         for atom in {atom for monomial, _ in dim.terms for atom in monomial}:
             if isinstance(atom, Sym):
-                found |= {(atom.name, atom.lo, atom.hi)} | _ranges(atom.hi or 0)
+                found |= {(atom.name, atom.lo, atom.hi, id(atom.value))} | _ranges(atom.hi or 0)
             else:
                 assert isinstance(atom, Op)
                 found |= _ranges(atom.a) | _ranges(atom.b)
@@ -436,7 +445,8 @@ def _ranges(dim: Dim) -> frozenset[_Range]:
 
 @lru_cache(maxsize=65536)
 def _divmod(a: Dim, b: Dim, ranges: frozenset[_Range]) -> tuple[Dim, Dim]:
-    # `ranges` is in the key only: a symbol's name alone does not say what can be proved.
+    # `ranges` is in the key only: a symbol's name alone does not say what can be proved. Results
+    # that are kept hold their symbols, so that no other definition gets the id of one of theirs.
     if b == 1:
         return a, 0
     if a == b:

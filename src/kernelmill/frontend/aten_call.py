@@ -2,6 +2,7 @@
 
 Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
 dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list;
+("float", dim) and ("bool", dim) the number that a word stands for;
 ("device", name), ("layout", name), ("memory_format", name) and ("operator", name) those objects of
 torch; ("complex", text) a complex number.
 Results are the tensors among the operator's results, lists flattened, in order; one that the
@@ -19,7 +20,7 @@ from kernelmill.core.dim import Expr
 from kernelmill.core.dtype import BOOL, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.ir import Attr, TensorType, Value
+from kernelmill.graph.ir import Attr, NumberResult, TensorType, Value
 from kernelmill.torch_internals.operators import name_of_operator
 
 UNDEFINED = TensorType(BOOL, (0,))
@@ -37,6 +38,8 @@ class _Encoder:
             return ("tensor", self.operands.index(argument))
         if argument is None or isinstance(argument, (bool, int, float, str, Expr, DType)):
             return argument
+        if isinstance(argument, NumberResult):
+            return (argument.kind, argument.word)
         if isinstance(argument, (list, tuple)):
             return ("list", *(self(item) for item in argument))  # type: ignore[reportUnknownVariableType]
         for kind, tag in _TAGS:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import sympy
 
 from kernelmill.core.dim import Dim, bounds, linear_part, symbols
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.scalar import scalar_text
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.torch_internals.export import SizeQuestion
 
@@ -113,6 +115,7 @@ def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
 def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> _Condition:
     for kind, relation, turned in _RELATIONS:
         if isinstance(expr, kind):
-            left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)
-            return (relation, right, left) if turned else (relation, left, right)
-    raise UnsupportedError(f"the condition {expr} on sizes")
+            with suppress(UnsupportedError):
+                left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)
+                return (relation, right, left) if turned else (relation, left, right)
+    return "==", scalar_text(table.scalar(expr, shape_env)), "1"

@@ -7,38 +7,31 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import from_torch
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.scalar import Apply, Scalar, depth_of, evaluate_scalar, symbols_in
 from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.promotion import WeakFloat
-from kernelmill.frontend.scalars import ScalarReader
+from kernelmill.frontend.promotion import Computed
+from kernelmill.frontend.scalars import applied, function_of
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.frontend.tensors import carried_type, dense_strides
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import TensorType, Value
 
-
-@dataclass(frozen=True)
-class Condition:
-    """A truth value over sizes, kept as torch's expression."""
-
-    expr: Any
-    shape_env: Any
+_STEPS = 8
+"""How many functions of one another are one number."""
 
 
 class ImportContext:
     """`env` holds for each FX node a Value, a list of them (None for an undefined result), a dim,
-    a number, a WeakFloat, a Condition, or the error to raise when a number is needed after all.
+    a number, a Computed, or the error to raise when a number is needed after all.
     `given` has the strides of what ATen gives, those of dims of size 1 too."""
 
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name)
-        self.symbols = SymbolTable()
+        self.symbols = SymbolTable(self.builder.symbol)
         self.emitter = Emitter(self.builder, self.symbols)
-        self.floats: dict[Any, Value] = {}
-        self.scalars = ScalarReader(self.emitter, self.symbols, self.floats)
         self.env: dict[fx.Node, Any] = {}
         self.given: dict[Value, tuple[Dim, ...]] = {}
         self._layouts: dict[tuple[Value, tuple[Dim, ...]], Value] = {}
@@ -69,17 +62,42 @@ class ImportContext:
         return found
 
     def scalar(self, traced: Any) -> Any:
-        """A traced number: itself, a dim, a WeakFloat or a Condition."""
+        """A traced number: itself, a dim or a Computed."""
         if isinstance(traced, (bool, int, float)):
             return traced
-        expr, shape_env = traced.node.expr, traced.node.shape_env
         if isinstance(traced, torch.SymInt):
-            return self.symbols.of_expr(expr, shape_env)
-        if isinstance(traced, torch.SymBool):
-            return Condition(expr, shape_env)
-        if expr.is_number:
-            return float(expr)
-        return WeakFloat(self.scalars.floating(expr, shape_env))
+            return self.symbols.dim(traced)
+        kind = "bool" if isinstance(traced, torch.SymBool) else "float"
+        return _number(kind, self.symbols.scalar(traced.node.expr, traced.node.shape_env))
+
+    def arithmetic(self, node: fx.Node) -> Any:
+        """The same for what a node computes of numbers, in the order in which it does."""
+        traced, function = node.meta["val"], function_of(node.target)
+        if isinstance(traced, torch.SymInt) and self.symbols.says(traced):
+            return self.symbols.dim(traced)
+        if function is None or isinstance(traced, (bool, int, float)):
+            return self.scalar(traced)
+        scalar = applied(function, [self._part(argument) for argument in node.args])
+        expr = traced.node.expr
+        if isinstance(traced, torch.SymInt):
+            return self.symbols.computed(scalar, expr, traced.node.shape_env)
+        kind = "bool" if isinstance(traced, torch.SymBool) else "float"
+        found = self._shortened(_number(kind, Apply(kind, (scalar,))))
+        self.symbols.numbers.setdefault(expr, self.emitter.scalar(found))
+        return found
+
+    def _shortened(self, number: Any) -> Any:
+        """The number by a symbol for it, where it takes so many steps that its text would grow
+        beyond bounds with each use."""
+        if not isinstance(number, Computed) or depth_of(self.emitter.scalar(number)) <= _STEPS:
+            return number
+        function = "from_bits" if number.kind == "float" else "bool"
+        return Computed(number.kind, Apply(function, (self.emitter.word(number),)))
+
+    def _part(self, argument: Any) -> Any:
+        if isinstance(argument, (list, tuple)):
+            return [self._part(item) for item in argument]
+        return self.emitter.scalar(self.argument(argument))
 
     def laid_out(self, value: Value, traced: torch.Tensor, exactly: bool = False) -> Value:
         """The value in memory as traced, where that is a dense order; `exactly`, with the strides
@@ -101,3 +119,10 @@ class ImportContext:
         if key not in self._layouts:
             self._layouts[key] = self.builder.emit("layout", value, strides=strides)
         return self._layouts[key]
+
+
+def _number(kind: str, scalar: Scalar) -> Any:
+    if symbols_in(scalar):
+        return Computed(kind, scalar)
+    found = evaluate_scalar(scalar, {})
+    return float(found) if kind == "float" else bool(found)

@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kernelmill.core.dim import Dim, Expr, bounds, product
-from kernelmill.core.dtype import BOOL, DType
+from kernelmill.core.dim import Dim, Expr, Sym, bounds, of_atom, product
+from kernelmill.core.dtype import BOOL, F64, I64, DType
+from kernelmill.core.scalar import TO_WORD, Apply, Scalar
 from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.promotion import Number, Operand, WeakFloat, default_float, promote
+from kernelmill.frontend.promotion import Computed, Number, Operand, default_float, promote
 from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.ir import Attr, TensorType, Value
+from kernelmill.graph.ir import Attr, NumberResult, TensorType, Value
 
 _INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8": (8, 0)}
 
@@ -30,6 +31,7 @@ class Emitter:
         self.out: tuple[TensorType, ...] = ()
         self.used: tuple[bool, ...] = ()
         self.strides: tuple[Dim, ...] = ()
+        self._found: dict[Value, Scalar] = {}
 
     # ---- the node being translated ----------------------------------------------------------
 
@@ -101,9 +103,43 @@ class Emitter:
         if isinstance(number, Expr):
             value = self.emit("dim_value", value=number)
             return self.expand(self.cast(value, dtype), shape)
-        if isinstance(number, WeakFloat):
-            return self.expand(self.cast(number.value, dtype), shape)
+        if isinstance(number, Computed):
+            return self.expand(self.cast(self._read(number), dtype), shape)
         return self.emit("full", value=_literal(number, dtype), dtype=dtype, shape=tuple(shape))
+
+    def _read(self, number: Computed) -> Value:
+        """A number that a call computes, as a 0-d f64 or bool."""
+        if number.value is not None:
+            return number.value
+        word = self.emit("dim_value", value=self.word(number))
+        return (
+            self.emit("bitcast", word, dtype=F64)
+            if number.kind == "float"
+            else (self.cast(word, BOOL))
+        )
+
+    def scalar(self, number: Number) -> Scalar:
+        """How a call computes a number. What was read from a tensor becomes a symbol for it."""
+        if not isinstance(number, Computed):
+            return number
+        if number.scalar is not None:
+            return number.scalar
+        assert number.value is not None
+        found = self._found.get(number.value)
+        if found is None:
+            bits = self.emit("bitcast", number.value, dtype=I64)
+            symbol = Sym(f"read{len(self._found)}", -(2**63))
+            self.builder.symbol(symbol)
+            emit_aten(
+                self.builder, "aten.clone.default", [bits], {}, [bits.type],
+                [(symbol.name, 0, -1)], "a number read from a tensor",
+            )  # fmt: skip
+            found = self._found[number.value] = Apply("from_bits", (of_atom(symbol),))
+        return found
+
+    def word(self, number: Computed) -> Dim:
+        """The integer that stands for a number: the bits of a float, 0 or 1."""
+        return self.symbols.computed(Apply(TO_WORD[number.kind], (self.scalar(number),)))
 
     def iota(self, shape: Sequence[Dim], dim: int) -> Value:
         """i64: each element's own index along `dim`."""
@@ -190,7 +226,15 @@ class Emitter:
         **kwargs: Any,
     ) -> tuple[Value, ...]:
         """Run an ATen operator as itself; see aten_call.py."""
+        args = [self.argument(arg) for arg in args]
+        kwargs = {name: self.argument(arg) for name, arg in kwargs.items()}
         return emit_aten(self.builder, target, args, kwargs, results, reason=reason)
+
+    def argument(self, argument: Any) -> Any:
+        """An argument of an ATen operator, with the word of a number that a call computes."""
+        if isinstance(argument, Computed):
+            return NumberResult(argument.kind, self.word(argument))
+        return argument
 
     # ---- reductions -------------------------------------------------------------------------
 

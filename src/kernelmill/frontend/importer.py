@@ -14,13 +14,13 @@ from torch import fx
 from kernelmill.config.super_kernel_marks import Mark, mark_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, as_sym
-from kernelmill.core.dtype import F64, I64
+from kernelmill.core.dtype import BOOL, F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.context import Condition, ImportContext
+from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.operators import OperatorImporter
-from kernelmill.frontend.promotion import WeakFloat
+from kernelmill.frontend.promotion import Computed
 from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import WAIT, Waits
@@ -146,6 +146,8 @@ class _Importer:
     def _input(self, node: fx.Node, role: InputRole, name: str) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
+            for size in value.shape:
+                self.context.symbols.argument(size)
             # Of a lazily negated one programs see a copy that is not (runtime/straight.py).
             kind = self.context.type_of(value, f"argument {name}")
             made = self.builder.input(name, kind.dtype, kind.shape, kind.strides, role)
@@ -153,7 +155,7 @@ class _Importer:
         elif isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             if isinstance(value, torch.SymInt) and isinstance(value.node.hint, torch.SymInt):
                 raise UnsupportedError(f"argument {name} is the ragged size of a nested tensor")
-            dim = self.context.env[node] = self.context.symbols.dim(value)
+            dim = self.context.env[node] = self.context.symbols.argument(value)
             symbol = as_sym(dim)
             if symbol is not None and symbol.name not in self.bound:
                 self.builder.dim_input(dim)
@@ -231,14 +233,14 @@ class _Importer:
             return special(self, node)
         traced = node.meta.get("val")
         if isinstance(traced, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return self._number(traced)
+            return self._number(node)
         if isinstance(target, OpOverload):
             return self.operators.run(node)
         return self.operators.higher_order(node)
 
-    def _number(self, traced: Any) -> Any:
+    def _number(self, node: fx.Node) -> Any:
         try:
-            return self.context.scalar(traced)
+            return self.context.arithmetic(node)
         except UnsupportedError as error:
             return error
 
@@ -266,9 +268,7 @@ class _Importer:
             return traced
         source = self.emitter.reshape(self.context.argument(node.args[0]), ())
         if isinstance(traced, torch.SymFloat):
-            value = self.emitter.cast(source, F64)
-            self.context.floats[traced.node.expr] = value
-            return WeakFloat(value)
+            return Computed("float", None, self.emitter.cast(source, F64))
         symbols = sorted(traced.node.expr.free_symbols, key=str)
         if len(symbols) != 1 or source.dtype.is_opaque:
             raise UnsupportedError(f"item() of {traced.node.expr}")
@@ -287,9 +287,9 @@ class _Importer:
         condition, message = self.context.argument(node.args[0]), node.args[1]
         if condition is True:
             return
-        if not isinstance(condition, Condition):
+        if not isinstance(condition, Computed):
             raise UnsupportedError(f"an assertion on {condition}")
-        held = self.context.scalars.condition(condition.expr, condition.shape_env)
+        held = self.emitter.constant(condition, BOOL)
         emit_aten(
             self.builder, "aten._assert_async.msg", [held, message], {}, [], (), "an assertion"
         )

@@ -24,6 +24,7 @@ from kernelmill.core.errors import UnsupportedError, VerificationError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.promotion import require_known
 from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
 from kernelmill.frontend.tensors import dense_strides, overlaps
@@ -87,12 +88,11 @@ class OperatorImporter:
         self.emitter.strides = self._strides(node)
         nodes, equations = self.builder.graph.nodes, self.builder.graph.equations
         mark, known = len(nodes), len(equations)
+        arguments = [self.context.argument(arg) for arg in node.args]
+        named = {name: self.context.argument(arg) for name, arg in node.kwargs.items()}
         try:
-            found = translate(
-                self.emitter,
-                *(self.context.argument(arg) for arg in node.args),
-                **{name: self.context.argument(arg) for name, arg in node.kwargs.items()},
-            )
+            require_known(translate, arguments, named)
+            found = translate(self.emitter, *arguments, **named)
         except (NotTranslated, TypingError) as error:
             del nodes[mark:], equations[known:]
             return NotTranslated(str(error))
@@ -266,7 +266,7 @@ class OperatorImporter:
             return [self._aten_argument(item, owned) for item in argument]
         value = self.context.argument(argument)
         if not isinstance(value, Value):
-            return value
+            return self.emitter.argument(value)
         if value.node is None and argument.op != "placeholder":
             # A copy of an argument was dropped; ATen may count on how the copy lies in memory.
             kind = self.context.type_of(argument.meta["val"], "an operand")

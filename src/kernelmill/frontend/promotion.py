@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Union
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Union, cast
 
 import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Expr
 from kernelmill.core.dtype import BOOL, I64, DType, from_torch, to_torch
+from kernelmill.core.scalar import Scalar
+from kernelmill.frontend.registry import NotTranslated
 from kernelmill.graph.ir import Value
 
 
-@dataclass(frozen=True)
-class WeakFloat:
-    """A Python float known only while running: a 0-d f64 value that promotes like a number."""
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A Python number known only while running, of kind "float" or "bool": how a call computes it,
+    or the 0-d value that it was read from. It has no truth value while a graph is imported."""
 
-    value: Value
+    kind: str
+    scalar: Scalar | None
+    value: Value | None = None
+
+    def __bool__(self) -> bool:
+        raise NotTranslated("a number known only while running decides")
 
 
-Number = Union[bool, int, float, Expr, WeakFloat]
+Number = Union[bool, int, float, Expr, Computed]
 """Expr: a Python integer known only while running."""
 Operand = Union[Value, Number]
 
@@ -34,7 +44,7 @@ def default_float() -> DType:
 
 def number_dtype(number: Number) -> DType:
     """The dtype that a Python number has when nothing else decides."""
-    if isinstance(number, bool):
+    if isinstance(number, bool) or (isinstance(number, Computed) and number.kind == "bool"):
         return BOOL
     return I64 if isinstance(number, (int, Expr)) else default_float()
 
@@ -72,3 +82,33 @@ def join(a: DType, b: DType) -> DType:
 
 def _rank(dtype: DType) -> int:
     return 3 if dtype.is_opaque else 2 if dtype.is_float else 1 if dtype.is_integer else 0
+
+
+_ANY_NUMBER = re.compile(r"\b(Any|Number|Operand|object)\b")
+_ANY_INTEGER = re.compile(r"\bDims?\b")
+
+
+def require_known(
+    translate: Callable[..., object], arguments: Sequence[object], named: Mapping[str, object]
+) -> None:
+    """NotTranslated where a number known only while running is given for a parameter that is not
+    annotated to take one."""
+    numbers = (Expr, Computed)
+    given = [*arguments, *named.values()]
+    if not any(isinstance(leaf, numbers) for each in given for leaf in _leaves(each)):
+        return
+    bound = inspect.signature(translate).bind(None, *arguments, **named)
+    for name, value in bound.arguments.items():
+        annotation = str(inspect.signature(translate).parameters[name].annotation)
+        found = [leaf for leaf in _leaves(value) if isinstance(leaf, numbers)]
+        whole = _ANY_INTEGER.search(annotation) and all(isinstance(n, Expr) for n in found)
+        if found and not whole and not _ANY_NUMBER.search(annotation):
+            raise NotTranslated(f"{name} is known only while running")
+
+
+def _leaves(value: object) -> Iterable[object]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for part in cast(Sequence[object], value) for leaf in _leaves(part)]
+    if isinstance(value, dict):
+        return _leaves(list(cast(Mapping[str, object], value).values()))
+    return (value,)

@@ -11,13 +11,12 @@ import torch
 from torch import fx
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.context import Condition, ImportContext
+from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.operators import OperatorImporter, flattened
-from kernelmill.frontend.promotion import WeakFloat
+from kernelmill.frontend.promotion import Computed
 from kernelmill.frontend.tensors import dense_strides, overlaps
-from kernelmill.graph.ir import Result, TensorType, Value, row_major
+from kernelmill.graph.ir import NumberResult, Result, TensorType, Value, row_major
 from kernelmill.graph.memory import memory_of
 
 Dims = tuple[Dim, ...]
@@ -73,8 +72,8 @@ class ResultImporter:
 
     def _result(self, entry: fx.Node, shared: set[Any], exact: bool) -> Result:
         value = self.context.argument(entry)
-        if isinstance(value, (WeakFloat, Condition)):
-            raise UnsupportedError("a number that is no integer as result")
+        if isinstance(value, Computed):
+            return NumberResult(value.kind, self.context.emitter.word(value))
         if not isinstance(value, Value):
             return value
         if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:

@@ -1,84 +1,130 @@
-"""Scalars that are known only while running: floats and conditions made from sizes."""
+"""Arithmetic on sizes as scalars (core/scalar.py): of FX nodes, and of sympy's expressions.
+
+Nodes come first: they say in which order a traced program computes, while sympy has put floats
+together, so that `n * 0.1 * 3` is `0.3 * n` to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import sympy
 
-from kernelmill.core.dtype import BOOL, F64, I64
+from kernelmill.core.dim import Dim
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.symbols import SymbolTable
-from kernelmill.graph.ir import Value
-from kernelmill.torch_internals.sizes import functions
+from kernelmill.core.scalar import FUNCTIONS, Apply, Scalar
 
-sf: Any = functions()
-_SQRT = "OpaqueUnaryFn_sqrt"
+# ---- nodes ------------------------------------------------------------------------------------
+
+_TORCH = {
+    "sym_float": "float", "sym_int": "int", "sym_ite": "either", "sym_max": "largest",
+    "sym_min": "least", "sym_not": "not", "sym_sum": "sum",
+}  # fmt: skip
 
 
-class ScalarReader:
-    """Turns sympy expressions into 0-d values: floats in f64, conditions in bool.
+def function_of(target: Any) -> str | None:
+    """The name in FUNCTIONS of what an FX node computes; None for what is no arithmetic."""
+    module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "")
+    if module == "torch":
+        found = _TORCH.get(name) or "math." + name.removeprefix("_sym_")
+    else:
+        found = f"math.{name}" if module == "math" else name.strip("_")
+    known = module in ("torch", "math", "_operator", "builtins") and found in FUNCTIONS
+    return found if known else None
 
-    `floats` holds the values of symbols that came out of `item()`.
+
+def applied(function: str, arguments: Sequence[Any]) -> Scalar:
+    """A function of arguments as an FX node has them: a list is to be summed, None left out."""
+    given = arguments[0] if function == "sum" else arguments
+    return Apply(function, tuple(argument for argument in given if argument is not None))
+
+
+# ---- expressions ------------------------------------------------------------------------------
+
+DimOf = Callable[[Any], Dim]
+
+
+def scalar_of(expr: Any, dim_of: DimOf, numbers: Mapping[Any, Scalar]) -> Scalar:
+    """The scalar that a sympy expression is. `dim_of` gives the dim of one that is a dim, and
+    raises UnsupportedError for others; `numbers` are those that symbols stand for.
+
+    UnsupportedError for a function that has no counterpart.
     """
+    if expr in numbers:
+        return numbers[expr]
+    if expr in (sympy.true, sympy.false):
+        return bool(expr)
+    if expr.is_number:
+        return int(expr) if expr.is_Integer else float(expr)
+    if expr.is_Symbol:
+        return dim_of(expr)
+    if expr.is_integer:
+        try:
+            return dim_of(expr)
+        except UnsupportedError:
+            pass
 
-    def __init__(self, emitter: Emitter, symbols: SymbolTable, floats: Mapping[Any, Value]) -> None:
-        self.e, self.symbols, self.floats = emitter, symbols, floats
+    def of(part: Any) -> Scalar:
+        return scalar_of(part, dim_of, numbers)
 
-    def floating(self, expr: Any, shape_env: Any) -> Value:
-        """A float expression. Raises UnsupportedError for a function with no counterpart."""
-        if expr in self.floats:
-            return self.floats[expr]
-        if expr.is_number:
-            return self.e.constant(float(expr), F64)
-        if isinstance(expr, sf.ToFloat) or expr.is_integer:
-            inner = expr.args[0] if isinstance(expr, sf.ToFloat) else expr
-            dim = self.symbols.of_expr(inner, shape_env)
-            return self.e.cast(self.e.constant(dim, I64), F64)
-        op = next((op for kind, op in _FLOAT if isinstance(expr, kind)), None)
-        op = "sqrt" if type(expr).__name__ == _SQRT else op
-        if op is None:
-            raise UnsupportedError(f"the number {expr} ({type(expr).__name__})")
-        return self._fold(op, [self.floating(arg, shape_env) for arg in expr.args])
-
-    def condition(self, expr: Any, shape_env: Any) -> Value:
-        """A boolean expression over sizes."""
-        if expr in (sympy.true, sympy.false):
-            return self.e.constant(bool(expr), BOOL)
-        if isinstance(expr, sympy.Not):
-            return self.e.emit("logical_not", self.condition(expr.args[0], shape_env))
-        for kind, op in ((sympy.And, "bit_and"), (sympy.Or, "bit_or")):
-            if isinstance(expr, kind):
-                return self._fold(op, [self.condition(arg, shape_env) for arg in expr.args])
-        op = next((op for kind, op in _RELATION if isinstance(expr, kind)), None)
-        if op is None:
-            raise UnsupportedError(f"the condition {expr}")
-        sides = (self.symbols.as_written(arg, shape_env) for arg in expr.args)
-        return self.e.emit(op, *(self.e.constant(side, I64) for side in sides))
-
-    def _fold(self, op: str, values: list[Value]) -> Value:
-        if len(values) == 1:
-            return self.e.emit(op, values[0])
-        result = values[0]
-        for value in values[1:]:
-            result = self.e.emit(op, result, value)
-        return result
+    kind = type(expr).__name__
+    if kind == "Piecewise":
+        return _piecewise(expr, of)
+    if kind == "Mul":
+        above, below = sympy.fraction(expr)
+        if below != 1:
+            whole = "floordiv" if expr.is_integer else "truediv"
+            return Apply(whole, (of(above), of(below)))
+    convert = _KINDS.get(kind)
+    if convert is None:
+        name = kind.removeprefix("OpaqueUnaryFn_").removeprefix("BitwiseFn_bitwise_")
+        name = name if name in FUNCTIONS else f"math.{name}"
+        if name not in FUNCTIONS:
+            raise UnsupportedError(f"the number {expr} ({kind})")
+        convert = _function(name)
+    return convert(*map(of, expr.args))
 
 
-_FLOAT: tuple[tuple[Any, str], ...] = (
-    (sympy.Add, "add"),
-    (sympy.Mul, "mul"),
-    ((sf.FloatTrueDiv, sf.IntTrueDiv), "div"),
-    ((sympy.Pow, sf.FloatPow), "pow"),
-    (sf.TruncToFloat, "trunc"),
-)
-_RELATION: tuple[tuple[Any, str], ...] = (
-    (sympy.Eq, "eq"),
-    (sympy.Ne, "ne"),
-    (sympy.StrictLessThan, "lt"),
-    (sympy.LessThan, "le"),
-    (sympy.StrictGreaterThan, "gt"),
-    (sympy.GreaterThan, "ge"),
-)
+def _piecewise(expr: Any, of: Callable[[Any], Scalar]) -> Scalar:
+    *first, last = [(of(value), of(condition)) for value, condition in expr.args]
+    return reduce(lambda no, case: Apply("either", (case[1], case[0], no)), first[::-1], last[0])
+
+
+def _function(*names: str) -> Callable[..., Scalar]:
+    """The functions of one another, the last first."""
+
+    def convert(*arguments: Scalar) -> Scalar:
+        found: Scalar = Apply(names[-1], arguments)
+        return reduce(lambda inner, name: Apply(name, (inner,)), names[-2::-1], found)
+
+    return convert
+
+
+def _folded(name: str) -> Callable[..., Scalar]:
+    return lambda *arguments: reduce(lambda a, b: Apply(name, (a, b)), arguments)
+
+
+def _ceildiv(a: Scalar, b: Scalar) -> Scalar:
+    return Apply("neg", (Apply("floordiv", (Apply("neg", (a,)), b)),))
+
+
+_KINDS: dict[str, Callable[..., Scalar]] = {
+    **{kind: _folded(name) for kind, name in (("Mul", "mul"), ("And", "and"), ("Or", "or"))},
+    **{kind: _function(name) for kind, name in (
+        ("Add", "sum"), ("Max", "largest"), ("Min", "least"),
+        ("Abs", "abs"), ("CeilToInt", "math.ceil"), ("CleanDiv", "floordiv"), ("Equality", "eq"),
+        ("FloatPow", "pow"), ("FloatTrueDiv", "truediv"), ("FloorDiv", "floordiv"),
+        ("FloorToInt", "math.floor"), ("GreaterThan", "ge"), ("IntTrueDiv", "truediv"),
+        ("LShift", "lshift"), ("LessThan", "le"), ("Mod", "mod"), ("Not", "not"), ("Pow", "pow"),
+        ("PowByNatural", "pow"), ("PythonMod", "mod"), ("RShift", "rshift"),
+        ("RoundDecimal", "round"), ("RoundToInt", "round"), ("StrictGreaterThan", "gt"),
+        ("StrictLessThan", "lt"), ("ToFloat", "float"), ("TruncToInt", "math.trunc"),
+        ("Unequality", "ne"), ("Where", "either"),
+    )},
+    "CeilDiv": _ceildiv,
+    "Identity": lambda a: a,
+    "ModularIndexing": lambda a, b, c: Apply("mod", (Apply("floordiv", (a, b)), c)),
+    "TruncToFloat": _function("float", "math.trunc"),
+}  # fmt: skip

@@ -15,8 +15,9 @@ import sympy
 import torch
 from torch import fx
 
-from kernelmill.core.dim import Dim, Expr, Op, evaluate, maximum, symbols
+from kernelmill.core.dim import Dim, Expr, Op, Sym, evaluate, maximum, symbols
 from kernelmill.core.equations import Pair
+from kernelmill.core.scalar import evaluate_scalar, symbols_in
 from kernelmill.torch_internals.sizes import functions
 
 sf: Any = functions()
@@ -41,6 +42,17 @@ class SizeGuards:
             if symbol.is_integer and value.is_Integer:
                 self._traced[str(symbol)] = int(value)
                 self._symbols[str(symbol)] = symbol
+
+    def compute(self, symbol: Sym, expr: Any) -> None:
+        """Follow a symbol that is computed from others, torch's `expr`; None where that is none."""
+        scalar = symbol.value
+        if (
+            expr is not None
+            and scalar is not None
+            and symbols_in(scalar).keys() <= self._traced.keys()
+        ):
+            self._traced[symbol.name] = int(evaluate_scalar(scalar, self._traced))
+            self._symbols[symbol.name] = expr
 
     def equal(self, a: Dim, b: Dim) -> bool:
         """Whether the dims were equal in the traced call, and not 1, which could be repeated."""

@@ -12,34 +12,52 @@ import torch
 
 from kernelmill.core.dim import (
     Dim,
+    Sym,
     bounds,
     ceildiv,
     floordiv,
     maximum,
     minimum,
     mod,
+    of_atom,
     product,
     provably_less,
     sym,
 )
 from kernelmill.core.equations import Equations, Pair
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.scalar import (
+    DEEPEST,
+    Scalar,
+    depth_of,
+    evaluate_scalar,
+    scalar_text,
+    symbols_in,
+)
+from kernelmill.frontend.scalars import scalar_of
 from kernelmill.frontend.size_guards import DIVISIONS, SizeGuards
 from kernelmill.torch_internals.sizes import functions, refuse, size_functions
 
 sf: Any = functions()
+_SMALLEST = 2**63  # with its sign changed
 _NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number about 2**63
 
 
 class SymbolTable:
-    """The dims of one graph: each torch symbol is one symbol of ours, with its range.
+    """The dims of one graph: each torch symbol is one symbol of ours, with its range. What no dim
+    can say becomes a computed symbol, which `declare` makes known; without it UnsupportedError.
+    `numbers` are what torch's expressions that are no integers are, by those met so far.
 
     Once `assume` was called, equal sizes that torch writes differently become one dim. What is
     concluded from the sizes of the traced call alone is in `guards`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, declare: Callable[[Sym], None] | None = None) -> None:
         self.guards = SizeGuards()
+        self.numbers: dict[Any, Scalar] = {}
+        self._declare = declare
+        self._strict = declare is None
+        self._computed: dict[str, Dim] = {}
         self._dims: dict[Any, Dim] = {}
         self._equations = Equations()
         self._required: dict[Pair, None] = {}
@@ -47,7 +65,7 @@ class SymbolTable:
 
     def assume(self, shape_env: Any, known: Collection[str]) -> None:
         """Take for granted what torch's guards say is equal, over the symbols `known`."""
-        self._assuming = True
+        self._assuming = self._strict = True
         parts = [part for guard in shape_env.guards for part in sympy.And.make_args(guard.expr)]
         for expr in parts:
             names = {str(symbol) for symbol in expr.free_symbols}
@@ -55,7 +73,7 @@ class SymbolTable:
                 with suppress(UnsupportedError):
                     left, right = (self.as_written(side, shape_env) for side in expr.args)
                     self._equations.add(left, right)
-        self._assuming = False
+        self._assuming = self._strict = False
 
     def equal(self, a: Dim, b: Dim) -> bool:
         """Whether two dims are known to be equal, or were in the traced call and not 1 there: a
@@ -83,7 +101,7 @@ class SymbolTable:
         return list({**self._equations.used, **self.guards.pairs, **self._required})
 
     def dim(self, size: int | torch.SymInt) -> Dim:
-        """The dim that a size is. Raises UnsupportedError for what dims cannot express."""
+        """The dim that a size is."""
         if isinstance(size, int):
             return int(size)
         node: Any = size.node
@@ -92,6 +110,56 @@ class SymbolTable:
     def dims(self, sizes: Any) -> tuple[Dim, ...]:
         """The dims of a shape or of strides."""
         return tuple(self.dim(size) for size in sizes)
+
+    def argument(self, size: int | torch.SymInt) -> Dim:
+        """The same for a size of an argument, or one itself: what no dim can say is a symbol for
+        which the call gives a value."""
+        if isinstance(size, torch.SymInt) and not self.says(size):
+            node: Any = size.node
+            low = _least(node.expr, node.shape_env)
+            self._dims[node.expr] = sym(f"given{len(self._dims)}", low)
+        return self.dim(size)
+
+    def says(self, size: torch.SymInt) -> bool:
+        """Whether a dim can say a size, with what is computed already."""
+        node: Any = size.node
+        strict, self._strict = self._strict, True
+        try:
+            self.as_written(node.expr, node.shape_env)
+        except UnsupportedError:
+            return False
+        finally:
+            self._strict = strict
+        return True
+
+    def scalar(self, expr: Any, shape_env: Any) -> Scalar:
+        """How a call computes a sympy expression."""
+        strict, self._strict = self._strict, True
+        try:
+            found = scalar_of(expr, lambda part: self.as_written(part, shape_env), self.numbers)
+        finally:
+            self._strict = strict
+        if depth_of(found) > DEEPEST // 2:  # what is computed with it goes around it
+            raise UnsupportedError(f"the number {expr}, which is computed in too many steps")
+        return found
+
+    def computed(self, scalar: Scalar, expr: Any = None, shape_env: Any = None) -> Dim:
+        """A symbol with this integer as its value, which stands for the sympy expression `expr` if
+        one is given. UnsupportedError where there can be none."""
+        if self._declare is None:
+            raise UnsupportedError(f"{scalar_text(scalar)} is no size")
+        if not symbols_in(scalar):
+            return int(evaluate_scalar(scalar, {}))
+        text = scalar_text(scalar)
+        if text not in self._computed:
+            low = -_SMALLEST if expr is None else _least(expr, shape_env)
+            symbol = Sym(f"calc{len(self._computed)}", low, None, scalar)
+            self._declare(symbol)
+            self._computed[text] = of_atom(symbol)
+            self.guards.compute(symbol, expr)
+        if expr is not None:
+            self._dims[expr] = self._computed[text]
+        return self._computed[text]
 
     def fresh(self, name: str) -> Dim:
         """A symbol of its own for an integer argument that is not one symbol."""
@@ -105,7 +173,13 @@ class SymbolTable:
         """The same without what is assumed, for conditions that check just that."""
         found = self._dims.get(expr)
         if found is None:
-            found = self._dims[expr] = self._convert(expr, shape_env)
+            try:
+                found = self._convert(expr, shape_env)
+            except UnsupportedError:
+                if self._strict:
+                    raise
+                found = self.computed(self.scalar(expr, shape_env), expr, shape_env)
+            self._dims[expr] = found
         return found
 
     def _convert(self, expr: Any, shape_env: Any) -> Dim:
@@ -183,6 +257,12 @@ def range_of(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
         return low, None
     high = None if found.upper in (sf.int_oo, sympy.oo) else int(found.upper)
     return low, None if high is not None and high >= _NO_BOUND else high
+
+
+def _least(expr: Any, shape_env: Any) -> int:
+    """What an integer expression is at least, where torch knows, and no less than zero."""
+    low = shape_env.bound_sympy(expr).lower
+    return int(low) if low.is_Integer and low >= 0 else -_SMALLEST
 
 
 def _sum(*args: Dim) -> Dim:

@@ -11,8 +11,19 @@ from torch import Tensor
 from kernelmill.core.dim import Dim, Expr, evaluate, linear_part, of_atom, symbols
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.core.errors import InputError, VerificationError
+from kernelmill.core.scalar import NUMBERS, completed, in_order
 from kernelmill.graph.eager import EAGER
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
+from kernelmill.graph.ir import (
+    Attr,
+    DimInput,
+    Graph,
+    Input,
+    Node,
+    NumberResult,
+    Result,
+    TensorType,
+    Value,
+)
 from kernelmill.graph.printer import print_node, print_type
 from kernelmill.torch_internals.operators import overload_named, writing_form
 
@@ -20,7 +31,7 @@ Sizes = Mapping[str, int]
 
 
 @torch.no_grad()
-def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int | None]:
+def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | float | None]:
     """Run `graph` on one CPU tensor or integer for each of its inputs.
 
     Inputs that the graph updates are written in place, after everything else. A result that is an
@@ -55,17 +66,23 @@ def run_values(
         if isinstance(entry, Input)
     }
     sizes = _bind(_equations(pairs))
+    symbols = in_order(graph.symbols.values())
     values = dict(tensors)
+    sizes.update(completed(symbols, sizes))
     for node in graph.nodes:
         values.update(_run_node(node, [values[operand] for operand in node.operands], sizes))
+        if node.attrs.get("binds"):
+            sizes.update(completed(symbols, sizes))
     return values, sizes
 
 
 def _result(
     result: Result, values: Mapping[Value, Tensor], sizes: Sizes, taken: set[torch.UntypedStorage]
-) -> Tensor | int | None:
+) -> Tensor | float | None:
     """The result, copied where a view of the interpreter's own making lies in memory that an input
     or an earlier result has."""
+    if isinstance(result, NumberResult):
+        return NUMBERS[result.kind](evaluate(result.word, sizes))
     if not isinstance(result, Value):
         return result if result is None else evaluate(result, sizes)
     tensor = values[result]
@@ -201,6 +218,8 @@ def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
             return writing_form(overload_named(name))
         case (str(tag), str(name)) if tag in _NAMED:
             return _NAMED[tag](name)
+        case (str(tag), Expr() | int() as word) if tag in NUMBERS:
+            return NUMBERS[tag](_evaluated(word, sizes))
         case ("list", *items):
             return [_decoded(item, operands, sizes) for item in items]
         case tuple():

@@ -7,14 +7,14 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
     equation = dim "=" dim
     input    = VALUE ":" type [role]        role = "param" | "buffer"      (no role: a user's input)
              | NAME ":" "dim"               (an integer argument that binds a symbol)
-    symbol   = NAME ["in" "[" INT "," (dim | "inf") "]"]
+    symbol   = NAME ["in" "[" INT "," (dim | "inf") "]"] ["=" scalar]      (core/scalar.py)
     node     = [VALUE {"," VALUE}] "=" OP "(" [VALUE {"," VALUE}] ")" ["{" attr {"," attr} "}"]
                ":" [type {"," type}] ["at" STRING] ["scope" STRING]
     attr     = NAME "=" literal
     literal  = INT | FLOAT | STRING | "true" | "false" | "none" | DTYPE | "<" dim ">"
              | "(" [literal {"," literal}] ")"
     return   = "return" [result {"," result}] ["update" "(" VALUE "<-" VALUE {"," ...} ")"]
-    result   = VALUE | "<" dim ">" | "none"
+    result   = VALUE | ["float" | "bool"] "<" dim ">" | "none"
     type     = DTYPE "[" [dim {"," dim}] "]" ["{" dim {"," dim} "}"]
     VALUE    = "%" NAME
 
@@ -34,6 +34,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, product
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import computed_late
 
 Attr = Union[None, bool, int, float, str, DType, Expr, tuple["Attr", ...]]
 """What an attribute may be; anything else cannot be printed, hashed or saved."""
@@ -137,8 +138,16 @@ class DimInput:
     symbol: Sym
 
 
-Result = Union[Value, int, Expr, None]
-"""A program returns tensors, integers (sizes), or None in place of a gradient nobody needs."""
+@dataclass(frozen=True)
+class NumberResult:
+    """A number that is no integer: its kind ("float", "bool") and the word that stands for it."""
+
+    kind: str
+    word: Dim
+
+
+Result = Union[Value, int, Expr, NumberResult, None]
+"""A program returns tensors, numbers, or None in place of a gradient nobody needs."""
 
 
 @dataclass
@@ -170,11 +179,12 @@ class Graph:
         return (entry for entry in self.inputs if isinstance(entry, Input))
 
     def late_symbols(self) -> frozenset[str]:
-        """Symbols that an ATen operator binds: they have no value when a call begins."""
+        """Symbols that an ATen operator binds, and what is computed from them: they have no value
+        when a call begins."""
         found: set[str] = set()
         for node in self.nodes:
             binds = node.attrs.get("binds")
             for bind in binds if isinstance(binds, tuple) else ():
                 assert isinstance(bind, tuple)
                 found.add(str(bind[0]))
-        return frozenset(found)
+        return frozenset(found | computed_late(self.symbols.values(), found))

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
-from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, read_dim, read_symbol
+from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, read_dim
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import NUMBERS, read_declared
 from kernelmill.core.text import Reader
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
+from kernelmill.graph.ir import (
+    Attr,
+    DimInput,
+    Graph,
+    Input,
+    Node,
+    NumberResult,
+    Result,
+    TensorType,
+    Value,
+)
 
 
 def parse_graph(text: str) -> Graph:
@@ -59,7 +70,7 @@ class _Parser:
     # ---- header and results -----------------------------------------------------------------
 
     def _symbol(self) -> Sym:
-        symbol = read_symbol(self._reader, self._scope)
+        symbol = read_declared(self._reader, self._scope)
         self._scope[symbol.name] = of_atom(symbol)
         return symbol
 
@@ -94,6 +105,8 @@ class _Parser:
     def _result(self) -> Result:
         if self._reader.accept("none"):
             return None
+        if self._reader.at(*NUMBERS):
+            return NumberResult(self._reader.take(), self._bracketed_dim())
         return self._bracketed_dim() if self._reader.at("<") else self._use()
 
     # ---- nodes ------------------------------------------------------------------------------

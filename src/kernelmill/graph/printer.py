@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from kernelmill.core.dim import Dim, Expr, as_sym, range_text, render
+from kernelmill.core.dim import Dim, Expr, as_sym, render
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import in_order, symbol_text
 from kernelmill.core.text import number_text, string_text
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
+from kernelmill.graph.ir import (
+    Attr,
+    DimInput,
+    Graph,
+    Input,
+    Node,
+    NumberResult,
+    Result,
+    TensorType,
+    Value,
+)
 
 Names = Mapping[str, str]
 
@@ -65,7 +76,7 @@ class _Printer:
         return "\n".join(lines) + "\n}\n"
 
     def _symbol(self, name: str) -> str:
-        return self._symbols[name] + range_text(self._graph.symbols[name], self._symbols)
+        return symbol_text(self._graph.symbols[name], self._symbols)
 
     def _equation(self, equation: tuple[Dim, Dim]) -> str:
         return " = ".join(render(side, self._symbols) for side in equation)
@@ -108,7 +119,12 @@ class _Printer:
             return "none"
         if isinstance(result, Value):
             return self._use(result)
-        return f"<{render(result, self._symbols)}>"
+        kind, dim = (
+            ("", result)
+            if not isinstance(result, NumberResult)
+            else (f"{result.kind} ", result.word)
+        )
+        return f"{kind}<{render(dim, self._symbols)}>"
 
 
 def _symbol_names(graph: Graph) -> dict[str, str]:
@@ -125,7 +141,8 @@ def _symbol_names(graph: Graph) -> dict[str, str]:
         if node.op == "aten":
             bound.extend(_bound_name(bind) for bind in _tuple(node.attrs.get("binds")))
     known = [name for name in dict.fromkeys(bound) if name in graph.symbols]
-    ordered = dict.fromkeys((*known, *graph.symbols))
+    given = [name for name in known if graph.symbols[name].value is None]
+    ordered = dict.fromkeys((*given, *(s.name for s in in_order(graph.symbols.values()))))
     return {name: f"s{number}" for number, name in enumerate(ordered)}
 
 

@@ -5,16 +5,30 @@ from __future__ import annotations
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Value
+from kernelmill.core.scalar import in_order, symbol_text
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, NumberResult, Result, Value
 
 _HEADER = '''"""Builds the graph {name}; `graph` is the result."""
 
-from kernelmill.core.dim import maximum, minimum, sym
+from kernelmill.core.dim import maximum, minimum, of_atom
 from kernelmill.core.dtype import BY_NAME
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import read_declared
+from kernelmill.core.text import Reader
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import NumberResult
 
 b = GraphBuilder({name!r})
+scope = {{}}
+
+
+def declared(text):
+    symbol = read_declared(Reader(text), scope)
+    b.symbol(symbol)
+    scope[symbol.name] = of_atom(symbol)
+    return scope[symbol.name]
+
+
 '''
 
 
@@ -22,10 +36,8 @@ def to_python(graph: Graph) -> str:
     """The program's text. Running it leaves an equal graph in `graph`."""
     names: dict[Value, str] = {}
     lines: list[str] = []
-    for symbol in graph.symbols.values():
-        high = "None" if symbol.hi is None else _dim(symbol.hi)
-        lines.append(f"{symbol.name} = sym({symbol.name!r}, {symbol.lo}, {high})")
-        lines.append(f"b.symbol({symbol.name}.terms[0][0][0])")
+    for symbol in in_order(graph.symbols.values()):
+        lines.append(f"{symbol.name} = declared({symbol_text(symbol)!r})")
     for number, entry in enumerate(graph.inputs):
         lines.append(_input(entry, number, names))
     lines += [f"b.equal({_dim(left)}, {_dim(right)})" for left, right in graph.equations]
@@ -61,9 +73,11 @@ def _node(node: Node, names: dict[Value, str]) -> list[str]:
     return [*lines, f"({targets},) = {call}"]
 
 
-def _result(result: Value | Dim | None, names: dict[Value, str]) -> str:
+def _result(result: Result, names: dict[Value, str]) -> str:
     if isinstance(result, Value):
         return names[result]
+    if isinstance(result, NumberResult):
+        return f"NumberResult({result.kind!r}, {_dim(result.word)})"
     return "None" if result is None else _dim(result)
 
 

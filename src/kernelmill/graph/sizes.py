@@ -8,7 +8,18 @@ from functools import cached_property
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom, substitute
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
+from kernelmill.core.scalar import at_values, completed, in_order
+from kernelmill.graph.ir import (
+    Attr,
+    DimInput,
+    Graph,
+    Input,
+    Node,
+    NumberResult,
+    Result,
+    TensorType,
+    Value,
+)
 
 
 def at_sizes(graph: Graph, sizes: Mapping[str, int], name: str = "") -> Graph:
@@ -41,11 +52,11 @@ class _Sizes:
     def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
         self.graph = graph
         self.values: dict[Value, Value] = {}
-        self.sizes: dict[str, Dim] = dict(sizes)
+        self.sizes: dict[str, Dim] = {**sizes, **completed(in_order(graph.symbols.values()), sizes)}
         self.symbols: dict[str, Sym] = {}
         self.dims: dict[Dim, Dim] = {}
-        for name, symbol in graph.symbols.items():
-            if name not in sizes:
+        for symbol in in_order(graph.symbols.values()):
+            if symbol.name not in self.sizes:
                 self._bound(symbol)
 
     def run(self, name: str) -> Graph:
@@ -64,9 +75,12 @@ class _Sizes:
         return new
 
     def _bound(self, symbol: Sym) -> None:
-        """A symbol that stays; its upper bound may be over others that do not."""
-        if isinstance(symbol.hi, Expr):
-            symbol = Sym(symbol.name, symbol.lo, substitute(symbol.hi, self.sizes))
+        """A symbol that stays; its upper bound, and what it is computed from, may be over others
+        that do not."""
+        if isinstance(symbol.hi, Expr) or symbol.value is not None:
+            high = None if symbol.hi is None else substitute(symbol.hi, self.sizes)
+            value = None if symbol.value is None else at_values(symbol.value, self.sizes)
+            symbol = Sym(symbol.name, symbol.lo, high, value)
             self.sizes[symbol.name] = of_atom(symbol)
         self.symbols[symbol.name] = symbol
 
@@ -87,6 +101,8 @@ class _Sizes:
     def _result(self, result: Result) -> Result:
         if isinstance(result, Value):
             return self.values[result]
+        if isinstance(result, NumberResult):
+            return NumberResult(result.kind, self._dim(result.word))
         return None if result is None else self._dim(result)
 
     def _attr(self, value: Attr) -> Attr:

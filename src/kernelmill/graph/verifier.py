@@ -8,7 +8,8 @@ from kernelmill.core.dim import Dim, Expr, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.roles import InputRole
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
+from kernelmill.core.scalar import NUMBERS, roots
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, NumberResult, TensorType, Value
 from kernelmill.graph.ops import OPS, infer
 from kernelmill.graph.printer import print_node, print_type
 from kernelmill.graph.typing import TypingError
@@ -88,7 +89,7 @@ class _Verifier:
         for dim in dims:
             if isinstance(dim, int):
                 continue
-            unknown = symbols(dim).keys() - self._bound
+            unknown = roots((dim,)) - self._bound
             if unknown:
                 raise TypingError(f"nothing binds the symbol {', '.join(sorted(unknown))} of {dim}")
 
@@ -184,6 +185,9 @@ class _Verifier:
         for result in self._graph.results:
             if isinstance(result, Value):
                 _require(result in self._known, f"result {result} is not defined")
+            elif isinstance(result, NumberResult):
+                _require(result.kind in NUMBERS, f"a result is {result.kind!r}")
+                self._dims((result.word,))
             elif result is not None:
                 self._dims((result,))
         updated: set[Value] = set()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, Expr, provably_less, symbols
+from kernelmill.core.dim import Dim, Expr, provably_less
+from kernelmill.core.scalar import roots
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
@@ -67,7 +70,7 @@ def _decided(node: Node, operands: Sequence[Value], found: frozenset[str]) -> bo
     if node.op not in ("ge", "gt", "le", "lt"):
         return None
     left, right = (_size(operand) for operand in operands)
-    if left is None or right is None or found & {*symbols(left), *symbols(right)}:
+    if left is None or right is None or found & roots((left, right)):
         return None
     if node.op in ("gt", "le"):
         left, right = right, left
@@ -101,5 +104,5 @@ def _computed(node: Node, operands: Sequence[Value]) -> Attr:
     ]
     builder.graph.results = [builder.emit(node.op, *singles, **node.attrs)]
     (result,) = run_graph(builder.graph, [])
-    assert result is not None and not isinstance(result, int)
+    assert isinstance(result, Tensor)
     return result.item()

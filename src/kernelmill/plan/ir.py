@@ -100,7 +100,8 @@ Literal = Union[None, bool, int, float, str, tuple["Literal", ...]]
 class AtenCall:
     """Call an ATen operator, "aten.topk.default".
 
-    Arguments are literals; ("tensor", n) is buffer n, ("dim", text) a dim, ("dtype", name),
+    Arguments are literals; ("tensor", n) is buffer n, ("dim", text) a dim, ("float", text) and
+    ("bool", text) the number that the word of a dim stands for, ("dtype", name),
     ("layout", name), ("device", name), ("memory_format", name), ("operator", name),
     ("complex", text) and ("list", ...) what they say.
     `results` are buffer numbers (-1: dropped); `binds` are (symbol, result, dim) as in the graph.
@@ -129,9 +130,10 @@ class TensorResult:
 
 @dataclass(frozen=True)
 class DimResult:
-    """Result is an integer."""
+    """Result is an integer, or the number of another kind ("float", "bool") that it stands for."""
 
     value: Dim
+    kind: str = ""
 
 
 Result = Union[TensorResult, DimResult, None]

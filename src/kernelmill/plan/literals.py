@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kernelmill.core.dim import Dim, Sym, of_atom, parse
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import Literal
+
+DIMS = frozenset(("dim", *NUMBERS))
+"""The tags of dims among ATen's arguments."""
 
 
 def buffers_in(literal: Literal) -> Iterator[int]:
@@ -19,9 +23,10 @@ def buffers_in(literal: Literal) -> Iterator[int]:
 
 
 def dims_in(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:
-    """The dims, ("dim", text), anywhere inside. ValueError when a text names no such symbol."""
+    """The dims, ("dim", text) and the like, anywhere inside. ValueError when a text names no such
+    symbol."""
     if isinstance(literal, tuple):
-        if len(literal) == 2 and literal[0] == "dim" and isinstance(literal[1], str):
+        if len(literal) == 2 and literal[0] in DIMS and isinstance(literal[1], str):
             yield dim_of(literal[1], symbols)
         else:
             for part in literal:

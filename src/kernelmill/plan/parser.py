@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark, read_mark
-from kernelmill.core.dim import Dim, Sym, of_atom, read_dim, read_symbol
+from kernelmill.core.dim import Dim, Sym, of_atom, read_dim
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import NUMBERS, read_declared
 from kernelmill.core.text import Reader
 from kernelmill.plan.ir import (
     AtenCall,
@@ -146,7 +147,7 @@ class _Parser:
     # ---- header -----------------------------------------------------------------------------
 
     def _symbol(self) -> Sym:
-        symbol = read_symbol(self._reader, self.scope)
+        symbol = read_declared(self._reader, self.scope)
         self.scope[symbol.name] = of_atom(symbol)
         return symbol
 
@@ -278,6 +279,8 @@ class _Parser:
         if reader.at_number():
             return reader.number()
         word = reader.name("an argument")
+        if word in NUMBERS:
+            return (word, str(self._bracketed_dim()))
         if word in NAMED_LITERALS:
             return (word, reader.string())
         if word not in _WORDS:
@@ -287,6 +290,9 @@ class _Parser:
     def _result(self) -> Result:
         if self._reader.accept("none"):
             return None
+        if self._reader.at(*NUMBERS):
+            kind = self._reader.take()
+            return DimResult(self._bracketed_dim(), kind)
         if self._reader.at("<"):
             return DimResult(self._bracketed_dim())
         return TensorResult(self._number())

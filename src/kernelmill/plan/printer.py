@@ -5,7 +5,7 @@ plan    = "plan" STRING ["symbols" "(" symbol {"," symbol} ")"] "inputs" "(" [in
           ["where" "(" dim "=" dim {"," dim "=" dim} ")"]
           "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} {super}
           ["views" "{" {aten} "}"] return "}"
-symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
+symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"] ["=" scalar]                  (core/scalar.py)
 input   = STRING ":" type ["param" | "buffer"] ["updated"]   (neither: a user's argument)
         | NAME ":" "dim"
 kernel  = "kernel" NAME "type" STRING ["digest" STRING] ["operators" "(" STRING ... ")"] [at]
@@ -23,10 +23,11 @@ aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"
           ["mark" STRING]
 result  = BUFFER | "_"
 bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
-literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | "<" dim ">"
+literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | number
         | ("dtype" | "layout" | "device" | "memory_format" | "operator" | "complex") STRING
         | "[" [literal ...] "]"
-return  = "return" "(" [(BUFFER | "<" dim ">" | "none") {"," ...}] ")"
+number  = ["float" | "bool"] "<" dim ">"             (an integer, or what stands for another number)
+return  = "return" "(" [(BUFFER | number | "none") {"," ...}] ")"
 at      = "at" STRING
 type    = DTYPE "[" [dim {"," dim}] "]" "{" [dim {"," dim}] "}"     (shape, strides in elements)
 BUFFER  = "%" INT                                 (the buffers are numbered from 0 in order)
@@ -37,9 +38,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kernelmill.config.super_kernel_marks import Mark
-from kernelmill.core.dim import Dim, range_text
+from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import NUMBERS, symbol_text
 from kernelmill.core.text import number_text, string_text
 from kernelmill.plan.ir import (
     AtenCall,
@@ -67,7 +69,7 @@ def print_plan(plan: Plan) -> str:
     """The text of a plan; `parse_plan` gives an equal plan back."""
     header = f"plan {string_text(plan.name)}"
     if plan.symbols:
-        header += f" symbols({_listed(s.name + range_text(s, {}) for s in plan.symbols)})"
+        header += f" symbols({_listed(map(symbol_text, plan.symbols))})"
     inputs = ",".join(f"\n  {_input(entry)}" for entry in plan.inputs)
     header += f" inputs({inputs}\n)" if inputs else " inputs()"
     if plan.arena_bytes != 0:
@@ -191,6 +193,8 @@ def _literal(literal: Literal) -> str:
         return f"%{name}"
     if tag == "dim":
         return f"<{name}>"
+    if tag in NUMBERS:
+        return f"{tag} <{name}>"
     if tag in NAMED_LITERALS:
         return f"{tag} {_literal(name)}"
     raise ValueError(f"no ATen argument is written {literal!r}")
@@ -199,4 +203,6 @@ def _literal(literal: Literal) -> str:
 def _result(result: Result) -> str:
     if isinstance(result, TensorResult):
         return f"%{result.buffer}"
-    return f"<{result.value}>" if isinstance(result, DimResult) else "none"
+    if isinstance(result, DimResult):
+        return f"{result.kind} <{result.value}>".lstrip()
+    return "none"

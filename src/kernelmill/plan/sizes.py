@@ -54,7 +54,7 @@ def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
         prepare=tuple(map(step_at, plan.prepare)),
         steps=tuple(map(step_at, plan.steps)),
         results=tuple(
-            DimResult(at(r.value)) if isinstance(r, DimResult) else r for r in plan.results
+            replace(r, value=at(r.value)) if isinstance(r, DimResult) else r for r in plan.results
         ),
         arena_bytes=at(plan.arena_bytes),
         equations=tuple((at(left), at(right)) for left, right in plan.equations),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from kernelmill.core.dim import Dim, as_sym, product, symbols
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import NUMBERS, in_order, roots
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import (
     MOST_TOGETHER,
@@ -76,7 +77,8 @@ class _Verifier:
         yield from _about("an equation", self._dims(d for pair in plan.equations for d in pair))
         for number, result in enumerate(plan.results):
             yield from _about(f"result {number}", self._result(result))
-        for name in sorted(self.known - self.bound):
+        given = {symbol.name for symbol in plan.symbols if symbol.value is None}
+        for name in sorted(given - self.bound):
             yield f"nothing gives symbol {name} its value"
 
     # ---- header -----------------------------------------------------------------------------
@@ -89,6 +91,8 @@ class _Verifier:
         for name in (*self.kernels, *self.known):
             if _IDENTIFIER.fullmatch(name) is None:
                 yield f"{name!r} is no name for a kernel or symbol"
+        if in_order(self.plan.symbols) != self.plan.symbols:
+            yield "a computed symbol comes before one that it needs"
         given = [entry.symbol for entry in self.plan.inputs if isinstance(entry, SymbolInput)]
         if len(set(given)) < len(given):
             yield "two arguments give the same symbol"
@@ -137,7 +141,7 @@ class _Verifier:
 
     def _dims(self, dims: Iterable[Dim]) -> Iterator[str]:
         """Dims that are asked for now."""
-        for name in sorted(_names_in(dims) - self.bound):
+        for name in sorted(roots(dims) - self.bound):
             yield f"symbol {name} has no value yet"
 
     # ---- steps ------------------------------------------------------------------------------
@@ -273,6 +277,8 @@ class _Verifier:
     def _result(self, result: object) -> Iterator[str]:
         if isinstance(result, DimResult):
             yield from self._dims([result.value])
+            if result.kind not in ("", *NUMBERS):
+                yield f"there are no numbers of kind {result.kind!r}"
         elif isinstance(result, TensorResult):
             if not 0 <= result.buffer < len(self.plan.buffers):
                 yield f"there is no buffer %{result.buffer}"

@@ -13,8 +13,9 @@ import torch
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import AtenCall, Literal
-from kernelmill.plan.literals import dim_of
+from kernelmill.plan.literals import DIMS, dim_of
 from kernelmill.runtime.allocation import empty_strided, lie_alike
 from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.engine import Engine
@@ -105,7 +106,7 @@ class AtenStep:
         for symbol, number, axis in self._step.binds:
             result: Any = results[number]
             found[symbol] = int(result) if axis < 0 else result.shape[axis]
-        running.symbols = found
+        running.symbols = self._engine.dims.completed(found)
         self._engine.dims.check(running.symbols)
         self._engine.dims.fill_late(running.sizes.values, running.symbols)
 
@@ -132,16 +133,19 @@ class AtenStep:
             f"{buffer}, torch gave {came}: compile the model again with this torch"
         )
 
-    def _dim(self, text: str) -> Read:
+    def _dim(self, kind: str, text: str) -> Read:
         number = self._engine.dims.number(dim_of(text, self._engine.plan.symbols))
-        return lambda running: running.sizes.values[number]
+        read = NUMBERS.get(kind)
+        if read is None:
+            return lambda running: running.sizes.values[number]
+        return lambda running: read(running.sizes.values[number])
 
 
 class CallArguments:
-    """The arguments of an operator's calls. `dim` gives what reads a dim, which is given as text.
+    """The arguments of an operator's calls. `dim` gives what reads a dim, from its tag and text.
     What a call is under way with has its tensors by buffer as `tensors`."""
 
-    def __init__(self, call: AtenCall, dim: Callable[[str], Read]) -> None:
+    def __init__(self, call: AtenCall, dim: Callable[[str, str], Read]) -> None:
         self._dim = dim
         self._arguments = _Arguments(call.args, self._reader)
         self._names = tuple(name for name, _ in call.kwargs)
@@ -162,8 +166,8 @@ class CallArguments:
         (name,) = rest
         if tag == "tensor" and isinstance(name, int):
             return lambda running: running.tensors[name]
-        assert tag == "dim" and isinstance(name, str)
-        return self._dim(name)
+        assert tag in DIMS and isinstance(name, str)
+        return self._dim(tag, name)
 
 
 class _Arguments:
@@ -206,7 +210,7 @@ def _is_constant(literal: Literal) -> bool:
         return True
     if literal[0] == "list":
         return all(map(_is_constant, literal[1:]))
-    return not _is_tensor(literal) and literal[0] != "dim"
+    return not _is_tensor(literal) and literal[0] not in DIMS
 
 
 def _constant(literal: Literal) -> object:

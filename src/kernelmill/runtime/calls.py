@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from torch import Tensor
 
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorResult
 from kernelmill.runtime.argument_validation import PLAIN_TENSORS
 from kernelmill.runtime.binding import Binding
@@ -19,7 +20,7 @@ from kernelmill.runtime.object_checks import ObjectChecks, can_check, output_mak
 from kernelmill.runtime.returned_views import computed_results
 from kernelmill.runtime.sizes import Sizes
 
-ProgramResult = Union[Tensor, int, None]
+ProgramResult = Union[Tensor, float, None]
 Call = Callable[..., list[ProgramResult]]
 
 ReadResult = Callable[[Sequence[Any], tuple[Any, ...], Sizes], ProgramResult]
@@ -34,8 +35,8 @@ def result_readers(engine: Engine, places: Sequence[int]) -> list[ReadResult]:
 
 def _result_reader(engine: Engine, result: Result, places: Sequence[int]) -> ReadResult:
     if isinstance(result, DimResult):
-        number = engine.dims.number(result.value)
-        return lambda tensors, args, sizes: sizes.values[number]
+        number, read = engine.dims.number(result.value), NUMBERS.get(result.kind, int)
+        return lambda tensors, args, sizes: read(sizes.values[number])
     if not isinstance(result, TensorResult):
         return lambda tensors, args, sizes: None
     buffer = engine.plan.buffers[result.buffer]

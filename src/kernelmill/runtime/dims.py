@@ -10,8 +10,9 @@ import ctypes
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from kernelmill.core.dim import Dim, Expr, evaluate, maximum, of_atom, symbols
+from kernelmill.core.dim import Dim, Expr, Sym, evaluate, maximum, of_atom, symbols
 from kernelmill.core.errors import InputError
+from kernelmill.core.scalar import completed, computed_late
 from kernelmill.plan.ir import (
     AtenCall,
     BufferKind,
@@ -73,10 +74,17 @@ def fixed_layout(of: TensorInput | BufferSpec) -> Layout:
 
 
 def late_symbols(plan: Plan) -> frozenset[str]:
-    """Symbols that an ATen step binds: they have no value when the call begins."""
-    return frozenset(
-        symbol for step in plan.steps if isinstance(step, AtenCall) for symbol, _, _ in step.binds
-    )
+    """Symbols that an ATen step binds, and what is computed from them: they have no value when the
+    call begins."""
+    calls = (step for step in plan.steps if isinstance(step, AtenCall))
+    found = {symbol for call in calls for symbol, _, _ in call.binds}
+    return frozenset(found | computed_late(plan.symbols, found))
+
+
+def given_symbols(plan: Plan) -> dict[str, Sym]:
+    """The symbols that have a value when a call begins and are not computed from others."""
+    late = late_symbols(plan)
+    return {s.name: s for s in plan.symbols if s.value is None and s.name not in late}
 
 
 def dims_needed(plan: Plan) -> tuple[Dim, ...]:
@@ -106,6 +114,7 @@ class DimTable:
             for left, right in plan.equations
         ]
         self._early = needed
+        self._symbols = plan.symbols
         early = set(needed)
         self.late = tuple(dim for dim in expressions if dim not in early)
         self._numbers = {
@@ -136,7 +145,7 @@ class DimTable:
         return [self._numbers[dim] for dim in dims]
 
     def values(self, values: Mapping[str, int]) -> Values:
-        """The array for these values, in the order of the plan's symbols; dims over symbols that
+        """The array for these values of symbols, which are `completed`; dims over symbols that
         have none yet are 0.
 
         InputError for values that the plan does not allow.
@@ -151,6 +160,12 @@ class DimTable:
             made[: len(self._early)] = [evaluate(dim, values) for dim in self._early]
         self.fill_late(made, values)
         return made
+
+    def completed(self, values: Mapping[str, int]) -> Mapping[str, int]:
+        """These values and those that are computed from them, in the order of the plan's symbols.
+
+        Raises what the arithmetic raises, as ZeroDivisionError."""
+        return completed(self._symbols, values)
 
     def _with_zeros(self, values: Mapping[str, int]) -> list[int]:
         return [values.get(name, 0) for name, _, _ in self._ranges]
@@ -224,8 +239,7 @@ def symbol_sources(plan: Plan) -> tuple[SymbolSource, ...]:
             for axis, dim in enumerate(entry.shape):
                 if isinstance(dim, Expr) and str(dim) in symbols(dim):
                     found.setdefault(str(dim), SymbolSource(str(dim), i, axis))
-    late = late_symbols(plan)
-    for symbol in plan.symbols:
-        if symbol.name not in found and symbol.name not in late:
-            raise ValueError(f"plan {plan.name}: nothing gives symbol {symbol.name} its value")
+    for name in given_symbols(plan):
+        if name not in found:
+            raise ValueError(f"plan {plan.name}: nothing gives symbol {name} its value")
     return tuple(found[s.name] for s in plan.symbols if s.name in found)

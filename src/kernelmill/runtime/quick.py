@@ -19,6 +19,7 @@ import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import BufferKind, DimResult, Launch, TensorResult
 from kernelmill.runtime.binding import Binding
 from kernelmill.runtime.calls import argument_picker
@@ -452,16 +453,17 @@ class QuickCall(NativeWatch):
 
 
 def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
-    """Makes the tensors of a call's results; those that are integers stand behind them."""
+    """Makes the tensors of a call's results; those that are numbers stand behind them."""
     make = output_maker(program.engine)
-    integers = (r.value for r in computed_results(program.plan) if isinstance(r, DimResult))
-    numbers = program.engine.dims.numbers(integers)
-    if not numbers:
+    number = program.engine.dims.number
+    results = (r for r in computed_results(program.plan) if isinstance(r, DimResult))
+    readers = [(NUMBERS.get(r.kind, int), number(r.value)) for r in results]
+    if not readers:
         return make
 
     def made(sizes: Sizes) -> list[Any]:
         values = sizes.values
-        return [*make(sizes), *[values[number] for number in numbers]]
+        return [*make(sizes), *[read(values[number]) for read, number in readers]]
 
     return made
 
@@ -491,7 +493,7 @@ def _with_views(build: Build, order: Sequence[int], views: ViewMaker) -> Build:
 
 def suits(program: Program) -> bool:
     """Whether a program can be called quickly: launches alone, results that are all new tensors,
-    views of such or integers, and what it writes to is looked at in each call."""
+    views of such or numbers, and what it writes to is looked at in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
     kinds = (BufferKind.TENSOR, BufferKind.VIEW)

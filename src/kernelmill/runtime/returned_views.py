@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import AtenCall, BufferKind, DimResult, Plan, Result, TensorResult
 from kernelmill.plan.literals import buffers_in, dim_of, dims_in
 from kernelmill.runtime.aten import CallArguments, find_operator, flattened
@@ -157,9 +158,10 @@ class _View:
         self._operator, self._results = find_operator(call.target), call.results
         (self._base,) = buffers_in((call.args, call.kwargs))
 
-        def read(text: str) -> Callable[[_Made], int]:
+        def read(kind: str, text: str) -> Callable[[_Made], object]:
             dim = dim_of(text, plan.symbols)
-            return lambda made: made.dims[dim]
+            number = NUMBERS.get(kind, int)
+            return lambda made: number(made.dims[dim])
 
         self._arguments = CallArguments(call, read)
 

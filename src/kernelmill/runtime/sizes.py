@@ -68,8 +68,9 @@ class SizesOf:
         self._arena = dims.number(plan.arena_bytes)
 
     def __call__(self, symbols: Mapping[str, int]) -> Sizes:
-        """The sizes for these values, in the order of the plan's symbols. InputError when a value
-        is outside its symbol's range."""
+        """The sizes for the values that a call gives. InputError when one is outside its symbol's
+        range."""
+        symbols = self._dims.completed(symbols)
         values, given = self._dims.values(symbols), tuple(symbols.values())
         outputs, large = self._outputs.copy(), self._large
         for pattern in self._patterns:

@@ -64,9 +64,13 @@ def with_constants(model: Model, x: Tensor) -> Any:
     return [0.5, x.sum().item(), model.scale]
 
 
+def absolute(model: Model, x: Tensor) -> Any:
+    return abs(x.sum().item())
+
+
 FUNCTIONS = (
     alone, among_others, twice, as_a_tensor_too, as_a_tensor_alone, computed, a_number_of_integers,
-    not_finite, of_sizes, with_constants,
+    not_finite, of_sizes, with_constants, absolute,
 )  # fmt: skip
 
 
@@ -219,20 +223,16 @@ def test_numbers_in_results_that_may_not_be_kept(tmp_path: Path, function: Funct
             assert got[1] is Partly
 
 
-def absolute(model: Model, x: Tensor) -> Any:
-    return abs(x.sum().item())  # which dims cannot express
-
-
 @torch.no_grad()
 @pytest.mark.needs_internal("dynamo.limit_error")
 def test_what_is_not_kept_runs_in_eager_from_torchs_limit_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = Model(absolute, tmp_path, dynamic=False)
+    model = Model(in_a_deque, tmp_path, dynamic=False)
     with torch._dynamo.config.patch(recompile_limit=3):
         for rows in range(2, 9):
             x = torch.randn(rows, 4)
-            check(model.run(x), model.step(x))
+            check(list(model.run(x)), list(model.step(x)))
     assert model.run.statistics["uncached"] == 7
     told = [r for r in caplog.records if "runs in eager for what" in r.getMessage()]
     assert len(told) == 1

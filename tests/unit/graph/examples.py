@@ -8,9 +8,10 @@ from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Sym, of_atom, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import Apply
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.ir import Graph, NumberResult
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import bit_pointwise, float_pointwise, predicate, shift
 
@@ -153,6 +154,30 @@ def symbolic() -> Graph:
     )  # fmt: skip
     b.graph.results = [moved, None, found, length - 1, 7, counts]
     b.graph.updates = [(state, moved)]
+    return b.graph
+
+
+@_example
+def computed() -> Graph:
+    """Symbols that a call computes, one of them late; numbers as results and arguments."""
+    b = GraphBuilder("computed")
+    length = sym("s0", 2)
+    x = b.input("x", F32, (length,))
+    most = Sym("calc0", 0, length, Apply("math.trunc", (Apply("mul", (length, 0.75)),)))
+    word = Sym("calc1", -(2**63), None, Apply("bits", (Apply("truediv", (of_atom(most), 3)),)))
+    b.symbol(word)
+    b.symbol(most)
+    part = b.emit("slice", x, dim=0, start=0, end=of_atom(most), step=1)
+    b.symbol(Sym("u0", 0, length))
+    found = of_atom(Sym("u0", 0, length))
+    b.emit_many(
+        "aten", part, target="aten.nonzero.default",
+        args=(("tensor", 0), ("float", of_atom(word)), ("bool", length)), kwargs=(),
+        results=((I64, (found, 1), (1, 1)),), binds=(("u0", 0, 0),), reason="",
+    )  # fmt: skip
+    late = Sym("calc2", 0, None, Apply("either", (Apply("gt", (found, 3)), True, found)))
+    b.symbol(late)
+    b.graph.results = [part, of_atom(late), NumberResult("float", of_atom(word))]
     return b.graph
 
 

@@ -3,6 +3,7 @@
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import BF16, BOOL, F32, I64
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import Apply
 from kernelmill.plan.ir import (
     AtenCall,
     BufferSpec,
@@ -19,12 +20,15 @@ from kernelmill.plan.ir import (
 S0 = Sym("s0", 2)
 U0 = Sym("u0", 0, of_atom(S0) * 4)
 s0, u0 = of_atom(S0), of_atom(U0)
+HALF = Sym("calc0", -(2**63), None, Apply("bits", (Apply("mul", (s0, 0.5)),)))
+LATE = Sym("calc1", 0, s0, Apply("either", (Apply("lt", (u0, 3)), s0 - 1, 0)))
+half, late = of_atom(HALF), of_atom(LATE)
 
 
 def everything() -> Plan:
     return Plan(
         name="every thing",
-        symbols=(S0, U0),
+        symbols=(S0, U0, HALF, LATE),
         inputs=(
             SymbolInput("s0"),
             TensorInput('the "x"', F32, (s0, 4), (4, 1)),
@@ -55,7 +59,8 @@ def everything() -> Plan:
                 "aten.made_up.default",
                 (
                     ("tensor", 6), ("list", ("tensor", 5), None, ("dim", "u0*4")), True, -3, 1.5,
-                    float("inf"), "text", ("list",), ("dtype", "f32"),
+                    float("inf"), "text", ("list",), ("dtype", "f32"), ("float", "calc0"),
+                    ("bool", "s0-2"),
                 ),
                 (
                     ("device", ("device", "cpu")), ("layout", ("layout", "strided")),
@@ -68,7 +73,7 @@ def everything() -> Plan:
         ),
         results=(
             TensorResult(5), None, DimResult(s0 * 3), TensorResult(8), TensorResult(0),
-            TensorResult(10),
+            TensorResult(10), DimResult(half, "float"), DimResult(late),
         ),
         kernels=(
             KernelRef("pack", "Pack", "abc", ("permute", "cast"), "model.py:1"),

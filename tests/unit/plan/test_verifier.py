@@ -22,7 +22,7 @@ from kernelmill.plan.ir import (
     TensorResult,
 )
 from kernelmill.plan.verifier import verify_plan
-from tests.unit.plan.plans import everything, s0, u0
+from tests.unit.plan.plans import HALF, LATE, S0, U0, everything, s0, u0
 
 
 def with_buffer(number: int, **changes: object) -> Plan:
@@ -70,6 +70,9 @@ BROKEN: dict[str, tuple[Callable[[], Plan], str]] = {
     ),
     "symbol twice": (
         lambda: replace(everything(), symbols=(Sym("s0"), Sym("s0"))), "two symbols",
+    ),
+    "computed symbol before what it needs": (
+        lambda: replace(everything(), symbols=(HALF, S0, U0, LATE)), "before one that it needs",
     ),
     "kernel name": (
         lambda: replace(everything(), kernels=(KernelRef("a b", "A", ""),)), "'a b' is no name",
@@ -170,7 +173,7 @@ BROKEN: dict[str, tuple[Callable[[], Plan], str]] = {
     "view before its base": (lambda: with_views(*everything().views[1:]), "no contents"),
     "view nobody makes": (lambda: with_views(), "no step writes %10"),
     "symbol without a value": (
-        lambda: replace(everything(), symbols=(*everything().symbols, Sym("s5"))),
+        lambda: replace(everything(), symbols=(Sym("s5"), *everything().symbols)),
         "nothing gives symbol s5",
     ),
 }  # fmt: skip

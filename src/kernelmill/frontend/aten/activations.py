@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Value
 
@@ -24,7 +25,7 @@ def relu6(e: Emitter, x: Value) -> Value:
 
 
 @translates("hardtanh")
-def hardtanh(e: Emitter, x: Value, low: float = -1, high: float = 1) -> Value:
+def hardtanh(e: Emitter, x: Value, low: Number = -1, high: Number = 1) -> Value:
     return e.clamp(x, low, high)
 
 
@@ -80,7 +81,7 @@ def _gelu_tanh_slope(e: Emitter, x: Value) -> Value:
 
 
 @translates("leaky_relu")
-def leaky_relu(e: Emitter, x: Value, slope: float = 0.01) -> Value:
+def leaky_relu(e: Emitter, x: Value, slope: Number = 0.01) -> Value:
     return e.where(e.compare("gt", x, 0), x, e.cast(e.mul(e.wide(x), slope), x.dtype))
 
 
@@ -92,7 +93,7 @@ def elu(e: Emitter, x: Value, alpha: float = 1, scale: float = 1, input_scale: f
 
 
 @translates("softplus")
-def softplus(e: Emitter, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+def softplus(e: Emitter, x: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     w = e.wide(x)
     scaled = e.mul(w, beta)
     soft = e.div(e.emit("log1p", e.emit("exp", scaled)), beta)
@@ -129,7 +130,7 @@ def log_sigmoid(e: Emitter, x: Value) -> tuple[Value, Value]:
 
 
 @translates("threshold_backward")
-def threshold_backward(e: Emitter, grad: Value, x: Value, threshold: float) -> Value:
+def threshold_backward(e: Emitter, grad: Value, x: Value, threshold: Number) -> Value:
     grad, x = e.cast(grad, e.dtype), e.cast(x, e.dtype)
     return e.where(e.compare("le", x, threshold), 0, grad)
 

@@ -39,6 +39,7 @@ def attention(
     factor = _scale(query, scale)
     mask = () if attn_mask is None else (_rank4(e, attn_mask),)
     if not e.used[1]:
+        _require_known(query, key, value)
         # A mask of f32 is added to half types as it is: rounded, -3e38 would be -inf.
         known = BOOL, query.dtype, query.dtype.compute
         mask = tuple(m if m.dtype in known else e.cast(m, known[-1]) for m in mask)
@@ -55,6 +56,13 @@ def attention(
     normaliser = e.where(masked, 0, e.add(e.emit("log", total), top))
     normaliser = e.reshape(normaliser, e.out[1].shape)
     return e.cast(result, e.dtype), e.cast(normaliser, e.out[1].dtype)
+
+
+def _require_known(query: Value, key: Value, value: Value) -> None:
+    heads, shared = query.shape[1], key.shape[1]
+    group = heads // shared if shared != 0 else 1
+    if not all(isinstance(size, int) for size in (group, query.shape[-1], value.shape[-1])):
+        raise NotTranslated("attention of a symbolic depth or group of heads")
 
 
 def _rank4(e: Emitter, mask: Value) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kernelmill.core.dim import Expr, bounds
 from kernelmill.core.dtype import BF16, BOOL, F16, U8, DType
 from kernelmill.frontend.emitter import Emitter, wrap
-from kernelmill.frontend.promotion import Number, Operand, WeakFloat, promote
+from kernelmill.frontend.promotion import Computed, Number, Operand, promote
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Attr, Value
 
@@ -36,7 +36,7 @@ def _fused(
 ) -> Value | None:
     """sign * alpha * other + added where eager multiplies by `alpha`, rounded to the result's type,
     and adds with one rounding: a product too large for the type does not make the sum infinite."""
-    if isinstance(alpha, (Expr, WeakFloat)) or alpha == 1:
+    if isinstance(alpha, (Expr, Computed)) or alpha == 1:
         return None
     if not e.dtype.is_float or not isinstance(other, Value):
         return None
@@ -51,10 +51,10 @@ def _multiply_add(e: Emitter, a: Operand, b: Operand, c: Operand) -> Value:
 
 def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
     """alpha * other, as the second operand of add and sub."""
-    if not isinstance(alpha, (Expr, WeakFloat)):
+    if not isinstance(alpha, (Expr, Computed)):
         if alpha == 1:
             return other
-        if not isinstance(other, (Value, Expr, WeakFloat)):
+        if not isinstance(other, (Value, Expr, Computed)):
             return other * alpha
     return e.mul(e.operand(other, dtype), alpha)
 
@@ -62,6 +62,8 @@ def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
 @translates("add.Tensor", "add.Scalar")
 def add(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
     if e.dtype == BOOL:
+        if isinstance(alpha, Expr):
+            raise NotTranslated("a sum of bools times a number known only while running")
         return _logical(e, "bit_or", a, b if alpha else False)
     _refuse_bools(e, alpha)
     fused = _fused(e, b, alpha, a)
@@ -159,7 +161,7 @@ def _number(operand: Operand) -> Attr:
     if isinstance(operand, Value):
         node = operand.node
         return node.attrs["value"] if node is not None and node.op == "full" else None
-    return None if isinstance(operand, (Expr, WeakFloat)) else operand
+    return None if isinstance(operand, (Expr, Computed)) else operand
 
 
 # ---- powers -----------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ def _number(operand: Operand) -> Attr:
 
 @translates("pow.Tensor_Scalar")
 def pow_scalar(e: Emitter, x: Value, exponent: Number) -> Value:
-    if isinstance(exponent, (Expr, WeakFloat)):
+    if isinstance(exponent, (Expr, Computed)):
         return power(e, x, exponent)
     x = e.cast(x, e.dtype)
     if exponent == 0:

@@ -9,6 +9,7 @@ from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import F16, DType
 from kernelmill.frontend.aten.reductions import moments
 from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import translates
 from kernelmill.graph.ir import Value
 
@@ -20,7 +21,7 @@ def _scale_and_shift(e: Emitter, x: Value, weight: Value | None, bias: Value | N
 
 
 def _standardised(
-    e: Emitter, x: Value, dims: Sequence[int], eps: float, bounded: bool
+    e: Emitter, x: Value, dims: Sequence[int], eps: Number, bounded: bool
 ) -> tuple[Value, Value, Value]:
     """(normalised, mean, 1 / deviation), the last two with the dims kept."""
     variance, mean = moments(e, x, dims, bounded=bounded)
@@ -48,7 +49,7 @@ def layer_norm(
     shape: Sequence[Dim],
     weight: Value | None,
     bias: Value | None,
-    eps: float,
+    eps: Number,
 ) -> tuple[Value, ...]:
     rank = len(x.shape)
     dims = range(rank - len(shape), rank)
@@ -95,8 +96,8 @@ def group_norm(
     n: Dim,
     channels: Dim,
     inner: Dim,
-    groups: int,
-    eps: float,
+    groups: Dim,
+    eps: Number,
 ) -> tuple[Value, ...]:
     wide = e.wide(x)
     grouped = e.reshape(wide, (n, groups, channels // groups, inner))
@@ -110,7 +111,7 @@ def group_norm(
 
 @translates("_fused_rms_norm")
 def rms_norm(
-    e: Emitter, x: Value, shape: Sequence[Dim], weight: Value | None, eps: float | None
+    e: Emitter, x: Value, shape: Sequence[Dim], weight: Value | None, eps: Number | None
 ) -> tuple[Value, ...]:
     rank = len(x.shape)
     wide = e.wide(x)
@@ -139,7 +140,7 @@ def batch_norm_inference(
     running_mean: Value,
     running_var: Value,
     momentum: float,
-    eps: float,
+    eps: Number,
 ) -> tuple[Value, ...]:
     # As eager: one factor and one offset a channel, so an element costs a multiply and an add.
     rank = len(x.shape)
@@ -154,7 +155,7 @@ def batch_norm_inference(
 
 
 def _batch_norm_training(
-    e: Emitter, x: Value, weight: Value | None, bias: Value | None, eps: float
+    e: Emitter, x: Value, weight: Value | None, bias: Value | None, eps: Number
 ) -> tuple[Value, Value, Value, Value]:
     """(result, mean, 1 / deviation, unbiased variance), the last three of shape (channels,)."""
     rank = len(x.shape)
@@ -189,7 +190,7 @@ def batch_norm_functional(
     running_var: Value,
     training: bool,
     momentum: float,
-    eps: float,
+    eps: Number,
 ) -> tuple[Value, ...]:
     """(result, saved mean, saved 1 / deviation, new running mean, new running variance)."""
     if not training:
@@ -221,7 +222,7 @@ def batch_norm_no_stats(
     bias: Value | None,
     training: bool,
     momentum: float,
-    eps: float,
+    eps: Number,
 ) -> tuple[Value, ...]:
     result, mean, rstd, _ = _batch_norm_training(e, x, weight, bias, eps)
     return result, e.cast(mean, e.out[1].dtype), e.cast(rstd, e.out[2].dtype)

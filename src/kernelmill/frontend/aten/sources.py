@@ -11,7 +11,7 @@ import torch
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, F64, I64, to_torch
 from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.promotion import Number, WeakFloat
+from kernelmill.frontend.promotion import Computed, Number
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Value
 
@@ -65,7 +65,7 @@ def iota(e: Emitter, length: Dim, *, start: Dim, step: Dim, **kwargs: Any) -> Va
 
 def _ramp(e: Emitter, start: Number, step: Number) -> Value:
     """start + step * index: in i64 for integers, in f64 for floats (the type eager counts in)."""
-    if any(isinstance(bound, WeakFloat) for bound in (start, step)):
+    if any(isinstance(bound, Computed) for bound in (start, step)):
         raise NotTranslated("arange over numbers known only while running")
     kind = F64 if e.dtype.is_float else I64
     ramp = e.cast(e.iota(e.shape, 0), kind)
@@ -103,12 +103,12 @@ def eye(e: Emitter, *sizes: Dim, **kwargs: Any) -> Value:
 
 
 @translates("tril")
-def tril(e: Emitter, x: Value, diagonal: int = 0) -> Value:
+def tril(e: Emitter, x: Value, diagonal: Dim = 0) -> Value:
     return _triangle(e, x, "le", diagonal)
 
 
 @translates("triu")
-def triu(e: Emitter, x: Value, diagonal: int = 0) -> Value:
+def triu(e: Emitter, x: Value, diagonal: Dim = 0) -> Value:
     return _triangle(e, x, "ge", diagonal)
 
 

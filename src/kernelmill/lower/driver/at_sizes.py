@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.core.dim import Dim, evaluate, of_atom, parse
+from kernelmill.core.scalar import NUMBERS, completed
 from kernelmill.lower.driver.finish import in_arena
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.ir import (
@@ -35,9 +36,9 @@ def lowered_at_sizes(lowered: Lowered, sizes: Mapping[str, int], name: str) -> L
 
 class _Sizes:
     def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
-        assert all(symbol.name in sizes for symbol in plan.symbols)
+        assert all(symbol.name in sizes for symbol in plan.symbols if symbol.value is None)
         self.old = plan
-        self.sizes = sizes
+        self.sizes = completed(plan.symbols, sizes)
         self.scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
         kept = [n for n, one in enumerate(plan.inputs) if isinstance(one, TensorInput)]
         self.arguments = {-1: -1, **{old: new for new, old in enumerate(kept)}}
@@ -87,10 +88,14 @@ class _Sizes:
             return argument
         if len(argument) == 2 and argument[0] == "dim":
             return evaluate(parse(argument[1], self.scope), self.sizes)
+        if len(argument) == 2 and argument[0] in NUMBERS:
+            return NUMBERS[argument[0]](evaluate(parse(argument[1], self.scope), self.sizes))
         return tuple(map(self._argument, argument))
 
     def _result(self, result: Result) -> Result:
-        return DimResult(self._dim(result.value)) if isinstance(result, DimResult) else result
+        if not isinstance(result, DimResult):
+            return result
+        return replace(result, value=self._dim(result.value))
 
     def _all(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
         return tuple(map(self._dim, dims))

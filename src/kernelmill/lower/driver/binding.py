@@ -15,6 +15,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import of_atom
 from kernelmill.core.dtype import DType
 from kernelmill.core.machine import Machine
+from kernelmill.core.scalar import NUMBERS
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
@@ -285,6 +286,9 @@ def _argument(argument: Any, operands: list[int]) -> Any:
         return ("dim", str(argument)) if not isinstance(argument, _PLAIN) else argument
     if len(argument) == 2 and argument[0] == "tensor":
         return ("tensor", operands[argument[1]])
+    if len(argument) == 2 and argument[0] in NUMBERS:
+        kind, word = argument
+        return NUMBERS[kind](word) if isinstance(word, int) else (kind, str(word))
     return tuple(_argument(a, operands) for a in argument)
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.core.dim import Dim
-from kernelmill.graph.ir import DimInput, Input, Value
+from kernelmill.core.scalar import in_order
+from kernelmill.graph.ir import DimInput, Input, NumberResult, Value
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.binding import Bound
 from kernelmill.lower.driver.donation import donated_buffers
@@ -36,7 +37,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
     buffers, arena_bytes = in_arena(views.buffers, views.steps, bound.kernels)
     plan = Plan(
         graph.name,
-        tuple(graph.symbols.values()),
+        in_order(graph.symbols.values()),
         tuple(_input(placed, entry) for entry in graph.inputs),
         buffers,
         bound.prepare,
@@ -84,6 +85,8 @@ def _result(placed: Placed, result: object) -> Result:
         return TensorResult(location.buffer)
     if result is None:
         return None
+    if isinstance(result, NumberResult):
+        return DimResult(result.word, result.kind)
     dim: Any = result
     return DimResult(dim)
 

@@ -14,7 +14,7 @@ from kernelmill.core.errors import PaddingError
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.effects import has_effect
-from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
+from kernelmill.graph.ir import DimInput, Graph, Input, Node, NumberResult, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.passes.padding.axes import Refusal
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise
@@ -41,6 +41,9 @@ def padding_of(graph: Graph, symbols: frozenset[str], masks: frozenset[str]) -> 
             raise _error(f"{node.op}{_origin(node)} {refusal}", masks) from None
         known.update(zip(node.results, results, strict=True))
     _check_updates(scene, graph)
+    for number, result in enumerate(graph.results):
+        if isinstance(result, NumberResult) and scene.depends(result.word):
+            raise _error(f"result {number} is computed from a padded size")
     return Padding(
         inputs=tuple(_padded_inputs(scene, graph)),
         results=tuple(_padded_results(scene, graph, known)),

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, Expr, Op, Sym, bounds, floordiv, product, symbols
+from kernelmill.core.dim import Dim, Expr, Op, Sym, bounds, floordiv, product
+from kernelmill.core.scalar import roots
 from kernelmill.graph.ir import Attr
 
 Number = bool | int | float
@@ -53,7 +54,7 @@ class Padded:
         return any(
             self.depends(*attr)
             if isinstance(attr, tuple)
-            else isinstance(attr, Expr) and not self.symbols.isdisjoint(symbols(attr))
+            else isinstance(attr, Expr) and not self.symbols.isdisjoint(roots((attr,)))
             for attr in attrs
         )
 
@@ -80,7 +81,7 @@ class Padded:
 
     def _atom_grows(self, atom: object) -> bool:
         if isinstance(atom, Sym):
-            return atom.lo >= 0
+            return atom.lo >= 0 and atom.value is None
         assert isinstance(atom, Op)
         if atom.kind in ("div", "mod") and self.depends(atom.b):
             return False
