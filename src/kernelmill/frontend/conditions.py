@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import sympy
@@ -115,7 +114,6 @@ def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
 def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> _Condition:
     for kind, relation, turned in _RELATIONS:
         if isinstance(expr, kind):
-            with suppress(UnsupportedError):
-                left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)
-                return (relation, right, left) if turned else (relation, left, right)
+            left, right = (scalar_text(table.scalar(arg, shape_env)) for arg in expr.args)
+            return (relation, right, left) if turned else (relation, left, right)
     return "==", scalar_text(table.scalar(expr, shape_env)), "1"

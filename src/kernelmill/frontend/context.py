@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, Expr, provably_nonnegative
 from kernelmill.core.dtype import from_torch
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.scalar import Apply, Scalar, depth_of, evaluate_scalar, symbols_in
+from kernelmill.core.scalar import FROM_WORD, Apply, Scalar, depth_of, evaluate_scalar, symbols_in
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Computed
 from kernelmill.frontend.scalars import applied, function_of
@@ -70,6 +71,14 @@ class ImportContext:
         kind = "bool" if isinstance(traced, torch.SymBool) else "float"
         return _number(kind, self.symbols.scalar(traced.node.expr, traced.node.shape_env))
 
+    def number_given(self, kind: str, word: Dim, traced: Any) -> Any:
+        """The number that an argument is, of which a call gives the word."""
+        if isinstance(traced, (bool, float)):
+            return traced
+        found = from_word(kind, word)
+        self.symbols.numbers[traced.node.expr] = self.emitter.scalar(found)
+        return found
+
     def arithmetic(self, node: fx.Node) -> Any:
         """The same for what a node computes of numbers, in the order in which it does."""
         traced, function = node.meta["val"], function_of(node.target)
@@ -77,7 +86,10 @@ class ImportContext:
             return self.symbols.dim(traced)
         if function is None or isinstance(traced, (bool, int, float)):
             return self.scalar(traced)
-        scalar = applied(function, [self._part(argument) for argument in node.args])
+        parts = [self._part(argument) for argument in node.args]
+        if isinstance(traced, torch.SymBool) and _always(function, parts):
+            return True
+        scalar = applied(function, parts)
         expr = traced.node.expr
         if isinstance(traced, torch.SymInt):
             return self.symbols.computed(scalar, expr, traced.node.shape_env)
@@ -91,8 +103,7 @@ class ImportContext:
         beyond bounds with each use."""
         if not isinstance(number, Computed) or depth_of(self.emitter.scalar(number)) <= _STEPS:
             return number
-        function = "from_bits" if number.kind == "float" else "bool"
-        return Computed(number.kind, Apply(function, (self.emitter.word(number),)))
+        return from_word(number.kind, self.emitter.word(number))
 
     def _part(self, argument: Any) -> Any:
         if isinstance(argument, (list, tuple)):
@@ -119,6 +130,27 @@ class ImportContext:
         if key not in self._layouts:
             self._layouts[key] = self.builder.emit("layout", value, strides=strides)
         return self._layouts[key]
+
+
+def _always(function: str, parts: Sequence[Any]) -> bool:
+    """Whether it is a comparison of sizes that holds for all of them."""
+    if function not in _DISTANCES or not all(isinstance(part, (int, Expr)) for part in parts):
+        return False
+    return provably_nonnegative(_DISTANCES[function](*parts))
+
+
+_DISTANCES: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "ge": lambda a, b: a - b,
+    "gt": lambda a, b: a - b - 1,
+    "le": lambda a, b: b - a,
+    "lt": lambda a, b: b - a - 1,
+}
+"""What has to be at least zero."""
+
+
+def from_word(kind: str, word: Dim) -> Computed:
+    """The number of this kind that an integer stands for."""
+    return Computed(kind, Apply(FROM_WORD[kind], (word,)))
 
 
 def _number(kind: str, scalar: Scalar) -> Any:

@@ -24,6 +24,7 @@ from kernelmill.core.errors import UnsupportedError, VerificationError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.open_slices import settle
 from kernelmill.frontend.promotion import require_known
 from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
@@ -56,6 +57,7 @@ class OperatorImporter:
         """What the node's results are: a Value, or a list with None for undefined ones."""
         target: Any = node.target
         traced = node.meta.get("val")
+        settle(self.context, node)
         kinds = self._kinds(traced, target)
         found = self._translated(node, target, kinds)
         if isinstance(found, NotTranslated):
@@ -306,6 +308,8 @@ class OperatorImporter:
         for symbol in resolve_unbacked_bindings(shape_env, found) or {}:
             dim = self.context.symbols.of_expr(symbol, shape_env)
             known, place = as_sym(dim), self._place(dim, tensors)
+            if symbols(dim).keys() <= self.builder.graph.symbols.keys():
+                continue
             if place is None or known is None:
                 raise UnsupportedError(f"{node.target} finds {symbol}, which is no size")
             self.builder.symbol(known)
@@ -391,8 +395,9 @@ def _mistraced(node: fx.Node, kinds: Sequence[TensorType]) -> bool:
 
 
 def _shape_env(tensors: Sequence[torch.Tensor | None]) -> Any:
-    for tensor in tensors:
-        for size in () if tensor is None else tensor.shape:
+    for tensor in (each for each in tensors if each is not None):
+        strided = tensor.layout == torch.strided
+        for size in (*tensor.shape, tensor.storage_offset() if strided else 0):
             if isinstance(size, torch.SymInt):
                 return size.node.shape_env
     raise UnsupportedError("an operator finds a size that none of its results has")

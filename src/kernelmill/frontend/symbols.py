@@ -28,6 +28,7 @@ from kernelmill.core.equations import Equations, Pair
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.scalar import (
     DEEPEST,
+    Apply,
     Scalar,
     depth_of,
     evaluate_scalar,
@@ -91,6 +92,11 @@ class SymbolTable:
         if not self.positive(dim):
             self._required[dim, maximum(dim, 1)] = None
 
+    def require_equal(self, a: Dim, b: Dim) -> None:
+        """Have the program refuse calls in which two dims are not equal."""
+        if a != b:
+            self._required[a, b] = None
+
     def less(self, a: Dim, b: Dim) -> bool:
         """Whether a < b is known, or was so in the traced call."""
         return provably_less(a, b) or self.guards.positive(b - a)
@@ -143,17 +149,24 @@ class SymbolTable:
             raise UnsupportedError(f"the number {expr}, which is computed in too many steps")
         return found
 
-    def computed(self, scalar: Scalar, expr: Any = None, shape_env: Any = None) -> Dim:
-        """A symbol with this integer as its value, which stands for the sympy expression `expr` if
-        one is given. UnsupportedError where there can be none."""
+    def computed(
+        self,
+        scalar: Scalar,
+        expr: Any = None,
+        shape_env: Any = None,
+        least: int = -_SMALLEST,
+        most: Dim | None = None,
+    ) -> Dim:
+        """A symbol with this integer as its value, in this range, which stands for the sympy
+        expression `expr` if one is given. UnsupportedError where there can be none."""
         if self._declare is None:
             raise UnsupportedError(f"{scalar_text(scalar)} is no size")
         if not symbols_in(scalar):
             return int(evaluate_scalar(scalar, {}))
         text = scalar_text(scalar)
         if text not in self._computed:
-            low = -_SMALLEST if expr is None else _least(expr, shape_env)
-            symbol = Sym(f"calc{len(self._computed)}", low, None, scalar)
+            low = least if expr is None else _least(expr, shape_env)
+            symbol = Sym(f"calc{len(self._computed)}", low, most, scalar)
             self._declare(symbol)
             self._computed[text] = of_atom(symbol)
             self.guards.compute(symbol, expr)
@@ -161,9 +174,26 @@ class SymbolTable:
             self._dims[expr] = self._computed[text]
         return self._computed[text]
 
+    def clamped(self, index: Dim, size: Dim) -> Dim:
+        """A slice's start or end as Python means it: from the end when negative, in [0, size]."""
+        low, high = bounds(index)
+        if low is not None and low >= 0:
+            return minimum(index, size)
+        before = maximum(size + index, 0)
+        if high is not None and high < 0:
+            return before
+        cases = Apply("lt", (index, 0)), before, minimum(index, size)
+        return self.computed(Apply("either", cases), least=0, most=size)
+
+    def define(self, size: int | torch.SymInt, dim: Dim) -> None:
+        """Have this dim stand for a size that is a symbol not met so far."""
+        expr: Any = size.node.expr if isinstance(size, torch.SymInt) else None
+        if expr is not None and expr.is_Symbol and expr not in self._dims:
+            self._dims[expr] = dim
+
     def fresh(self, name: str) -> Dim:
-        """A symbol of its own for an integer argument that is not one symbol."""
-        return sym("arg_" + re.sub(r"\W+", "_", name), -_NO_BOUND)
+        """A symbol of its own for an argument that is not one symbol."""
+        return sym("arg_" + re.sub(r"\W+", "_", name), -_SMALLEST)
 
     def of_expr(self, expr: Any, shape_env: Any) -> Dim:
         """The dim of a sympy expression over the symbols of `shape_env`."""

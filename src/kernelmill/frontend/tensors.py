@@ -45,7 +45,7 @@ def is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 
 def lies_row_major(tensor: torch.Tensor) -> bool:
     """Whether a (fake) tensor's elements lie as in a dense row-major one."""
-    symbols = SymbolTable()
+    symbols = SymbolTable(lambda symbol: None)
     return is_row_major(symbols.dims(tensor.shape), symbols.dims(tensor.stride()))
 
 

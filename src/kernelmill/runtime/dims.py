@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kernelmill.core.dim import Dim, Expr, Sym, evaluate, maximum, of_atom, symbols
 from kernelmill.core.errors import InputError
-from kernelmill.core.scalar import completed, computed_late
+from kernelmill.core.scalar import completed, computed_late, spelled
 from kernelmill.plan.ir import (
     AtenCall,
     BufferKind,
@@ -194,18 +194,19 @@ class DimTable:
                 continue
             most = high if isinstance(high, int) else evaluate(high, values)
             if not low <= value <= most:
+                text = next(spelled(of_atom(s)) for s in self._symbols if s.name == name)
                 raise InputError(
-                    f"symbol {name} is {value}, but the program was compiled for {name} in [{low}, "
+                    f"symbol {text} is {value}, but the program was compiled for {text} in [{low}, "
                     f"{'inf' if most == _LARGEST else most}]: compile it again for this size"
                 )
         for left, right, needed in self._equations:
             if needed <= values.keys() and evaluate(left, values) != evaluate(right, values):
-                first, second = evaluate(left, values), evaluate(right, values)
+                (a, first), (b, second) = ((spelled(d), evaluate(d, values)) for d in (left, right))
                 raise InputError(
-                    f"sizes do not fit: {left} is {first}, and has to be at least 1"
+                    f"sizes do not fit: {a} is {first}, and has to be at least 1"
                     if right == maximum(left, 1)
-                    else f"sizes do not fit: {left} is {first} and {right} is {second}, and the "
-                    "program takes them for equal"
+                    else f"sizes do not fit: {a} is {first} and {b} is {second}, and the program "
+                    "takes them for equal"
                 )
 
     def fill_late(self, made: Values, values: Mapping[str, int]) -> None:

@@ -94,7 +94,7 @@ def slice_backward(
     dim = wrap(dim, len(sizes))
     if step != 1:
         raise NotTranslated("backward of a slice with a step")
-    first = slice_start(sizes[dim], start)
+    first = slice_start(e, sizes[dim], start)
     return _pad_dim(e, grad, dim, first, sizes[dim] - first - grad.shape[dim])
 
 

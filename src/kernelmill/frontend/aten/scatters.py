@@ -228,7 +228,7 @@ def slice_scatter(
     step: int = 1,
 ) -> Value:
     dim = wrap(dim, len(x.shape))
-    first = slice_start(x.shape[dim], start)
+    first = slice_start(e, x.shape[dim], start)
     source = e.cast(source, x.dtype)
     if step != 1:
         positions = index_ramp(e, first, source.shape[dim], step)

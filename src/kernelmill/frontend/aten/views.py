@@ -8,8 +8,6 @@ from kernelmill.core.dim import (
     Dim,
     Expr,
     bounds,
-    maximum,
-    minimum,
     product,
     provably_less,
     provably_nonnegative,
@@ -73,16 +71,9 @@ def sign_known(index: Dim) -> int:
     raise NotTranslated(f"the sign of the index {index} is not known")
 
 
-def clamped(index: Dim, size: Dim) -> Dim:
-    """A slice's start or end as Python means it: from the end when negative, in [0, size]."""
-    if sign_known(index) < 0:
-        return maximum(size + index, 0)
-    return minimum(index, size)
-
-
-def slice_start(size: Dim, start: Dim | None) -> Dim:
+def slice_start(e: Emitter, size: Dim, start: Dim | None) -> Dim:
     """0 <= start <= size of the slice that Python would take; tracing says how long it is."""
-    return 0 if start is None else clamped(start, size)
+    return 0 if start is None else e.symbols.clamped(start, size)
 
 
 @translates("slice.Tensor", "slice_copy.Tensor")
@@ -97,7 +88,7 @@ def slice_(
     dim = wrap(dim, len(x.shape))
     if isinstance(step, Expr):
         raise NotTranslated("a slice with a symbolic step")
-    first, count = slice_start(x.shape[dim], start), e.shape[dim]
+    first, count = slice_start(e, x.shape[dim], start), e.shape[dim]
     last = first + count if step == 1 else first + (count - 1) * step + 1
     return e.slice(x, dim, first, first if count == 0 else last, step)
 
