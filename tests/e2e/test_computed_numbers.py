@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import kernelmill
 
@@ -46,6 +47,66 @@ def test_floats_made_of_sizes_are_results():
         assert found[1:] == expected[1:]
         assert all(type(each) is float for each in found[1:])
     assert [capture.refused for capture in backend.captures] == [""]
+
+
+KERNEL = torch.linspace(-1, 1, 4 * 4 * 3).reshape(4, 4, 3)
+OPERATORS = {
+    "padding of a convolution": lambda x: F.conv1d(x, KERNEL, padding=x.shape[0]),
+    "stride of a convolution": lambda x: F.conv1d(x, KERNEL, stride=x.shape[0]),
+    "dilation of a convolution": lambda x: F.conv1d(x, KERNEL, dilation=x.shape[0]),
+    "groups of a convolution": lambda x: F.conv1d(
+        x.reshape(1, -1, x.shape[2]), KERNEL.repeat(x.shape[0], 1, 1), groups=x.shape[0]
+    ),
+    "elu": lambda x: F.elu(x, 1 / x.shape[0]),
+    "linspace": lambda x: torch.linspace(0, x.shape[0] * 0.5, 7) + x.sum(),
+    "logspace": lambda x: torch.logspace(0, x.shape[0] * 0.1, x.shape[0]) + x.sum(),
+    "depth of attention": lambda x: F.scaled_dot_product_attention(*[x.transpose(0, 2)[None]] * 3),
+    "groups of a norm": lambda x: F.group_norm(x.transpose(0, 1), x.shape[0]),
+    "padding with a number": lambda x: F.pad(x, (x.shape[0], 1), value=x.shape[0] * 0.5),
+    "quantile": lambda x: torch.quantile(x, 1 / x.shape[0]),
+    "window of a pool": lambda x: F.avg_pool1d(x, x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_attribute_made_of_sizes_refuses_no_graph(name):
+    function = OPERATORS[name]
+    backend = kernelmill.get_backend()
+    compiled = torch.compile(function, backend=backend, dynamic=True)
+    for n in (3, 5, 4):
+        x = torch.linspace(-2, 3, n * 4 * 12).reshape(n, 4, 12)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert {capture.refused for capture in backend.captures} == {""}
+
+
+TRAINED = {
+    "float": lambda x, w: (x @ w) * (x.shape[0] * 0.5) + math.sqrt(x.shape[0]),
+    "float as an attribute": lambda x, w: F.elu(x @ w, 1 / x.shape[0]),
+    "truth value": lambda x, w: (x @ w) * (x.shape[0] > 4),
+    "integer": lambda x, w: (x @ w)[: int(x.shape[0] * 0.75)] * 2,
+    "truth value and what it is of": lambda x, w: (x @ w) * (x.shape[0] > 4) * x.shape[0],
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_numbers_made_of_sizes_are_trained_with(name):
+    function = TRAINED[name]
+    backend = kernelmill.get_backend()
+    compiled = torch.compile(function, backend=backend, dynamic=True)
+    for n in (6, 9, 3, 4):
+        x, w = torch.linspace(-2, 3, n * 5).reshape(n, 5), torch.linspace(-1, 1, 25).reshape(5, 5)
+        found, expected = (
+            _gradients(each, x.clone().requires_grad_(), w.clone().requires_grad_())
+            for each in (compiled, function)
+        )
+        torch.testing.assert_close(found, expected)
+    assert [capture.refused for capture in backend.captures] == ["", ""]
+
+
+def _gradients(function, *leaves):
+    result = function(*leaves)
+    result.square().sum().backward()
+    return result.detach(), *(leaf.grad for leaf in leaves)
 
 
 _INSTALLED = """

@@ -124,6 +124,10 @@ def _inputs(
         names.append(weight.name)
         roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
     imported = import_fx(exported.gm, name, roles, names)
+    if imported.words:
+        raise UnsupportedError(
+            f"argument {names[imported.words[0][0]]} is a float or a truth value"
+        )
     graph = under_precision(imported.graph)
     held = (*exported.weights, *held_constants(imported.constants))
     tensors = [Source((("tensor", number),)) for number in range(len(held))]

@@ -47,6 +47,7 @@ from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
+from kernelmill.core.scalar import FUNCTIONS, TO_WORD
 from kernelmill.frontend import (
     ImportedGraph,
     UpdatedArguments,
@@ -214,7 +215,7 @@ class _Compilation:
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
-        call = _with_constants(call, imported.constants)
+        call = _with_constants(_by_words(call, imported.words), imported.constants)
         if direct:
             self.direct = call
         if self.observe is not None:
@@ -398,6 +399,21 @@ def _alias(graph: fx.Graph, result: fx.Node) -> fx.Node:
 
 def _storage(node: fx.Node) -> Any:
     return node.meta["val"].untyped_storage()
+
+
+def _by_words(call: Call, words: Sequence[tuple[int, str]]) -> Call:
+    """The function of floats and truth values in place of the integers that stand for them."""
+    if not words:
+        return call
+    converted = [(place, FUNCTIONS[TO_WORD[kind]]) for place, kind in words]
+
+    def by_words(*args: Any) -> Any:
+        given = list(args)
+        for place, to_word in converted:
+            given[place] = to_word(given[place])
+        return call(*given)
+
+    return by_words
 
 
 def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:

@@ -40,12 +40,15 @@ class ImportedGraph:
 
     The program is called with the FX graph's arguments followed by the constants. `repeated` are
     integer arguments that the trace found to be equal to what others say: the number of each, its
-    symbol, and what it is. Torch's guards hold them so, and nothing in the graph does.
+    symbol, and what it is. Torch's guards hold them so, and nothing in the graph does. `words` are
+    the arguments that are floats or truth values, with the kind of each: the program takes the
+    integers that stand for them.
     """
 
     graph: Graph
     constants: tuple[torch.Tensor, ...]
     repeated: tuple[tuple[int, Dim, Dim], ...] = ()
+    words: tuple[tuple[int, str], ...] = ()
 
 
 def import_fx(
@@ -79,6 +82,7 @@ class _Importer:
         self.names: set[str] = set()
         self.bound: set[str] = set()
         self.repeated: list[tuple[int, Dim, Dim]] = []
+        self.words: list[tuple[int, str]] = []
         self.waits = Waits()
 
     def run(self, roles: Sequence[InputRole], names: Sequence[str]) -> ImportedGraph:
@@ -105,7 +109,8 @@ class _Importer:
         self.context.symbols.guards.install()
         self._drop_unread_constants()
         self._keep_updated_unpacked()
-        return ImportedGraph(graph, tuple(self.constants.values()), tuple(self.repeated))
+        constants, repeated = tuple(self.constants.values()), tuple(self.repeated)
+        return ImportedGraph(graph, constants, repeated, tuple(self.words))
 
     def _shape_env(self, placeholders: Iterable[fx.Node]) -> Any:
         """torch's record of what is known about the symbols; None where all sizes are numbers."""
@@ -165,6 +170,12 @@ class _Importer:
             self.builder.dim_input(fresh)
             if isinstance(value, torch.SymInt):
                 self.repeated.append((len(self.builder.graph.inputs) - 1, fresh, dim))
+        elif isinstance(value, (bool, float, torch.SymBool, torch.SymFloat)):
+            kind = "bool" if isinstance(value, (bool, torch.SymBool)) else "float"
+            word = self.context.symbols.fresh(name)
+            self.words.append((len(self.builder.graph.inputs), kind))
+            self.builder.dim_input(word)
+            self.context.env[node] = self.context.number_given(kind, word, value)
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
