@@ -28,7 +28,7 @@ test-on-%: .venv/stamp-dev
 	@on=$*; trap=; if [ $* = x86-64-v4-amx ]; then \
 		if $(PY) -m tests.tile_trap -c ''; then trap=--trap-tiles; else on=$*-emulated; fi; fi; \
 	if KERNELMILL_TARGET=$$on $(PY) $${trap:+-m tests.tile_trap} \
-		-c 'from kernelmill.core.isa import host_isa; host_isa()' 2>&1 | \
+		-c 'from kernelmill.core.target.isa import host_isa; host_isa()' 2>&1 | \
 		grep 'this machine is\|this process may not'; then echo "nothing is tested on $$on"; else \
 		echo "$(SHARE) of the tests on $$on"; KERNELMILL_TARGET=$$on $(PY) -m pytest $$trap \
 		-n $(WORKERS) --dist worksteal --share $(SHARE) \

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import kernelmill
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.inference import finish_packing
 from kernelmill.store import default_folders
 from tools.bench.limits import float_operations

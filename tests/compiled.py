@@ -21,7 +21,7 @@ from kernelmill.compiler.report import CompileReport
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Dim, as_sym, evaluate
 from kernelmill.core.dtype import BOOL, DType, to_torch
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value

@@ -178,7 +178,7 @@ def usual_machine() -> None:
     """Programs are compiled for the committed figures of this machine: what one test measured
     would change what is chosen in all that come after it."""
     from kernelmill.compiler.calibration import keep_figures
-    from kernelmill.core.machine import target_machine
+    from kernelmill.core.target.machine import target_machine
     from kernelmill.store.store import open_store
 
     keep_figures(open_store(), target_machine("native"))

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from kernelmill.core import isa
+from kernelmill.core.target import isa
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from tools.reach.environment import Emulated, emulated

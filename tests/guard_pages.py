@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.runtime import large_pages, memory, results, sizes
-from kernelmill.runtime.allocation import elements_of
+from kernelmill.runtime.memory import frames as memory
+from kernelmill.runtime.memory import large_pages, results, sizes
+from kernelmill.runtime.memory.allocation import elements_of
 
 Memory = np.ndarray | Tensor
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kernelmill import codegen
-from kernelmill.core.isa import Isa, why_not_here
+from kernelmill.core.target.isa import Isa, why_not_here
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from tests import guard_pages

@@ -10,7 +10,7 @@ import torch
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph, Input, Value
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
-from kernelmill.runtime.padding import Resizing
+from kernelmill.runtime.gears.padding import Resizing
 from tests.tolerances import mismatch
 
 

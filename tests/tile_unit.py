@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kernelmill.core import isa, machine, tile_permission
-from kernelmill.core.isa import NAMED, cpuinfo_flags
+from kernelmill.core.target import isa, machine, tile_permission
+from kernelmill.core.target.isa import NAMED, cpuinfo_flags
 from kernelmill.store import installer
 
 AMX = NAMED["x86-64-v4-amx"]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from kernelmill.core.isa import processor_name
+from kernelmill.core.target.isa import processor_name
 from kernelmill.core.version import minor_of
 
 ROOT = Path(__file__).parent.parent

@@ -69,7 +69,7 @@ def digests(folder: Path, result: Path, targets: list[str]) -> None:
 
 
 def _lines(path: Path, target: str, manner: str) -> Iterator[str]:
-    from kernelmill.core.machine import profile
+    from kernelmill.core.target.machine import profile
     from kernelmill.graph.parser import parse_graph
     from kernelmill.kernel.printer import print_kernel
     from kernelmill.lower.driver.program import lower_graph

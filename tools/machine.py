@@ -27,7 +27,7 @@ def kind() -> str:
     numbers = {"family": _field("cpu family"), "model": _field("model")}
     parts = [processor(), *(f"{name} {number}" for name, number in numbers.items() if number)]
     # Imported where it is used: revisions.py measures older sources with these tools.
-    from kernelmill.core.isa import host_isa, machine_isa, withheld
+    from kernelmill.core.target.isa import host_isa, machine_isa, withheld
 
     if host_isa() != machine_isa() or withheld():
         parts.append(f"code for {instruction_set()}")
@@ -36,7 +36,7 @@ def kind() -> str:
 
 def instruction_set() -> str:
     """What kernels are compiled for, without the triple."""
-    from kernelmill.core.isa import host_isa
+    from kernelmill.core.target.isa import host_isa
 
     return str(host_isa()).partition(" ")[2].removesuffix(" -")
 

@@ -40,7 +40,8 @@ from kernelmill import aot
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.parser import parse_graph
-from kernelmill.runtime import executor, linker
+from kernelmill.runtime import executor
+from kernelmill.runtime.linking import linker
 from kernelmill.torch_internals.libraries import address_of
 from tools.machine import description
 from tools.native_entry import ADDRESSES, SANITIZED, TARGETS, compiled

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import F32, F64, DType
-from kernelmill.core.isa import Isa, host_isa
+from kernelmill.core.target.isa import Isa, host_isa
 from kernelmill.kernel.ops import MATH, MATH_BINARY
 from tests.unit.codegen.native import TARGETS, Native, map_kernel, run_map
 

@@ -10,7 +10,7 @@ import torch
 from kernelmill import KernelmillError, aot
 from kernelmill.cli.checks.system import system
 from kernelmill.inference import cache_compile
-from kernelmill.runtime import elf_loader
+from kernelmill.runtime.linking import elf_loader
 
 _SET_MDWE, _REFUSE_GAIN = 65, 1
 file, methods, may = sys.argv[1:]

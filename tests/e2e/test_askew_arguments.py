@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import kernelmill
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.quick import REFUSED, QuickCall
 
 pytestmark = pytest.mark.usefixtures("strict")

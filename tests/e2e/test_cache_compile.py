@@ -21,7 +21,7 @@ from kernelmill.artifact.container import KMILL
 from kernelmill.backend import tested_torch
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
-from kernelmill.runtime import padded_calls
+from kernelmill.runtime.gears import padded_calls
 from kernelmill.store.sealed import SealedFile
 from tests.kept_methods import KEPT
 

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from examples.cached_decoder import CachedDecoder
-from kernelmill.runtime import packing
+from kernelmill.runtime.weights import packing
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT

@@ -11,7 +11,7 @@ import torch
 
 from examples import demo
 from examples.demo import Times
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from tools.machine import processor
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelmill import CompilerConfig, codegen, get_backend
-from kernelmill.core.isa import NAMED, why_not_here
+from kernelmill.core.target.isa import NAMED, why_not_here
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.ops import quant_matmul, weight_quant_matmul

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from kernelmill import aot, explain, scope
 from kernelmill.backend import get_backend
 from kernelmill.config import CompilerConfig
-from kernelmill.core.isa import NAMED, why_not_here
+from kernelmill.core.target.isa import NAMED, why_not_here
 from kernelmill.inference import cache_compile, set_dim_gears
 from tests.torch_settings import forget_precisions, settable
 

@@ -20,9 +20,9 @@ import kernelmill
 from kernelmill import CompilerConfig, codegen, get_backend
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.compiler import CompileReport
-from kernelmill.core import isa
 from kernelmill.core.errors import ConfigError, UnsupportedError
-from kernelmill.core.isa import NAMED, Isa, host_isa, machine_isa
+from kernelmill.core.target import isa
+from kernelmill.core.target.isa import NAMED, Isa, host_isa, machine_isa
 from kernelmill.inference import cache_compile, set_dim_gears
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store.sealed import SealedFile
@@ -301,7 +301,9 @@ def check_objects(file: Path, isa: Isa) -> None:
 
 
 def test_processes_follow(kernels: Path, tmp_path: Path) -> None:
-    code = "import kernelmill.core.isa as t, sys; sys.exit(t.host_isa() != t.NAMED['x86-64-v2'])"
+    code = (
+        "import kernelmill.core.target.isa as t, sys;sys.exit(t.host_isa() != t.NAMED['x86-64-v2'])"
+    )
     environment = {**os.environ, "KERNELMILL_TARGET": "x86-64-v2"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 

@@ -12,10 +12,11 @@ from torch import nn
 from kernelmill import codegen
 from kernelmill.artifact.bind import Bound
 from kernelmill.codegen import machine
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from kernelmill.inference import cache_compile, finish_packing
-from kernelmill.runtime import background, executor, pack_job, streaming
-from kernelmill.runtime.packing import Parameters
+from kernelmill.runtime import background, executor
+from kernelmill.runtime.weights import pack_job, streaming
+from kernelmill.runtime.weights.packing import Parameters
 from kernelmill.store import Store
 from tests.forking import in_child
 

@@ -20,7 +20,7 @@ from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.compiler import Compiler, CompileReport
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
-from kernelmill.runtime import padded_calls
+from kernelmill.runtime.gears import padded_calls
 from kernelmill.runtime.program import Program
 from tests.compiled import reported
 from tests.tolerances import assert_close

@@ -18,7 +18,7 @@ from kernelmill.backend.entry import Backend
 from kernelmill.compiler.linking import Compiled
 from kernelmill.core.dim import evaluate
 from kernelmill.plan.ir import AtenCall, Launch
-from kernelmill.runtime import perf_map
+from kernelmill.runtime.linking import perf_map
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.recorder import Recorder, Span
 from tests.forking import in_child

@@ -16,7 +16,7 @@ import kernelmill
 from kernelmill.core.errors import InputError
 from kernelmill.inference import set_dim_gears
 from kernelmill.report import Explanation
-from kernelmill.runtime import streaming
+from kernelmill.runtime.weights import streaming
 from tests.browser import CHROMIUM, FLAGS
 
 

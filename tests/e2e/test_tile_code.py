@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import kernelmill
 from kernelmill import CompilerConfig, codegen
 from kernelmill.codegen.compile import assembly
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.ir import Kernel
 from kernelmill.ops import quant_matmul
 from tests import zoo

@@ -24,8 +24,8 @@ import kernelmill
 from kernelmill import CompilerConfig
 from kernelmill.cli.main import main
 from kernelmill.core.errors import ConfigError, UnsupportedError
-from kernelmill.core.isa import NAMED, cpuinfo_flags
-from kernelmill.core.machine import profile
+from kernelmill.core.target.isa import NAMED, cpuinfo_flags
+from kernelmill.core.target.machine import profile
 from kernelmill.inference import cache_compile
 from kernelmill.store import packages
 from tests.fresh import FreshProcesses
@@ -111,7 +111,7 @@ def test_a_program_goes_without_and_says_so_once(
 
 UNDER_A_FILTER = """
 import errno, torch, kernelmill
-from kernelmill.core import isa
+from kernelmill.core.target import isa
 from tests import seccomp
 from tests.tile_unit import AMX
 from tests.tolerances import assert_close

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelmill import CompilerConfig, codegen, get_backend
-from kernelmill.core.isa import NAMED, Isa, why_not_here, withheld
+from kernelmill.core.target.isa import NAMED, Isa, why_not_here, withheld
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.ops import quant_matmul

@@ -18,7 +18,7 @@ TESTS = (
     f"{UNIT}/test_tile_trap.py",
     f"{UNIT}/test_tiles.py::test_the_unit_gives_what_the_interpreter_does",
     f"{UNIT}/test_tile_state.py",
-    "tests/unit/core/test_tile_permission.py::"
+    "tests/unit/core/target/test_tile_permission.py::"
     "test_a_forked_child_has_what_its_parent_was_permitted",
     "tests/unit/compiler/test_calibration.py::test_tiles_of_this_machine_are_measured",
     "tests/unit/lower/templates/matmul/test_tiled_operands.py::test_products_of_planes_are_added",

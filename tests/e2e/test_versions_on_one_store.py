@@ -12,7 +12,7 @@ import torch
 
 import kernelmill
 from kernelmill.core.errors import StoreError
-from kernelmill.core.isa import named_isa
+from kernelmill.core.target.isa import named_isa
 from kernelmill.fleet import Job, clean, pull
 from kernelmill.fleet.manifest import manifest_name, own_compiler
 from kernelmill.fleet.manifests import SharedManifests

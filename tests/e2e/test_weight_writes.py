@@ -20,9 +20,9 @@ import kernelmill
 from kernelmill import CompilerConfig
 from kernelmill.compiler import linking
 from kernelmill.inference import cache_compile
-from kernelmill.runtime.page_scan import PageScan
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.write_watch import WriteWatch, write_watch
+from kernelmill.runtime.weights.page_scan import PageScan
+from kernelmill.runtime.weights.write_watch import WriteWatch, write_watch
 
 MODES = ["default", "dynamic", "reduce-overhead", "cache_compile", "aot"]
 ROWS, WIDTH = 300, 70

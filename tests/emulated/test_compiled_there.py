@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernelmill import codegen
-from kernelmill.core.isa import NAMED
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.target.isa import NAMED
+from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.parser import parse_graph
 from kernelmill.passes import run_pipeline
 from tests.compiled import lowered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.runtime import executor
 from kernelmill.runtime.layout import SettingBits
 from tests.emulation import Emulator

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import DType, to_torch
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph

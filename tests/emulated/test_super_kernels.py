@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from kernelmill import codegen
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.supers import sub_launches

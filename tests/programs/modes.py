@@ -25,7 +25,7 @@ import kernelmill
 from kernelmill import CompilerConfig, get_backend
 from kernelmill.backend import Backend
 from kernelmill.inference import set_dim_gears
-from kernelmill.runtime import padded_calls
+from kernelmill.runtime.gears import padded_calls
 from tests.programs.program import Program
 
 Function = Callable[..., Any]

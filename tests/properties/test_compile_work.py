@@ -22,8 +22,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernelmill
 from kernelmill.codegen import llvm_ir
-from kernelmill.core.machine import host, profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import host, profile
 from kernelmill.frontend import import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph

@@ -13,7 +13,7 @@ import pytest
 from torch import Tensor
 
 from kernelmill.core.dtype import F32, DType
-from kernelmill.core.machine import Machine, profile
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph
 from tests import guard_pages

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import tests.zoo as zoo
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from tests.guard_pages import GuardedMemory
 from tests.programs.check import by_name, check
 from tests.programs.generator import generate

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.program import lower_graph

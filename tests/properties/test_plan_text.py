@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.plan.parser import parse_plan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F16, F32
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Input, Value

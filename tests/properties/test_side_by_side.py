@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 from kernelmill.core.dim import evaluate
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import Launch, Order, Plan
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernelmill import codegen
 from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import evaluate
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.arena import ArenaBuffer, assign

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, evaluate, sym
 from kernelmill.core.dtype import BF16, F32, I8, I32, DType
-from kernelmill.core.machine import host
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Input, Value

@@ -89,7 +89,7 @@ def test_no_option_is_accepted_and_ignored():
 
 
 TORCH_FREE = ("core", "kernel", "plan", "superkernel", "codegen")
-LOADING = ("elf_loader", "layout", "linker")
+LOADING = ("linking.elf_loader", "layout", "linking.linker")
 NO_TORCH = """
 import sys
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What processors can do stands in core/isa.py, core/families.py and core/dot_units.py, and their
+"""What processors can do stands in isa.py, families.py and dot_units.py of core/target, and their
 instructions in codegen/targets: no other file may name a feature or ask for one."""
 
 import ast
@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 from tests.repo.source import PACKAGE, SOURCES, relative, tree
 
 FEATURE = re.compile(
     r"avx|amx|sse\d|vnni|pmadd|vpdp|dpbf|neon|sve\b|asimd|dotprod|i8mm|sdot", re.IGNORECASE
 )
-CORE = (PACKAGE / "core" / f"{name}.py" for name in ("isa", "families", "dot_units"))
+CORE = (PACKAGE / "core" / "target" / f"{name}.py" for name in ("isa", "families", "dot_units"))
 HOME = (*CORE, *(PACKAGE / "codegen" / "targets").glob("*.py"))
 OTHERS = [path for path in SOURCES if path not in HOME]
 

@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelmill.core.families import X86_64
-from kernelmill.core.isa import NAMED, cpuinfo_flags, why_not_here
+from kernelmill.core.target.families import X86_64
+from kernelmill.core.target.isa import NAMED, cpuinfo_flags, why_not_here
 from tests.tile_unit import AMX
 
 _FOLDER = Path(__file__).parents[2] / "build" / "tile_trap"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from tools.bench import record, report
 from tools.bench.cold import first_calls
 from tools.bench.contestants import CONTESTANTS, FLOOR

@@ -133,7 +133,7 @@ def kernelmill_file(server: Server, x: torch.Tensor, folder: Path, prepare: bool
 
 def _time_packing() -> None:
     from kernelmill.inference import finish_packing
-    from kernelmill.runtime.engine import Engine
+    from kernelmill.runtime.calls.engine import Engine
 
     # private: nobody but this bench asks; all packing of a call is made of these launches
     plain: Any = vars(Engine)["_launch_prepare"]

@@ -45,7 +45,7 @@ def bert() -> Any:
 def distinct(count: int) -> list[Any]:
     """So many distinct kernels, about as large as those of models: a product with an activation."""
     from kernelmill.codegen import key_of
-    from kernelmill.core.isa import host_isa
+    from kernelmill.core.target.isa import host_isa
     from kernelmill.fleet.task import CompileTask, Wanted
 
     text = (Path(__file__).parent / "fleet_kernel.txt").read_text()

@@ -20,11 +20,11 @@ import torch
 
 from kernelmill import codegen
 from kernelmill.core.dtype import BF16, I8, U8
-from kernelmill.core.isa import Isa, host_isa
-from kernelmill.runtime.linker import link_once
+from kernelmill.core.target.isa import Isa, host_isa
+from kernelmill.runtime.linking.linker import link_once
 
 if TYPE_CHECKING:  # the sources of another revision, which tools.bench.revisions measures, lack it
-    from kernelmill.core.dot_units import DotUnit
+    from kernelmill.core.target.dot_units import DotUnit
 
 FLOATS, HALVES, BYTES = "float32", "bfloat16", "int8"
 _SUMS = 16

@@ -14,7 +14,7 @@ from kernelmill.backend.entry import Backend
 from kernelmill.compiler.linking import Compiled, LoweredProgram
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import Launch, Plan
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.store import open_store

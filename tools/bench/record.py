@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from tools.bench.cold import FirstCalls
 from tools.bench.fixed import FixedCost
 from tools.bench.limits import Limits

@@ -68,7 +68,7 @@ def ratios(name: str, folder: str) -> list[tuple[float, str, str]]:
     """(dynamic over static, what was chosen, operator) for each operator shape of a model."""
     from kernelmill import static_kernels
     from kernelmill.compiler.choices import Choices
-    from kernelmill.core.machine import host
+    from kernelmill.core.target.machine import host
     from kernelmill.static_kernels.offline import Offline
     from kernelmill.store.store import open_store
 

@@ -41,7 +41,7 @@ def child(call: str, folder: str, module: str = "tools.bench.store") -> Any:
 def fill(count: int) -> list[str]:
     """Compile so many distinct kernels; their names in the store."""
     from kernelmill.compiler.objects import Request, obtain
-    from kernelmill.core.machine import host
+    from kernelmill.core.target.machine import host
     from kernelmill.kernel.parser import parse_kernel
     from kernelmill.store import open_store
 
@@ -61,7 +61,7 @@ def fill(count: int) -> list[str]:
 
 def hits(count: int) -> dict[str, float]:
     """Seconds a kernel from digest to bytes, and from digest to address, with a full folder."""
-    from kernelmill.runtime import linker
+    from kernelmill.runtime.linking import linker
     from kernelmill.store import Key, open_store
 
     store = open_store()

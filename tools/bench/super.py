@@ -25,7 +25,7 @@ from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.config.super_kernel_marks import Mark, RangeOptions
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.inference import cache_compile
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.ir import KernelRef, Launch, Plan, TensorResult

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 from tools.reach.environment import Unavailable, emulated
 
 ROOT = Path(__file__).parents[2]

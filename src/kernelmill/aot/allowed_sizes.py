@@ -12,7 +12,7 @@ from kernelmill.core.scalar import roots, spelled
 from kernelmill.frontend import conditions_asked, conditions_of
 from kernelmill.graph.ir import Graph
 from kernelmill.plan.ir import Plan
-from kernelmill.runtime.dims import given_symbols
+from kernelmill.runtime.memory.dims import given_symbols
 from kernelmill.torch_internals.export import SizeQuestion
 
 

@@ -17,7 +17,7 @@ from kernelmill.compiler import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.isa import target_isa, why_not_here
+from kernelmill.core.target.isa import target_isa, why_not_here
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
 from kernelmill.store.sealed import Pieces

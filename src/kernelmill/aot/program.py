@@ -28,8 +28,8 @@ from kernelmill.core.errors import (
     UnsupportedError,
     file_errors,
 )
-from kernelmill.core.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.log import get_logger
+from kernelmill.core.target.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.version import ABI_VERSION, minor_of
 from kernelmill.plan.ir import AtenCall
 from kernelmill.runtime.counters import summed

@@ -18,8 +18,8 @@ from kernelmill.core.dim import of_atom
 from kernelmill.core.scalar import roots
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
-from kernelmill.runtime.dims import plan_dims
 from kernelmill.runtime.layout import Refusal
+from kernelmill.runtime.memory.dims import plan_dims
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import QuickCall, Row
 

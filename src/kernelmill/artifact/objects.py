@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact, SavedKernel
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.core.digest import Key
-from kernelmill.core.isa import Isa, parse_isa
+from kernelmill.core.target.isa import Isa, parse_isa
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.parser import parse_plan
-from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.executor import executor_object
+from kernelmill.runtime.memory.dims import dims_needed
 from kernelmill.store.sealed import Pieces
 from kernelmill.store.store import Store
 

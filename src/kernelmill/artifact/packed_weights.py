@@ -9,7 +9,7 @@ import torch
 from kernelmill.artifact.manifest import CallSpec, Packed
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.samples import memory_of
+from kernelmill.runtime.weights.samples import memory_of
 from kernelmill.torch_internals.tensors import version_of
 
 
@@ -28,7 +28,7 @@ class PackCollector:
     def keep(
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> None:
-        """See runtime/packing.py. Weights that had to be copied first are not among those here."""
+        """See `PackPlace`. Weights that had to be copied first are not among those here."""
         if any(id(source) not in self._numbers for source in sources):
             return
         places: list[tuple[int, int]] = []
@@ -65,7 +65,7 @@ class PacksOfFile:
         }
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
-        """See runtime/packing.py."""
+        """See runtime/weights/packing.py."""
         version = self._version
         if version is None or any(self._versions.get(id(s)) != version(s) for s in sources):
             return None

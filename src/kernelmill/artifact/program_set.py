@@ -20,11 +20,11 @@ from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import give_executor
-from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
-from kernelmill.runtime.memory import FramePool
-from kernelmill.runtime.packing import PackPlace
-from kernelmill.runtime.padded_calls import PaddedCalls
+from kernelmill.runtime.gears.geared import Callee, GearedProgram, Refuse, SizeSource
+from kernelmill.runtime.gears.padded_calls import PaddedCalls
+from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
+from kernelmill.runtime.weights.packing import PackPlace
 from kernelmill.store.store import Store
 
 Call = Callable[..., list[Any]]

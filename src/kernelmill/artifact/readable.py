@@ -10,7 +10,7 @@ from typing import Any
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.paths import text_of
-from kernelmill.core.isa import parse_isa, why_not_here
+from kernelmill.core.target.isa import parse_isa, why_not_here
 
 
 def readable(artifact: Artifact, everything: bool = True) -> str:

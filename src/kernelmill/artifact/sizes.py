@@ -18,7 +18,7 @@ from kernelmill.core.scalar import (
     symbols_in,
 )
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
-from kernelmill.runtime.engine import CheckSizes
+from kernelmill.runtime.calls.engine import CheckSizes
 
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,

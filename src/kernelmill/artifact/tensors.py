@@ -13,7 +13,7 @@ from kernelmill.artifact.manifest import StoredTensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.runtime.samples import memory_in, span_of
+from kernelmill.runtime.weights.samples import memory_in, span_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -21,8 +21,8 @@ from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
-from kernelmill.runtime.dims import SymbolSource
 from kernelmill.runtime.layout import StepKind, StepRecord, SymbolRecord, words
+from kernelmill.runtime.memory.dims import SymbolSource
 from kernelmill.torch_internals import objects
 
 _UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}

@@ -22,8 +22,8 @@ import torch
 from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.core.digest import DIGEST_BYTES, digest_of
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.isa import Isa
 from kernelmill.core.log import get_logger
+from kernelmill.core.target.isa import Isa
 from kernelmill.core.version import VERSION
 
 _log = get_logger("artifact")

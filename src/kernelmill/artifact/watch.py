@@ -42,7 +42,7 @@ from kernelmill.artifact.paths import (
     follow,
     step_into,
 )
-from kernelmill.runtime.changes import ChangeLog, change_log
+from kernelmill.runtime.calls.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import Row, count_row, version_row
 from kernelmill.torch_internals.modules import tables_of

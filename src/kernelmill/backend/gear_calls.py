@@ -33,8 +33,8 @@ from kernelmill.graph.ir import Graph, Input
 from kernelmill.passes.padding import padding_of
 from kernelmill.passes.size_checks import DropSizeChecks
 from kernelmill.runtime import background
-from kernelmill.runtime.geared import GearedProgram
-from kernelmill.runtime.padded_calls import PaddedCalls, smallest_holding
+from kernelmill.runtime.gears.geared import GearedProgram
+from kernelmill.runtime.gears.padded_calls import PaddedCalls, smallest_holding
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals.dispatch import outside_modes
 

@@ -77,12 +77,12 @@ from kernelmill.compiler.linking import Compiled, LoweredProgram
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
+from kernelmill.core.target.isa import target_isa
 from kernelmill.core.version import BACKEND_NAME
 from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.padding import Padding
-from kernelmill.runtime.dims import given_symbols
+from kernelmill.runtime.memory.dims import given_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo, trace_notes
 from kernelmill.torch_internals.autograd import output_kinds

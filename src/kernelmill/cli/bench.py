@@ -105,7 +105,7 @@ def ratio(found: Race, standing: Standing) -> float:
 def _data(name: str, found: Race, remarks: list[str]) -> dict[str, Any]:
     import torch
 
-    from kernelmill.core.isa import host_isa, processor_name
+    from kernelmill.core.target.isa import host_isa, processor_name
 
     return {
         "model": name, "processor": processor_name(), "isa": str(host_isa()),

@@ -40,7 +40,7 @@ def calibrate(
         check_folder(written_to(folder))
     # Imports torch, which the other commands do without.
     from kernelmill.compiler import calibration
-    from kernelmill.core.isa import processor_name, withheld
+    from kernelmill.core.target.isa import processor_name, withheld
     from kernelmill.store.store import open_store
 
     store = open_store(folder)

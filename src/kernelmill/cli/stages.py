@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelmill.codegen import assembly, llvm_ir
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.machine import Machine, profile
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph

@@ -14,7 +14,7 @@ from typing import Union
 
 from kernelmill.codegen.llvm_types import constant, llvm_type, suffix
 from kernelmill.core.dtype import BOOL, DType
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.ir import VType
 
 Number = Union[int, float]

@@ -14,7 +14,7 @@ from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import BOOL
 from kernelmill.core.elf import undefined_symbols
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.ir import TASK, Kernel, VType
 
 _SUFFIX = "nontemporal"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelmill.codegen.machine import llvm_version
 from kernelmill.core.digest import Key
 from kernelmill.core.generator import GENERATOR_VERSION
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.core.version import ABI_VERSION
 
 

@@ -14,7 +14,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.torch_internals.llvm import unlocked_emit
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 

@@ -8,7 +8,7 @@ so a kernel with one is generated twice (compile.py).
 from __future__ import annotations
 
 from kernelmill.core.dim import mod
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.ir import Store
 
 MARK = ", !nontemporal !{i32 1}"

@@ -16,9 +16,9 @@ from kernelmill.codegen.promises import Promises
 from kernelmill.codegen.run_loads import RunLoads
 from kernelmill.codegen.targets import answers, tiles
 from kernelmill.core.dim import Dim, Sym, provably_less
-from kernelmill.core.dot_units import DOT_UNITS, DotUnit
 from kernelmill.core.dtype import BOOL, F64, I64, DType
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import (
     SCRATCH,
     STATUS,

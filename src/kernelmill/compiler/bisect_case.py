@@ -22,7 +22,7 @@ from kernelmill.compiler.bisect import Case, Difference
 from kernelmill.compiler.compared import difference
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
-from kernelmill.core.isa import target_isa
+from kernelmill.core.target.isa import target_isa
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, TensorInput

@@ -1,4 +1,4 @@
-"""The figures of core/machine.py measured on the processor at hand, and kept in the store.
+"""The figures of core/target/machine.py measured on the processor at hand, and kept in the store.
 
 A measurement is a kernel of our own IR, so that what is measured is what is generated: a loop of
 independent multiply-adds for each dot unit, of tiles with the loads that feed them, one that reads
@@ -24,11 +24,19 @@ import torch
 from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.core.digest import Key
-from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
-from kernelmill.core.isa import processor_name
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host, is_own, target_machine
+from kernelmill.core.target.dot_units import DotUnit
+from kernelmill.core.target.isa import processor_name
+from kernelmill.core.target.machine import (
+    LEVELS,
+    Level,
+    Machine,
+    Rates,
+    host,
+    is_own,
+    target_machine,
+)
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Buffer, Kernel, Value, VType
 from kernelmill.kernel.verifier import verify_kernel

@@ -19,9 +19,9 @@ from kernelmill.compiler.trial import compare, example_arguments
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError, UnsupportedError
-from kernelmill.core.isa import host_isa
-from kernelmill.core.machine import Machine
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.isa import host_isa
+from kernelmill.core.target.machine import Machine
 from kernelmill.core.workers import Job, Workers
 from kernelmill.graph.ir import Input
 from kernelmill.graph.printer import print_graph

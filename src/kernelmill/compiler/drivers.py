@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.plan.ir import Plan, SuperKernel
 from kernelmill.plan.supers import sub_launches
 from kernelmill.store.entry import Compiled

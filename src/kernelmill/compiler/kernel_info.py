@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, symbols
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 

@@ -13,9 +13,9 @@ from kernelmill.compiler.objects import KernelBuilds, nearest, obtain_dims, requ
 from kernelmill.compiler.report import CompileReport, KernelReport
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.isa import Isa
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.isa import Isa
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.sizes import GraphSource
 from kernelmill.kernel.ir import Kernel
@@ -23,8 +23,8 @@ from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime.dims import dims_needed
-from kernelmill.runtime.memory import FramePool
+from kernelmill.runtime.memory.dims import dims_needed
+from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from kernelmill.store.entry import Entry
 from kernelmill.store.store import Store

@@ -12,7 +12,7 @@ from kernelmill.compiler.progress import Progress
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.core.workers import Job, Workers
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel

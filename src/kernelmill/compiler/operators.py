@@ -12,8 +12,8 @@ from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild
 from kernelmill.config.super_kernel_marks import RangeOptions
-from kernelmill.core.isa import Isa
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.isa import Isa
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.sizes import GraphSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.driver.lowered import Lowered, LoweredOperator

@@ -31,9 +31,9 @@ from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.garbage import collection_paused
-from kernelmill.core.isa import Isa, target_isa, why_not_here
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.isa import Isa, target_isa, why_not_here
+from kernelmill.core.target.machine import Machine
 from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.sizes import GraphSource, at_sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dtype import BF16
-from kernelmill.core.isa import target_isa
+from kernelmill.core.target.isa import target_isa
 from kernelmill.graph.ir import Graph
 from kernelmill.passes.products import AllowProducts, multiplies_f32
 from kernelmill.runtime.precision import EXACT, allowed_products

@@ -19,13 +19,13 @@ from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.errors import file_errors
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.sizes import GraphSource, at_sizes
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import extract_operators
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")

@@ -24,7 +24,7 @@ from kernelmill.compiler.progress import Progress
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.core.workers import Workers
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel

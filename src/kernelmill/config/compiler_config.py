@@ -20,7 +20,7 @@ from kernelmill.config.tree import (
     hook,
 )
 from kernelmill.core.errors import ConfigTypeError
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 
 OnUntrusted = Literal["error", "memory"]
 CheckWeights = Literal["auto", "full", "samples"]

@@ -209,7 +209,7 @@ TARGET = Knob(
     "",
     "a name that `config.target` takes, such as `x86-64-v3`",
     "all instructions of this machine are used",
-    "Instruction set to compile for: x86-64-v2, x86-64-v3, ... (core/isa.py).",
+    "Instruction set to compile for: x86-64-v2, x86-64-v3, ... (core/target/isa.py).",
     "When kernels are compiled on one machine and run on older ones. This machine must be able to "
     "run it. `config.target` is the same for one backend.",
 )

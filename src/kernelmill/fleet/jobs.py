@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
 NATIVE = "native"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from kernelmill.core.errors import StoreError, file_errors
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.fleet.manifest import (
     PREFIX,
     Manifest,

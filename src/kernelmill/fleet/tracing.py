@@ -24,13 +24,13 @@ from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import Factory, called, load
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.fleet.jobs import NATIVE, Job
 from kernelmill.fleet.task import CompileTask, Wanted
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
 from kernelmill.inference.dim_gears import set_dim_gears
-from kernelmill.runtime.dims import dims_needed
+from kernelmill.runtime.memory.dims import dims_needed
 from kernelmill.store.sealed import SealedFile
 from kernelmill.store.store import Store
 

@@ -35,12 +35,12 @@ from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError, NoCodeError
 from kernelmill.core.garbage import collection_paused
-from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
+from kernelmill.core.target.isa import target_isa
 from kernelmill.inference.cache_directories import class_folder, ranks_folder
 from kernelmill.runtime.counters import summed
-from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
+from kernelmill.runtime.weights.packed_files import PackedFiles
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
 from kernelmill.store.sealed import Damaged
 from kernelmill.store.store import Store, open_store

@@ -6,8 +6,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom
-from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import BOOL, I64, DType
+from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel.ir import (
     TASK,
     Buffer,

@@ -1,11 +1,11 @@
-"""What each dot unit of core/dot_units.py computes, on numpy arrays: bf16 is held as its bits."""
+"""What each dot unit (core/target/dot_units.py) computes, on numpy arrays: bf16 is held as bits."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from kernelmill.core.dot_units import DotUnit, Sums
 from kernelmill.core.dtype import BF16, DType
+from kernelmill.core.target.dot_units import DotUnit, Sums
 from kernelmill.kernel.fused import Array, to_odd
 
 _NUMPY = {"bf16": np.uint16, "i8": np.int8, "u8": np.uint8, "i16": np.int16}

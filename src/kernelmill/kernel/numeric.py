@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelmill.core.dot_units import DOT_UNITS
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, I32, I64, DType
+from kernelmill.core.target.dot_units import DOT_UNITS
 from kernelmill.kernel import dots
 from kernelmill.kernel.fused import Array, fma
 from kernelmill.kernel.ir import Instr, VType

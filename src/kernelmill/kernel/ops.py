@@ -7,14 +7,14 @@ arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copy
             Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
             sign); division by zero and INT_MIN / -1 give 0 and never trap.
 dot         dot(a, b, sum){unit}: in each lane sum plus the products of the numbers that are packed
-            in the words (i32) a and b; `unit` names one of core/dot_units.py's that works on
+            in the words (i32) a and b; `unit` names one of core/target/dot_units.py's that works on
             vectors, which says of what type the numbers are and how the products are added. Units
             that mean the same are interchangeable: a target takes the best instruction it has.
             Of one that works on blocks a has a word (i64) for each row, b one for each column, and
             sum[row * columns + column] gets the products of these two.
 tiles       tile_zero(): zeros, or +0.0; tile_dot(a, b, sum){unit}: each sum[i, j] plus the
-            products of row i of a and column j of b, as a unit of core/dot_units.py that works on
-            tiles adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up
+            products of row i of a and column j of b, as a dot unit that works on tiles
+            adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up
             to the unit's own.
 bits        and or xor not shl shr        (bool too for the first four)
 compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
@@ -23,7 +23,7 @@ convert     cast    to the result's dtype: to bool is != 0; cast(x){outside} of 
                     truncates, to u8 and i64 by way of i64, to others by way of i32, of which
                     narrower ones take the low bits. What does not fit there becomes
                     outside="lowest": the lowest integer, NaN too; "nearest": the nearest, NaN 0.
-                    Eager does what the processor's conversion does; core/isa.py says which.
+                    Eager does what the processor's conversion does; core/target/isa.py says which.
             bitcast the same bits as another type; its lanes may be fewer and wider, or more and
                     narrower, the first ones lowest
 vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);

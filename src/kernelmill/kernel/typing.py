@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelmill.core.dot_units import DOT_UNITS, DotUnit
 from kernelmill.core.dtype import BOOL, F32, F64, I64, DType
+from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import Instr, Operand, Value, VType
 from kernelmill.kernel.ops import COMPARE, MATH, MATH_BINARY, OUTSIDE, REDUCE, TILE
 
@@ -197,7 +197,7 @@ def _unit(instr: Instr) -> DotUnit:
     name = instr.attrs.get("unit")
     unit = DOT_UNITS.get(name) if isinstance(name, str) else None
     if unit is None:
-        raise TypingError(f"{instr.op} needs a unit of core/dot_units.py, not {name!r}")
+        raise TypingError(f"{instr.op} needs a unit of core/target/dot_units.py, not {name!r}")
     return unit
 
 

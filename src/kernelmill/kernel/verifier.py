@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from kernelmill.core.dim import Dim, Sym, symbols
-from kernelmill.core.dot_units import TILE_ROW_BYTES, TILE_ROWS
 from kernelmill.core.dtype import BOOL, I32, I64, DType
 from kernelmill.core.errors import VerificationError
+from kernelmill.core.target.dot_units import TILE_ROW_BYTES, TILE_ROWS
 from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.ir import (
     SCRATCH,

@@ -13,9 +13,9 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate
-from kernelmill.core.dot_units import DOT_UNITS
-from kernelmill.core.isa import Isa
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import DOT_UNITS
+from kernelmill.core.target.isa import Isa
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.definition import Cost
 from kernelmill.kernel.ir import (
     SCRATCH,

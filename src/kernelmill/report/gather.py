@@ -12,9 +12,9 @@ from kernelmill.compiler.linking import Compiled
 from kernelmill.compiler.report import KernelReport
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, product
-from kernelmill.core.isa import processor_name
-from kernelmill.core.machine import Machine, committed
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.isa import processor_name
+from kernelmill.core.target.machine import Machine, committed
 from kernelmill.plan.arena import lifetimes
 from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, Launch, SymbolInput, TensorInput
 from kernelmill.plan.literals import buffers_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kernelmill.core.isa import machine_isa, withheld
+from kernelmill.core.target.isa import machine_isa, withheld
 from kernelmill.core.wording import counted
 from kernelmill.lower.templates.matmul.bind_pieces import NO_TILES
 from kernelmill.report.facts import CallFacts, Explained, ProgramFacts, Step

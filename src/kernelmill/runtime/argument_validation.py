@@ -15,7 +15,7 @@ import torch
 from kernelmill.core.dtype import from_torch, to_torch
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import TensorInput
-from kernelmill.runtime.allocation import empty_strided, lie_alike, lie_in_one_order
+from kernelmill.runtime.memory.allocation import empty_strided, lie_alike, lie_in_one_order
 from kernelmill.torch_internals.dispatch import plain_memory
 
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})

@@ -15,9 +15,9 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import digest_of
-from kernelmill.core.isa import Isa
-from kernelmill.runtime import linker
+from kernelmill.core.target.isa import Isa
 from kernelmill.runtime.layout import Changes, Flags, words
+from kernelmill.runtime.linking import linker
 from kernelmill.torch_internals import native
 
 _WATCHERS = ("km_dict_changed", "km_type_changed")

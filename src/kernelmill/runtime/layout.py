@@ -162,7 +162,7 @@ class EdgeRecord(ctypes.Structure):
 
 class WatchState(ctypes.Structure):
     """What scans for written pages need: the descriptor of /proc/self/pagemap, and how often
-    somebody began or ended to take what was found (runtime/write_watch.py). `epoch` is another
+    somebody began or ended to take what was found (weights/write_watch.py). `epoch` is another
     number in each process that was forked, from 1 on; 0 where a process is not told how many page
     faults it had."""
 

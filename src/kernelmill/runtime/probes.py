@@ -20,9 +20,9 @@ from functools import cache
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import Launch
 from kernelmill.plan.supers import sub_launches
-from kernelmill.runtime import linker
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.layout import pointer, word
+from kernelmill.runtime.linking import linker
 from kernelmill.torch_internals.libraries import address_of
 
 _SLOTS = 128

@@ -13,7 +13,7 @@ import weakref
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.log import get_logger
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.probes import Kind, Probes, available, call_sites
 from kernelmill.torch_internals.profiler import listen
 

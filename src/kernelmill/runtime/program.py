@@ -13,16 +13,17 @@ from kernelmill.core.elf import code_around
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime import linker, perf_map, profiling
-from kernelmill.runtime.calls import Call, ProgramResult, native_call
+from kernelmill.runtime import profiling
+from kernelmill.runtime.calls.engine import CheckSizes, Engine
+from kernelmill.runtime.calls.mixed_calls import mixed_call
+from kernelmill.runtime.calls.native_calls import Call, ProgramResult, native_call
+from kernelmill.runtime.calls.returned_views import with_views
 from kernelmill.runtime.counters import Count, summed
-from kernelmill.runtime.dims import DimsFunction
-from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.executor import executor, give_executor
-from kernelmill.runtime.memory import FramePool
-from kernelmill.runtime.mixed_executor import mixed_call
-from kernelmill.runtime.packing import COUNTS, PackPlace, Packs
-from kernelmill.runtime.returned_views import with_views
+from kernelmill.runtime.linking import linker, perf_map
+from kernelmill.runtime.memory.dims import DimsFunction
+from kernelmill.runtime.memory.frames import FramePool
+from kernelmill.runtime.weights.packing import COUNTS, PackPlace, Packs
 
 DIMS_OBJECT = "dims"
 """Name in `objects` of the function that computes `dims_needed(plan)`, and of its symbol."""
@@ -63,9 +64,9 @@ class Program:
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
         all calls together. `streamed` calls had weights packed launch by launch, and `packing` are
-        parts that a thread has yet to pack (runtime/streaming.py). `weights_watched`,
+        parts that a thread has yet to pack (runtime/weights/streaming.py). `weights_watched`,
         `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
-        for so many weights: by their pages, by all contents, by pieces (runtime/contents.py).
+        for so many weights: by their pages, by all contents, by pieces (weights/contents.py).
         `held_up` is how often calls went on with one thread less, because one did not run."""
         return summed(self.counts())
 

@@ -21,9 +21,11 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import BufferKind, DimResult, Launch, TensorResult
-from kernelmill.runtime.binding import Binding
-from kernelmill.runtime.calls import argument_picker
-from kernelmill.runtime.changes import ChangeLog, change_log
+from kernelmill.runtime.calls.changes import ChangeLog, change_log
+from kernelmill.runtime.calls.native_calls import argument_picker
+from kernelmill.runtime.calls.object_checks import REFUSES, ObjectChecks, can_check, output_maker
+from kernelmill.runtime.calls.returned_views import ViewMaker, computed_results, views_arguments
+from kernelmill.runtime.calls.straight import straightened
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
     QuickTable,
@@ -37,14 +39,12 @@ from kernelmill.runtime.layout import (
     word,
     words,
 )  # fmt: skip
-from kernelmill.runtime.memory import Frame
-from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
-from kernelmill.runtime.page_scan import Range, meeting, merged
+from kernelmill.runtime.memory.frames import Frame
+from kernelmill.runtime.memory.sizes import Sizes
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.returned_views import ViewMaker, computed_results, views_arguments
-from kernelmill.runtime.samples import memory_behind
-from kernelmill.runtime.sizes import Sizes
-from kernelmill.runtime.straight import straightened
+from kernelmill.runtime.weights.binding import Binding
+from kernelmill.runtime.weights.page_scan import Range, meeting, merged
+from kernelmill.runtime.weights.samples import memory_behind
 from kernelmill.torch_internals.dispatch import version_counter
 from kernelmill.torch_internals.objects import (
     INNER_AT,

@@ -16,7 +16,7 @@ from typing import Any
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.supers import sub_launches
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.layout import pointer
 from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, call_sites
 

@@ -11,7 +11,7 @@ from typing import Any
 from kernelmill.codegen import key_of
 from kernelmill.core.errors import KernelmillError, file_errors
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.store.store import open_store
 
 _log = get_logger("static_kernels")

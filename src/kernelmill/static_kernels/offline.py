@@ -13,7 +13,7 @@ from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.operator_documents import from_document
 from kernelmill.compiler.static_build import package_contents
 from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph

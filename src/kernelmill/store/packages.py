@@ -24,9 +24,9 @@ from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import sha256
 from kernelmill.core.errors import ConfigError, StoreError
-from kernelmill.core.isa import why_not_here
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import Machine, parse_machine
+from kernelmill.core.target.isa import why_not_here
+from kernelmill.core.target.machine import Machine, parse_machine
 from kernelmill.store import installer
 from kernelmill.store.folder import OnUntrusted
 

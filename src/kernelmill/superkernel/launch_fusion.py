@@ -11,7 +11,7 @@ from itertools import groupby
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import assign, lifetimes
 from kernelmill.plan.ir import WHOLE_TEAM, BufferKind, Launch, Part, Plan, SuperKernel

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer, assign_with_donations, lifetimes
 from kernelmill.plan.ir import (

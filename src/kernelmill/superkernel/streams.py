@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.plan.ir import TEAM_PARTS, WHOLE_TEAM, Part, thread_range
 
 Depends = Sequence[frozenset[int]]

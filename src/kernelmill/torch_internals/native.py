@@ -213,7 +213,8 @@ def _clearing(name: str) -> Callable[[int], int]:
     applies=sys.version_info >= (3, 12),
 )
 def watchers() -> Watchers | None:
-    """CPython's watchers (PyDict_Watch, PyType_Watch); `runtime/changes.py` tries whether it tells
+    """CPython's watchers (PyDict_Watch, PyType_Watch); `runtime/calls/changes.py` tries whether it
+    tells
     of every kind of change."""
     unwatch = _all(_FOR_WATCHERS, python_function)
     if unwatch is None:

@@ -7,7 +7,7 @@ from torch import nn
 
 from kernelmill.config import CompilerConfig
 from kernelmill.inference import cache_compile
-from kernelmill.runtime.packing import Parameters
+from kernelmill.runtime.weights.packing import Parameters
 
 
 def mapped(text):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kernelmill.config import CompilerConfig
 from kernelmill.inference import cache_compile, set_dim_gears
-from kernelmill.runtime.allocation import lie_alike
+from kernelmill.runtime.memory.allocation import lie_alike
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT

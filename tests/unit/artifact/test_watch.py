@@ -14,9 +14,9 @@ from kernelmill.artifact.guard_kinds import KINDS, GuardKind
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Roots, Tree
 from kernelmill.artifact.watch import Watch, place_of
-from kernelmill.runtime.changes import change_log
+from kernelmill.runtime.calls.changes import change_log
+from kernelmill.runtime.calls.object_checks import supported
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import NativeWatch
 from kernelmill.torch_internals import forced, registry
 from kernelmill.torch_internals.objects import dict_version

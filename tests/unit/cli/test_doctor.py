@@ -19,7 +19,7 @@ from kernelmill.cli.checks.finding import Section
 from kernelmill.cli.checks.internals import internals
 from kernelmill.cli.checks.trial import trial
 from kernelmill.cli.main import main
-from kernelmill.core.cpus import Cpus
+from kernelmill.core.target.cpus import Cpus
 from kernelmill.store import Store
 from kernelmill.torch_internals import forced
 from tests.unit.store.samples import compiled, key

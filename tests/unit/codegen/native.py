@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelmill import codegen
 from kernelmill.core.dtype import DType
-from kernelmill.core.isa import NAMED, Isa, host_isa
+from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel, Value
 from tests.machine_code import MachineCode

@@ -9,7 +9,7 @@ import pytest
 
 from kernelmill.codegen.llvm_types import constant
 from kernelmill.core.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from tests.unit.codegen.native import NUMPY, TARGETS, run_map

@@ -11,7 +11,7 @@ from kernelmill import codegen
 from kernelmill.codegen import machine
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import NAMED, Isa, host_isa
+from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from tests.unit.codegen.native import TARGETS, Native

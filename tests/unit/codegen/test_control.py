@@ -9,7 +9,7 @@ from kernelmill.codegen.compile import llvm_ir
 from kernelmill.core.dim import Dim, Sym, ceildiv, minimum, of_atom
 from kernelmill.core.dtype import BOOL, F32, I64, DType
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import For, Value, VType

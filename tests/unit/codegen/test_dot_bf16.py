@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
-from kernelmill.core.dot_units import BF16_PAIRS, BFDOT, DotUnit
 from kernelmill.core.dtype import F32, I32
-from kernelmill.core.isa import NAMED, Isa, host_isa
+from kernelmill.core.target.dot_units import BF16_PAIRS, BFDOT, DotUnit
+from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.dots import dot
 from kernelmill.kernel.ir import Kernel

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
-from kernelmill.core import dot_units
 from kernelmill.core.dtype import I32, U8
-from kernelmill.core.isa import NAMED, Isa, host_isa
+from kernelmill.core.target import dot_units
+from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.dots import dot
 from kernelmill.kernel.ir import Value

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmill import codegen
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import VType
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kernelmill.core.dtype import BF16, F32, I8, I32, DType
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.target.machine import PROFILES
 from tests.unit.lower.templates.matmul.inner_loops import kernel_of, loops
 from tests.unit.lower.templates.matmul.test_tiled import product
 

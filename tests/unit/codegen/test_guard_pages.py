@@ -12,7 +12,7 @@ import torch
 
 from kernelmill.codegen import compile_kernel
 from kernelmill.core.dtype import F32
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from tests import guard_pages

@@ -22,7 +22,7 @@ from kernelmill.core.dim import (
     substitute,
 )
 from kernelmill.core.dtype import I64
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel

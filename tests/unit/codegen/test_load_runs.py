@@ -11,8 +11,8 @@ from kernelmill import codegen
 from kernelmill.codegen.load_runs import load_runs
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
-from kernelmill.core.isa import NAMED
-from kernelmill.core.machine import host
+from kernelmill.core.target.isa import NAMED
+from kernelmill.core.target.machine import host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import SCRATCH, For, Kernel, Load, Stmt, VType

@@ -11,7 +11,7 @@ import pytest
 from kernelmill.codegen.compile import assembly, llvm_ir
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, I32, I64, U8, DType
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from tests.unit.codegen.native import NUMPY, TARGETS, Native

@@ -10,8 +10,8 @@ from kernelmill import codegen
 from kernelmill.codegen.nontemporal import MARK
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import NAMED
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.isa import NAMED
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.parser import parse_kernel
 from tests.compiled import graph, lowered, program
 from tests.unit.codegen.native import TARGETS, Native

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen import llvm_ir
-from kernelmill.core.isa import NAMED, Isa
-from kernelmill.core.machine import profile
+from kernelmill.core.target.isa import NAMED, Isa
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.parser import parse_graph
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel

@@ -14,9 +14,9 @@ import pytest
 from kernelmill import codegen
 from kernelmill.codegen import machine
 from kernelmill.codegen.compile import assembly
-from kernelmill.core.dot_units import TILE_BF16, TILE_BYTES
 from kernelmill.core.dtype import F32
-from kernelmill.core.isa import Isa, host_isa, why_not_here
+from kernelmill.core.target.dot_units import TILE_BF16, TILE_BYTES
+from kernelmill.core.target.isa import Isa, host_isa, why_not_here
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, VType

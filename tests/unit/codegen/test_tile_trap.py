@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen import machine
-from kernelmill.core import tile_permission
+from kernelmill.core.target import tile_permission
 from tests.machine_code import link
 from tests.tile_trap import trap
 from tests.tile_unit import AMX, REAL

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly, llvm_ir
-from kernelmill.core.dot_units import TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import F32, I32
-from kernelmill.core.isa import Isa, host_isa, why_not_here
+from kernelmill.core.target.dot_units import TILE_BF16, TILE_BYTES, DotUnit
+from kernelmill.core.target.isa import Isa, host_isa, why_not_here
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, VType

@@ -14,10 +14,16 @@ from kernelmill.cli.main import main
 from kernelmill.codegen.compile import assembly
 from kernelmill.compiler import calibration
 from kernelmill.compiler.calibration import calibration_key, figures, machine_for, recalibrate
-from kernelmill.core.dot_units import BF16_PAIRS, MULTIPLY_ADD, TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import NAMED, withheld
-from kernelmill.core.machine import PROFILES, Machine, Rates, host, target_machine
+from kernelmill.core.target.dot_units import (
+    BF16_PAIRS,
+    MULTIPLY_ADD,
+    TILE_BF16,
+    TILE_BYTES,
+    DotUnit,
+)
+from kernelmill.core.target.isa import NAMED, withheld
+from kernelmill.core.target.machine import PROFILES, Machine, Rates, host, target_machine
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store, open_store

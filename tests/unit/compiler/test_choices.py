@@ -9,7 +9,7 @@ from kernelmill.compiler.operator_documents import from_document, to_document
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.errors import CodegenError, KernelmillError
-from kernelmill.core.machine import host, profile
+from kernelmill.core.target.machine import host, profile
 from kernelmill.lower.driver.program import extract_operators
 from kernelmill.store import Store
 from tests.compiled import graph

@@ -10,8 +10,8 @@ from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.report import CompileReport
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import PROFILES
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.lowered import Announce, Lowered

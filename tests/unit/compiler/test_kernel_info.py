@@ -3,7 +3,7 @@
 import json
 
 from kernelmill.compiler.objects import Request, obtain
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store.store import Store
 

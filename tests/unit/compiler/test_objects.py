@@ -14,7 +14,7 @@ from kernelmill.core import workers
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.garbage import collection_paused
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.core.workers import Workers
 from kernelmill.kernel import ir
 from kernelmill.kernel.parser import parse_kernel

@@ -11,8 +11,8 @@ from kernelmill.compiler.tuning import TYPE, Tuner
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import host
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.lower.schedule.search import BY_MODEL

@@ -9,7 +9,7 @@ from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import StoreError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from kernelmill.fleet import dispatch
 from kernelmill.fleet.dispatch import ATTEMPTS, Dispatch
 from kernelmill.fleet.task import (

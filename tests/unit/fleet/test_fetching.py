@@ -6,7 +6,7 @@ import time
 import pytest
 
 from kernelmill.core.errors import ConfigError, FileError, StoreError
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 from kernelmill.fleet import clean, pack, pull
 from kernelmill.fleet.manifest import Manifest, own_compiler, read_manifest
 from kernelmill.fleet.manifests import FolderManifests, SharedManifests

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from kernelmill.core.dim import Dim, Sym, sym
-from kernelmill.core.dot_units import BF16_PAIRS, BFDOT, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.core.dtype import (
     BF16,
     BOOL,
@@ -27,6 +26,7 @@ from kernelmill.core.dtype import (
     DType,
     to_torch,
 )
+from kernelmill.core.target.dot_units import BF16_PAIRS, BFDOT, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.dots import dot, tile_dot
 from kernelmill.kernel.interpreter import run_kernel

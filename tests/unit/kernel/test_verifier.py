@@ -95,7 +95,7 @@ def test_right_statements_pass(body: str) -> None:
         ('%0: i32x8 = dot(%i, %x, %i) {unit="vnni"}', "%x is f32x8, not i32x8"),
         ('%0: i32x8 = dot(%i, %i, %i) {unit="smmla"}', "smmla gives 4 sums, not 8"),
         ('%0: i32x4 = dot(%i, %i, %i) {unit="smmla"}', "%i is i32x8, not i64x2"),
-        ("%0: i32x8 = dot(%i, %i, %i)", "dot needs a unit of core/dot_units.py, not None"),
+        ("%0: i32x8 = dot(%i, %i, %i)", "dot needs a unit of core/target/dot_units.py, not None"),
         ('%0: i32x8 = dot(%i, %i, %i) {unit="abacus"}', "not 'abacus'"),
         ('%0: f32x8 = dot(%i, %i, %x) {unit="multiply_add"}', "takes no words of several numbers"),
         ('%0: i32x8 = dot(%i, %i, %i) {unit="tile_u8i8"}', "takes no words of several numbers"),

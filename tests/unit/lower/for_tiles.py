@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from kernelmill.core.machine import Machine, host, profile
+from kernelmill.core.target.machine import Machine, host, profile
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.printer import print_kernel

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import evaluate
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel

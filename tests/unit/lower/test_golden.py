@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.parser import parse_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.program import lower_graph

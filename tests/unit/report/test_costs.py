@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.report.costs import Work, compute_time, work_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.runtime.layout import FrameHeader
-from kernelmill.runtime.linker import LinkedObject, link
+from kernelmill.runtime.linking.linker import LinkedObject, link
 from tests.unit.runtime.kernels import compile_text
 from tools.native_entry import SOURCE, TARGETS, compiled
 

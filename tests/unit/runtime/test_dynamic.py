@@ -14,13 +14,13 @@ from kernelmill.codegen import dims_function
 from kernelmill.core.dim import Dim, Sym, evaluate, of_atom, product
 from kernelmill.core.dtype import I64
 from kernelmill.core.errors import InputError, VerificationError
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import DimResult, Plan, SymbolInput, TensorResult
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime.dims import dims_needed
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.calls.engine import Engine
+from kernelmill.runtime.memory.dims import dims_needed
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from tests.unit.runtime.kernels import (
     add,

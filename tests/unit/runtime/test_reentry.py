@@ -14,23 +14,23 @@ from torch.nn import Parameter
 
 from kernelmill.core import after_fork
 from kernelmill.plan.ir import Plan, TensorResult
-from kernelmill.runtime import (
-    background,
+from kernelmill.runtime import background
+from kernelmill.runtime.calls import engine
+from kernelmill.runtime.calls import native_calls as calls
+from kernelmill.runtime.memory import frames as memory
+from kernelmill.runtime.memory import results
+from kernelmill.runtime.memory.frames import FramePool
+from kernelmill.runtime.memory.results import ResultMemory
+from kernelmill.runtime.program import Program, load
+from kernelmill.runtime.weights import (
     binding,
     bound_parameters,
-    calls,
     contents,
-    engine,
-    memory,
     packing,
     page_scan,
-    results,
     write_watch,
-)  # fmt: skip
-from kernelmill.runtime.memory import FramePool
-from kernelmill.runtime.program import Program, load
-from kernelmill.runtime.results import ResultMemory
-from kernelmill.runtime.write_watch import WriteWatch
+)
+from kernelmill.runtime.weights.write_watch import WriteWatch
 from tests.interrupted import Interrupt
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import I64
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import Plan, TensorResult
 from kernelmill.runtime.layout import FrameHeader
-from kernelmill.runtime.memory import CALLERS
+from kernelmill.runtime.memory.frames import CALLERS
 from kernelmill.runtime.program import Program, load
 from tests.forking import in_child
 from tests.unit.runtime.kernels import buffer, each_task, launch, ref, tensor_input

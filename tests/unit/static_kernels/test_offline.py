@@ -15,7 +15,7 @@ from kernelmill import static_kernels
 from kernelmill.cli.main import main
 from kernelmill.compiler import choices
 from kernelmill.core.errors import ConfigError, KernelmillError
-from kernelmill.core.machine import host, profile
+from kernelmill.core.target.machine import host, profile
 from kernelmill.store import Store, packages
 from tests.other_processors import ELF_MACHINES, OTHER, machine_of
 

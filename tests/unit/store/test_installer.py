@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from kernelmill.core.errors import StoreError
-from kernelmill.core.isa import NAMED
-from kernelmill.core.machine import Machine, host, profile
+from kernelmill.core.target.isa import NAMED
+from kernelmill.core.target.machine import Machine, host, profile
 from kernelmill.store import Store, installer, packages
 from kernelmill.store.entry import encode, entry_name
 from tests.unit.store.samples import compiled, key

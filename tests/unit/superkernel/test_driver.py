@@ -12,7 +12,7 @@ import pytest
 
 from kernelmill import codegen
 from kernelmill.codegen import machine
-from kernelmill.core.isa import NAMED
+from kernelmill.core.target.isa import NAMED
 from kernelmill.plan.supers import sub_launches
 from kernelmill.superkernel import driver_ir, form
 from tests.properties.test_super_kernels import Step, kernels_of, plan_of

@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.config.super_kernel_marks import read_mark
 from kernelmill.core.dim import sym
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.ir import (

@@ -1,6 +1,6 @@
 """Branches get parts of the team where that is estimated to be faster."""
 
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.target.machine import PROFILES
 from kernelmill.plan.ir import WHOLE_TEAM
 from kernelmill.superkernel.streams import branch_parts, branches_of, narrowed, saves, tagged_parts
 

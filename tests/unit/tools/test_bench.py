@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelmill.core.dot_units import TILE_BF16
-from kernelmill.core.isa import NAMED, Isa, host_isa
+from kernelmill.core.target.dot_units import TILE_BF16
+from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from tests.repo.source import ROOT
 from tests.zoo import Case
 from tools import machine

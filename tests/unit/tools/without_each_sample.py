@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kernelmill.runtime.allocation import is_direct
+from kernelmill.runtime.memory.allocation import is_direct
 from kernelmill.torch_internals import dispatch, native, tensors
 
 

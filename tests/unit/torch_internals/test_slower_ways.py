@@ -23,7 +23,7 @@ from kernelmill.codegen.machine import emit
 from kernelmill.compat.missing import refuse_missing
 from kernelmill.compiler import rank_group
 from kernelmill.core.errors import InputError, UnsupportedError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.target.isa import host_isa
 from kernelmill.frontend import decomposition_table
 from kernelmill.runtime.executor import executor
 from kernelmill.torch_internals import (
@@ -582,7 +582,7 @@ def switches_are_read_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def the_entry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedError, match=r"not supported: native\.packed"):
         native.packed_function(0, None, release_gil=True)
-    monkeypatch.setattr("kernelmill.runtime.engine.executor", executor.__wrapped__)
+    monkeypatch.setattr("kernelmill.runtime.calls.engine.executor", executor.__wrapped__)
     (capture,) = compiled(layer, X).captures
     assert "native.packed" in capture.refused
 
@@ -591,5 +591,5 @@ def the_entry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def one_thread_runs_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = executor.__wrapped__()
     assert not made.threaded and executor().threaded
-    monkeypatch.setattr("kernelmill.runtime.engine.executor", lambda: made)
+    monkeypatch.setattr("kernelmill.runtime.calls.engine.executor", lambda: made)
     assert not compiled(layer, X).captures[0].refused

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernelmill.cli.checks.finding import Section
 from kernelmill.core import knobs
 from kernelmill.core.errors import KernelmillError
-from kernelmill.core.isa import host_isa, machine_isa, processor_name, withheld
-from kernelmill.core.machine import host
+from kernelmill.core.target.isa import host_isa, machine_isa, processor_name, withheld
+from kernelmill.core.target.machine import host
 
 
 def processor() -> Section:

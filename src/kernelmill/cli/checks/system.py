@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 from kernelmill.cli.checks.finding import Section
-from kernelmill.runtime.elf_loader import ALLOW_CODE, why_no_code
+from kernelmill.runtime.linking.elf_loader import ALLOW_CODE, why_no_code
 
 _SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 _LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -47,7 +47,7 @@ def _large_pages(section: Section, path: Path) -> None:
 
 def memory_watch(section: Section) -> None:
     """Add whether writes to weights can be watched. Imports torch."""
-    from kernelmill.runtime.page_scan import PageScan
+    from kernelmill.runtime.weights.page_scan import PageScan
 
     try:
         PageScan().close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelmill.cli.checks.finding import Section
 from kernelmill.core import knobs
-from kernelmill.core.cpus import Cpus, cpus
+from kernelmill.core.target.cpus import Cpus, cpus
 from kernelmill.core.wording import counted
 
 SETTINGS = (

@@ -10,8 +10,8 @@ from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, suffix, vector
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
-from kernelmill.core.dot_units import BFDOT, BFMMLA, SDOT, USDOT, DotUnit
 from kernelmill.core.dtype import BF16
+from kernelmill.core.target.dot_units import BFDOT, BFMMLA, SDOT, USDOT, DotUnit
 from kernelmill.kernel.ir import VType
 
 _LANES = 4

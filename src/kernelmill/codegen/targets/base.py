@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType
+from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel.ir import VType
 
 

@@ -8,7 +8,7 @@ from kernelmill.codegen.targets.aarch64 import AArch64
 from kernelmill.codegen.targets.base import Answers
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.targets.x86 import X86
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.isa import Isa
 
 _FAMILIES = {"x86_64": X86, "aarch64": AArch64}
 

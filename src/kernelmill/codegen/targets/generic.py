@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.targets import tiles, words
-from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import Isa
+from kernelmill.core.target.dot_units import DotUnit
+from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.ir import VType
 
 

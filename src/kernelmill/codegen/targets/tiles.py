@@ -16,8 +16,8 @@ from kernelmill.codegen import vectors
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.llvm_types import element, llvm_type
 from kernelmill.codegen.targets import words
-from kernelmill.core.dot_units import DotUnit, Sums
 from kernelmill.core.dtype import BOOL, I32, I64
+from kernelmill.core.target.dot_units import DotUnit, Sums
 from kernelmill.kernel.ir import VType
 
 _INDEX = VType(I64)
@@ -46,7 +46,7 @@ def store(value: Reg, address: str, stride: Reg) -> None:
 
 
 def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    """c plus the product of `a` and `b`, as core/dot_units.py says of the unit."""
+    """c plus the product of `a` and `b`, as core/target/dot_units.py says of the unit."""
     code, name = c.code, f"tile_dot.{unit.name}.{_shape(a.type)}.{_shape(c.type)}"
     if name not in code.module.functions:
         code.module.functions[name] = _dot(code.module, name, unit, (a.type, b.type, c.type))

@@ -1,4 +1,4 @@
-"""Dot units in plain vectors: what core/dot_units.py says of each, number by number."""
+"""Dot units in plain vectors: what core/target/dot_units.py says of each, number by number."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kernelmill.codegen import arithmetic, convert, vectors
 from kernelmill.codegen.code import Reg
-from kernelmill.core.dot_units import DotUnit, Sums
 from kernelmill.core.dtype import F32, F64, I32, I64, U8, DType
+from kernelmill.core.target.dot_units import DotUnit, Sums
 from kernelmill.kernel.ir import VType
 
 _LEAST = 2.0**-126

@@ -13,8 +13,8 @@ from kernelmill.codegen.llvm_types import llvm_type, vector
 from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
-from kernelmill.core.dot_units import PAIRS_OF_16, VNNI, VNNI_SIGNED, WORDS_OF_16, DotUnit
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
+from kernelmill.core.target.dot_units import PAIRS_OF_16, VNNI, VNNI_SIGNED, WORDS_OF_16, DotUnit
 from kernelmill.kernel.ir import VType
 
 _PAIRS = {

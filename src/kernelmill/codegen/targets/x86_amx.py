@@ -7,8 +7,8 @@ Source of names and semantics: Intel SDM volume 2; LLVM's IntrinsicsX86.td.
 from __future__ import annotations
 
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.core.dot_units import TILE_BF16, DotUnit
 from kernelmill.core.dtype import I8
+from kernelmill.core.target.dot_units import TILE_BF16, DotUnit
 from kernelmill.kernel.ir import VType
 
 _TILE = "x86_amx"

@@ -14,8 +14,8 @@ from typing import Any
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import of_atom
 from kernelmill.core.dtype import DType
-from kernelmill.core.machine import Machine
 from kernelmill.core.scalar import NUMBERS
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.lower.driver.aliases import Aliases
 from kernelmill.lower.driver.prepare import Prepared

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import Lowered

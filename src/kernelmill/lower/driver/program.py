@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.aliases import find_aliases
 from kernelmill.lower.driver.binding import Making, bind

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
-from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import DType
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, size_hint

@@ -11,7 +11,7 @@ pieces, of which `Pieces.pairs` keeps some, the smallest first:
     1         1       hi hi                                           2^-7
 
 Products of two bf16 are exact in f32. A tile's instruction adds 16 of them to each of two sums that
-begin with zero, adds these and then the sum so far (core/dot_units.py, EVEN_AND_ODD). Blocks of
+begin with zero, adds these and then the sum so far (EVEN_AND_ODD of dot_units.py). Blocks of
 256 = `DEPTH` along k are summed by themselves, pair after pair, and then added to each other. A sum
 of k products by six has an error of at most
 

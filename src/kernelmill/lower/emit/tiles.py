@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod
-from kernelmill.core.dot_units import TILE_ROW_BYTES, TILE_ROWS, DotUnit
+from kernelmill.core.target.dot_units import TILE_ROW_BYTES, TILE_ROWS, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.lane import Lane

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kernelmill.core.dim import Dim, mod
 from kernelmill.core.dtype import F16, DType
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count

@@ -1,7 +1,7 @@
 """What it costs to compute a value, to write it and to read it: whoever decides whether a value is
 kept in memory or computed again asks here.
 
-Costs are nanoseconds of one core, by the rates of core/machine.py. Bytes cost by the cache level
+Costs are nanoseconds of one core, by the rates of `Machine`. Bytes cost by the cache level
 into which all of them fit, for what one kernel writes another one reads later. With
 
     computing    vector operations of an element / lanes, for each time that one is computed
@@ -22,7 +22,7 @@ from __future__ import annotations
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.sizes import size_hint

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.emitter import Emitter, Location

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dot_units import MULTIPLY_ADD
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import MULTIPLY_ADD
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
 
 

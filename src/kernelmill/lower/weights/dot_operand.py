@@ -7,9 +7,9 @@ from typing import Union
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
-from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import BF16, I8, I16, I32, U8, DType
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane

@@ -14,7 +14,7 @@ from functools import cache
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym, ceildiv, evaluate, minimum, of_atom
 from kernelmill.core.dtype import DType
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Kernel

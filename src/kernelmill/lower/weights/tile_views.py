@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dim import Dim, ceildiv, product
-from kernelmill.core.dot_units import DotUnit
+from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.sizes import Dims

@@ -93,7 +93,7 @@ static void fetch_contents(const ParameterRecord *parameter) {
   }
 }
 
-/* How often somebody began or ended to take what was written (runtime/write_watch.py): odd while
+/* How often somebody began or ended to take what was written (weights/write_watch.py): odd while
    somebody does. */
 static int64_t takes_of(const BindingTable *binding) {
   const WatchState *watch = binding->watch;

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import host
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.printer import print_kernel

@@ -8,8 +8,8 @@ import pytest
 
 from kernelmill.codegen import llvm_ir
 from kernelmill.core.dtype import BOOL, F32, I8
-from kernelmill.core.isa import NAMED, Isa
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.isa import NAMED, Isa
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.printer import print_kernel
 from tests.compiled import graph, lowered
 

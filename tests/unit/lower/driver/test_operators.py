@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import F32, I64
-from kernelmill.core.machine import host
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph

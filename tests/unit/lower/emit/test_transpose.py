@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import host, profile
+from kernelmill.core.target.machine import host, profile
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.emit.transpose import transpose
 from tests.unit.lower.launched import Launched, interpret

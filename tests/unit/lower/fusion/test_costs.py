@@ -8,7 +8,7 @@ import pytest
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F32, I64
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.fusion.costs import Costs

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import BF16, F32, I64, to_torch
-from kernelmill.core.machine import profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered

@@ -9,7 +9,7 @@ import torch
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, F64, I32, I64, U8, DType
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import Combine
 from kernelmill.graph.interpreter import run_graph

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32, I8, U8, DType, to_torch
-from kernelmill.core.machine import Machine, committed
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import Machine, committed
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value, row_major
 from kernelmill.lower.elements.emitter import Location

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 FEW_ROWS = 8

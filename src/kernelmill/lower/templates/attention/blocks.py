@@ -13,7 +13,7 @@ from typing import Self
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.templates.attention.block_sizes import (

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, evaluate
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
 from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS

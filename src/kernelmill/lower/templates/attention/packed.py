@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims

@@ -7,7 +7,7 @@ from typing import get_args
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.emit.tasks import task_index
 from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS

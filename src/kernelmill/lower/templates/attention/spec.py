@@ -13,8 +13,8 @@ from enum import Enum
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import F32, DType
+from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane

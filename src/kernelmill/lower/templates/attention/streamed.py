@@ -9,7 +9,7 @@ from functools import partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product, provably_less
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Operand, Value
 from kernelmill.lower.elements.sizes import Dims

@@ -10,9 +10,9 @@ from functools import partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
-from kernelmill.core.dot_units import TILE_ROWS
 from kernelmill.core.dtype import BF16
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import TILE_ROWS
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.sizes import Dims, part_count

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import Candidate, GroupContext

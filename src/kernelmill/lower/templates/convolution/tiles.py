@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import Dims

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, symbols
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.domain import (
     Access,
     AccessKind,

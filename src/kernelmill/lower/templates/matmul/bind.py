@@ -23,8 +23,8 @@ from kernelmill.core.dim import (
     provably_nonnegative,
     sym,
 )
-from kernelmill.core.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.core.dtype import I8, I64, U8
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Let

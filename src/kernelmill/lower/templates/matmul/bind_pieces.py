@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelmill.core.dim import Dim, ceildiv
-from kernelmill.core.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
+from kernelmill.core.target.machine import Machine
 from kernelmill.core.wording import counted
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node

@@ -1,7 +1,7 @@
 """The blocked schedule: register tiles whose sums stay in registers while k runs.
 
 Rules follow from the processor's vectors and caches, and from the sizes where those are known.
-Costs are nanoseconds of one core by the rates of core/machine.py; moving elements about is counted
+Costs are nanoseconds of one core by the rates of `Machine`; moving elements about is counted
 in vector operations.
 """
 
@@ -14,9 +14,9 @@ from functools import cache
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, minimum, product
-from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import DotUnit
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import prod
 from statistics import fmean
 
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import tile_ns

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, maximum
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
 from kernelmill.lower.templates.matmul.blocked import Blocked

@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum
-from kernelmill.core.dot_units import DotUnit
+from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel.ir import SCRATCH, Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims

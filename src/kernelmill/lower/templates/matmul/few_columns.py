@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint

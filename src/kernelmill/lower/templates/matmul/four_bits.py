@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dot_units import MULTIPLY_ADD, WORDS_OF_16, DotUnit
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, WORDS_OF_16, DotUnit
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.four_bits_integers import IntegerTask

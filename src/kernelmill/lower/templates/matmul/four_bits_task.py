@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv
-from kernelmill.core.dot_units import WORDS_OF_16, DotUnit
 from kernelmill.core.dtype import BF16, F32, I32
+from kernelmill.core.target.dot_units import WORDS_OF_16, DotUnit
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES

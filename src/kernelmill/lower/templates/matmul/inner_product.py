@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.emit.access import Along

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernelmill.core.dim import evaluate
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.matmul.classes import RowClass
 from kernelmill.lower.templates.matmul.schedule import plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import DType
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, maximum
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder, Loop
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.few_columns import FewColumns

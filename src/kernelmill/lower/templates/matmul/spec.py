@@ -12,8 +12,8 @@ from typing import Protocol
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import U8, DType
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along

@@ -7,7 +7,7 @@ from itertools import product as pairs
 from math import prod
 
 from kernelmill.core.dim import Dim, floordiv, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes

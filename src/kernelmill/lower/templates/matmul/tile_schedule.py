@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from kernelmill.core.dim import Dim, ceildiv, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.matmul.candidates import (
     ContractionCandidate,
     first_of,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
-from kernelmill.core.dot_units import TILE_BF16, TILE_ROWS
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import TILE_BF16, TILE_ROWS
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.elements.views import ravel

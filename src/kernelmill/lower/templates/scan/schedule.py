@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.scan.spec import Dims, ScanSpec
 
 _CHAINS = 4

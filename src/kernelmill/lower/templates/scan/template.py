@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register

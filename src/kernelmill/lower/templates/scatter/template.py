@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.definition import Combine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register

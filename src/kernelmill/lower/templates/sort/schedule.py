@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import size_hint
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS
 from kernelmill.lower.templates.sort.spec import (

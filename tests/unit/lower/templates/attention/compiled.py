@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import BOOL, F32, F64, DType, from_torch
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as eager
 
-from kernelmill.core.machine import Machine, profile
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.lower.templates.attention.packed import Packed
 from kernelmill.lower.templates.attention.streamed import Streamed
 from tests.tolerances import assert_close

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, BOOL, DType
-from kernelmill.core.machine import host
+from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph

@@ -24,7 +24,7 @@ from kernelmill.core.dtype import (
     DType,
     to_torch,
 )
-from kernelmill.core.machine import Machine, profile
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value

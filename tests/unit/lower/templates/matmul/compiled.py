@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, as_sym, evaluate, linear_part, product, sym
 from kernelmill.core.dtype import F32, DType, to_torch
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value

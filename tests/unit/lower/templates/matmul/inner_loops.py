@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelmill.codegen.compile import assembly
-from kernelmill.core.machine import PROFILES, Machine
+from kernelmill.core.target.machine import PROFILES, Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Kernel
 from tests.compiled import lowered

@@ -10,7 +10,7 @@ import torch
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32, I8, I32, U8, DType
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value

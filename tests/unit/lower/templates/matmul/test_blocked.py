@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 import torch
 
-from kernelmill.core.dot_units import VNNI
 from kernelmill.core.dtype import I32
+from kernelmill.core.target.dot_units import VNNI
 from kernelmill.lower.templates.matmul import emit_contraction
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (

@@ -7,8 +7,8 @@ import torch
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32, I8, I32, DType
-from kernelmill.core.machine import committed, profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import committed, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel

@@ -7,8 +7,8 @@ import torch
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I64, DType
-from kernelmill.core.machine import Machine, profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.templates.matmul import Schedule, plan_contraction

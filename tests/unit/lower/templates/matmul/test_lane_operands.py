@@ -8,8 +8,8 @@ import re
 import pytest
 
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, U8, DType
-from kernelmill.core.machine import PROFILES
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph

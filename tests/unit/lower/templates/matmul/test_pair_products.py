@@ -8,9 +8,9 @@ from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import Isa
-from kernelmill.core.machine import Machine, committed
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.isa import Isa
+from kernelmill.core.target.machine import Machine, committed
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value

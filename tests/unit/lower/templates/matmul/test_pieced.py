@@ -9,8 +9,8 @@ import pytest
 from kernelmill.codegen import assembly
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import Machine, profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel

@@ -10,7 +10,7 @@ import pytest
 
 from kernelmill.core.dim import Dim, evaluate, sym
 from kernelmill.core.dtype import F32, F64, I64
-from kernelmill.core.machine import Machine, profile
+from kernelmill.core.target.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.panels import AHEAD_BYTES

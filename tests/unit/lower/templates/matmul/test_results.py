@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, I64, U8, DType
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.lower.templates.matmul.blocked_tiles import InDepthBlocks, ReadB
 from tests.unit.lower.templates.matmul.compiled import FLAVOURS, Case, adjusted
 

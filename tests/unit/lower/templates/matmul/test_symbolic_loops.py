@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.target.machine import PROFILES
 from tests.unit.lower.templates.matmul.inner_loops import kernel_of, loops
 from tests.unit.lower.templates.matmul.test_tiled import product
 

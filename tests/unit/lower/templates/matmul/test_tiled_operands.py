@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dot_units import TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import BF16, F32, I32, DType, to_torch
+from kernelmill.core.target.dot_units import TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Value

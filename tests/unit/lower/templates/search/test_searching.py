@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from tests.compiled import check, whole

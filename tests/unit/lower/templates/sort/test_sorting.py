@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, to_torch
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.templates.sort.spec import RADIX_SORTED

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import part_count

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
 from kernelmill.lower.templates.convolution.channels_last.bind import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import get_args
 
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.templates.convolution.channels_last.candidates import (
     MOST,

@@ -1,6 +1,6 @@
 """How large a convolution's tasks are, and how long they take.
 
-Costs are nanoseconds of one core by the rates of core/machine.py.
+Costs are nanoseconds of one core by the rates of core/target/machine.py.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product as pairs
 
-from kernelmill.core.dot_units import MULTIPLY_ADD
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.dot_units import MULTIPLY_ADD
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns

@@ -8,7 +8,7 @@ from math import prod
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.emit.widened import widening_pays
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from kernelmill.core.machine import Machine
+from kernelmill.core.target.machine import Machine
 from kernelmill.lower.templates.convolution.planar.direct_window import DirectWindow
 from kernelmill.lower.templates.convolution.planar.panel_window import PanelWindow
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution

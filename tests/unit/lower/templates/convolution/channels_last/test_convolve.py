@@ -11,8 +11,8 @@ from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, DType
-from kernelmill.core.machine import profile
 from kernelmill.core.roles import InputRole
+from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value

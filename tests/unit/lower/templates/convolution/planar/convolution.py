@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, linear_part, product
 from kernelmill.core.dtype import F32
-from kernelmill.core.machine import Machine, host
+from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value

@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernelmill.core.machine import profile
+from kernelmill.core.target.machine import profile
 from kernelmill.lower.templates.convolution.planar.direct_window import DirectWindow
 from kernelmill.lower.templates.convolution.planar.panel_window import PanelWindow
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule

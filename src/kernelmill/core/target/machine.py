@@ -1,0 +1,270 @@
+"""What a processor's work costs: the figures that schedules, fusion and estimates are chosen by.
+
+Rates are those of one core while the others do the same. The committed profiles are round figures
+for cores of about 4 GHz with two vector units and a shared cache behind their own: schedules are
+chosen by comparing estimates, so that the relations count, and equal profiles make lowering the
+same everywhere. ISAs with tiles have what was measured on a Sapphire Rapids Xeon of about 2 GHz:
+there pairs of bf16 take four times as long as a multiply-add of vectors, and tiles are what makes
+bf16 fast. `kernelmill calibrate` measures those of the machine at hand
+(compiler/calibration.py). Nothing here is part of an object's key: two processors for which the
+same schedules were chosen share objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from kernelmill.core import knobs
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import BF16, I8, DType
+from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
+from kernelmill.core.target.isa import (
+    NAMED,
+    Isa,
+    host_isa,
+    machine_isa,
+    named_isa,
+    parse_isa,
+    withheld,
+)
+
+Level = Literal["l1", "l2", "shared", "memory"]
+"""Where bytes are: the caches of a core, the cache that cores share, memory."""
+
+LEVELS: tuple[Level, ...] = ("l1", "l2", "shared", "memory")
+
+_INTO_PANELS = 3.0
+"""Vector operations for each vector of an operand that is copied with its rows side by side."""
+
+_CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one core, in a nanosecond.
+
+    operations   vector instructions: arithmetic, or loads from the first cache beside it
+    dots         instructions of dot units by name; those not named run at `operations`
+    bytes        written or read at each level, as what one kernel writes another one reads
+    stream       bytes of operands that come in order from beyond the second cache
+    latency      operations that must be under way at a time to reach the rate
+    """
+
+    operations: float = 8.0
+    dots: tuple[tuple[str, float], ...] = ()
+    bytes: tuple[float, float, float, float] = (256.0, 128.0, 64.0, 16.0)
+    stream: float = 64.0
+    latency: int = 8
+
+    @property
+    def dependent(self) -> float:
+        """Vector operations of which each waits for the one before."""
+        return self.operations / self.latency
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A processor: its instruction set, its caches in bytes, its rates, and what running costs.
+
+    l1_bytes, l2_bytes  data caches of one core
+    shared_bytes        a buffer of this size and what is read meanwhile fill the cache that the
+                        cores share: what is larger goes to memory
+    launch_ns           of a kernel more in a program
+    task_ns             of beginning a task
+    region_ns           of opening a parallel region
+    region_work_ns      the least work that a region is opened for; each thread of it has at least
+                        half of that. Where one is open already, half of all this is enough
+    sync_ns             of letting another thread go on after this one
+    """
+
+    isa: Isa
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    shared_bytes: int = 24 * 1024 * 1024
+    rates: Rates = Rates()
+    launch_ns: float = 200.0
+    task_ns: float = 100.0
+    region_ns: float = 600.0
+    region_work_ns: int = 4000
+    sync_ns: float = 250.0
+
+    def __str__(self) -> str:
+        return f"{self.isa} {self.caches}"
+
+    @property
+    def caches(self) -> str:
+        """The sizes of a core's caches as text: what was measured on one machine is kept for all
+        that have the same."""
+        return f"l1={self.l1_bytes} l2={self.l2_bytes}"
+
+    def level(self, bytes: float) -> Level:
+        """The first level into which so many bytes fit."""
+        sizes = (self.l1_bytes, self.l2_bytes, self.shared_bytes)
+        for level, size in zip(LEVELS, sizes, strict=False):
+            if bytes <= size:
+                return level
+        return "memory"
+
+    def passing(self, bytes: float) -> float:
+        """Nanoseconds of writing so many bytes, or of reading what was written a kernel ago."""
+        return bytes / self.rates.bytes[LEVELS.index(self.level(bytes))]
+
+    def time(self, operations: float, bytes_by_level: Mapping[Level, float]) -> float:
+        """Nanoseconds of so many vector operations and of moving so many bytes at each level."""
+        spent = operations / self.rates.operations
+        if not bytes_by_level:
+            return spent
+        moved = zip(LEVELS, self.rates.bytes, strict=True)
+        return spent + sum(bytes_by_level.get(level, 0.0) / rate for level, rate in moved)
+
+    def streaming(self, bytes: float) -> float:
+        """Nanoseconds of so many bytes of operands from beyond the second cache."""
+        return bytes / self.rates.stream
+
+    def dot_rate(self, unit: DotUnit) -> float:
+        """Instructions of this unit in a nanosecond."""
+        for name, rate in self.rates.dots:
+            if name == unit.name:
+                return rate
+        return self.rates.operations
+
+    def dot_unit(self, dtype: DType) -> DotUnit:
+        """The unit for products of such numbers; not one that takes several at once where its
+        measured rate is below that of multiplying and adding them one by one."""
+        unit = self.isa.dot_unit(dtype)
+        if unit.group * self.dot_rate(unit) < self.dot_rate(MULTIPLY_ADD) and dtype.is_float:
+            return MULTIPLY_ADD
+        return unit
+
+    def product_unit(self, a: DType, b: DType, m: int, n: int, k: int) -> DotUnit:
+        """The unit for a product of such matrices, m x k and k x n in numbers: tiles where they
+        take less time than vectors, which is that of bringing in b where that is longer.
+
+        Of few rows that is the longer one: they need no tiles.
+        """
+        vectors, tiles = self._unit_in_vectors(a, b, m, n, k), self.isa.tile_unit(a, b)
+        if tiles is None:
+            return vectors
+        brought = self.streaming(k * n * b.bytes)
+        copied = self.time((m * k * a.bytes + m * n * 4) / self.isa.vector_bytes * 2, {})
+        by_tiles = max(self._instructions_ns(tiles, m, n, k), brought) + copied
+        by_vectors = max(self._instructions_ns(vectors, m, n, k), brought)
+        return tiles if by_tiles < by_vectors else vectors
+
+    def _unit_in_vectors(self, a: DType, b: DType, m: int, n: int, k: int) -> DotUnit:
+        """Blocks where they take less time than rows of sums, with that of copying a for them."""
+        rows, blocks = self.dot_unit(b), self.isa.block_unit(a, b)
+        if blocks is None:
+            return rows
+        copied = self.time(m * k * a.bytes / self.isa.vector_bytes * _INTO_PANELS, {})
+        by_blocks = self._instructions_ns(blocks, m, n, k) + copied
+        return blocks if by_blocks < self._instructions_ns(rows, m, n, k) else rows
+
+    def _instructions_ns(self, unit: DotUnit, m: int, n: int, k: int) -> float:
+        """Nanoseconds of a product's instructions of this unit."""
+        columns = unit.columns or self.isa.vector_bits // unit.sum.bits
+        sizes = ((m, unit.rows), (n, columns), (k, unit.group * unit.depth))
+        return math.prod(-(-size // most) for size, most in sizes) / self.dot_rate(unit)
+
+    def products(self, lanes: int) -> int:
+        """Multiply-adds in a nanosecond, vectors having so many lanes; at least 1."""
+        return max(1, round(lanes * self.dot_rate(MULTIPLY_ADD)))
+
+    @property
+    def stream_bytes(self) -> int:
+        """Bytes of operands in a nanosecond, as a whole number for symbolic estimates."""
+        return max(1, math.floor(self.rates.stream))
+
+
+def committed(isa: Isa, beside_tiles: bool = False) -> Machine:
+    """The committed figures of an ISA. `beside_tiles`: of a processor that has a tile unit, whether
+    or not the ISA has it."""
+    if isa.family == "aarch64":
+        # Not measured. Caches as Neoverse N1, V1, N2 and V2 have them (Arm's technical reference
+        # manuals); two vectors in each of 3 cycles a nanosecond.
+        return Machine(isa, l1_bytes=64 * 1024, l2_bytes=1024 * 1024, rates=Rates(operations=6.0))
+    if not isa.tile_units and not beside_tiles:
+        return Machine(isa)
+    rates = Rates(operations=4.1, dots=tuple(sorted(_beside_tiles(isa).items())))
+    return Machine(isa, l1_bytes=48 * 1024, l2_bytes=2 * 1024 * 1024, rates=rates)
+
+
+def _beside_tiles(isa: Isa) -> dict[str, float]:
+    """Of a Sapphire Rapids Xeon, where multiply-adds of vectors reach 130 GFLOP/s: 68 GFLOP/s of
+    pairs of bf16 and 580 GOP/s of bytes in vectors; of tiles, with operands in the first cache,
+    2160 GFLOP/s of bf16 and 4840 GOP/s of bytes. The levels' bytes were not measured there."""
+    vectors = {BF16: 1.1, I8: 4.5}
+    tiles = {unit.name: 0.13 if unit.b == BF16 else 0.15 for unit in isa.tile_units}
+    return {isa.dot_unit(dtype).name: rate for dtype, rate in vectors.items()} | tiles
+
+
+PROFILES: Mapping[str, Machine] = {name: committed(isa) for name, isa in NAMED.items()}
+"""The committed figures of each ISA that has a name."""
+
+
+def parse_machine(text: str) -> Machine:
+    """The machine that `str` gave this text, with the committed rates. ValueError for another."""
+    match = re.fullmatch(r"(.+) l1=(\d+) l2=(\d+)", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no machine")
+    found = committed(parse_isa(match[1]))
+    return replace(found, l1_bytes=int(match[2]), l2_bytes=int(match[3]))
+
+
+def profile(name: str) -> Machine:
+    """The committed profile of the ISA of this name, or of this machine's with its own caches for
+    "native". ValueError for no such name."""
+    if name == "native":
+        return host()
+    return PROFILES.get(name) or committed(named_isa(name))
+
+
+def host() -> Machine:
+    """The machine that programs are compiled for: `core.isa.host_isa` with the committed figures.
+
+    Its caches are this machine's own unless KERNELMILL_TARGET names an ISA: then lowering is the
+    same everywhere. ConfigError as `host_isa`.
+    """
+    return _host(host_isa(), is_own(None))
+
+
+def target_machine(target: str | None) -> Machine:
+    """The machine that programs with this `config.target` are compiled for, which need not be able
+    to run here (`core.isa.target_isa`): a named one has the committed figures."""
+    if target is None:
+        return host()
+    return _host(machine_isa(), True) if target == "native" else PROFILES[target]
+
+
+def is_own(target: str | None) -> bool:
+    """Whether that is this machine itself, with its own caches."""
+    forced = knobs.TARGET.get() not in ("", "native")
+    return target == "native" or (target is None and not forced)
+
+
+@cache
+def _host(isa: Isa, own_caches: bool) -> Machine:
+    if not own_caches:
+        return committed(isa)
+    usual = committed(isa, beside_tiles=bool(withheld()))
+    l1, l2 = _cache_bytes(1, usual.l1_bytes), _cache_bytes(2, usual.l2_bytes)
+    return replace(usual, l1_bytes=l1, l2_bytes=l2)
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    """Size of the first core's data cache of a level; `default` where the kernel does not tell."""
+    for folder in sorted(_CACHE.glob("index*")):
+        try:
+            kind = (folder / "type").read_text().strip()
+            size = (folder / "size").read_text().strip()
+            if kind != "Instruction" and int((folder / "level").read_text()) == level:
+                return int(size.removesuffix("K")) * 1024
+        except (OSError, ValueError):
+            continue
+    return default

@@ -1,0 +1,1 @@
+"""The ways of a call, and what all calls of a loaded plan share."""

@@ -1,0 +1,263 @@
+"""Steps that run an ATen operator: looked up once, called with tensors from the running call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeGuard
+from weakref import ref
+
+import torch
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import BY_NAME, to_torch
+from kernelmill.core.errors import KernelmillError
+from kernelmill.core.scalar import NUMBERS
+from kernelmill.plan.ir import AtenCall, Literal
+from kernelmill.plan.literals import DIMS, dim_of
+from kernelmill.runtime.calls.engine import Engine
+from kernelmill.runtime.memory.allocation import empty_strided, lie_alike
+from kernelmill.runtime.memory.sizes import Output, Sizes
+from kernelmill.runtime.weights.binding import Binding
+from kernelmill.torch_internals.operators import (
+    name_of_operator,
+    overload_named,
+    writing_form,
+)
+
+_TARGET = re.compile(r"(higher_order|[A-Za-z_]\w*\.[A-Za-z_]\w*)\.[A-Za-z_]\w*")
+
+
+@dataclass
+class Running:
+    """One call under way: its tensors by buffer number, its sizes, the values of its symbols.
+
+    It holds its binding, so that packed buffers stay while it runs.
+    """
+
+    tensors: list[torch.Tensor | None]
+    sizes: Sizes
+    symbols: Mapping[str, int]
+    binding: Binding | None = None
+
+
+Read = Callable[[Any], object]
+"""Gives an argument of an operator for the call that is under way."""
+
+
+_DIRECT: dict[str, Callable[..., object]] = {"aten.convolution.default": torch.convolution}
+"""Operators that Python's own binding calls some microseconds sooner than the dispatcher's does."""
+
+
+def find_operator(target: str) -> Callable[..., object]:
+    """The operator overload "namespace.name.overload", or "higher_order.name". KernelmillError when
+    torch has none such."""
+    if _TARGET.fullmatch(target) is None:
+        raise KernelmillError(f"ATen step {target!r} does not name an operator overload")
+    found: Any = overload_named(target)
+    if name_of_operator(found) != target:
+        raise KernelmillError(
+            f"this torch ({torch.__version__}) has no operator {target}: compile the model again"
+        )
+    return found
+
+
+class AtenStep:
+    """An AtenCall made ready. `binds` says whether it gives symbols their values; `operator` is
+    what is called."""
+
+    def __init__(self, engine: Engine, step: AtenCall) -> None:
+        self._engine, self._step = engine, step
+        self.operator = _DIRECT.get(step.target) or find_operator(step.target)
+        engine.aten_steps.append(ref(self))
+        self._arguments = CallArguments(step, self._dim)
+        self.binds = bool(step.binds)
+        self._only = step.results[0] if len(step.results) == 1 and not self.binds else -1
+
+    def run(self, running: Running) -> None:
+        """Call the operator, bind symbols from its results, bring results into the layout that the
+        plan has for them. KernelmillError when a result's shape or dtype is another.
+
+        Results are the tensors among what the operator gives, lists flattened; one that it leaves
+        undefined (None) has no reader.
+        """
+        args, kwargs = self._arguments.of(running)
+        outcome = self.operator(*args, **kwargs)
+        if self._only >= 0 and type(outcome) is torch.Tensor:
+            expected = running.sizes.outputs.get(self._only)
+            if expected is not None and _is_as(outcome, *expected):
+                running.tensors[self._only] = outcome
+                return
+        self._take(outcome, running)
+
+    def _take(self, outcome: object, running: Running) -> None:
+        results: list[Any] = list(flattened(outcome))
+        if len(results) > 1:
+            results = [part for part in results if part is None or isinstance(part, torch.Tensor)]
+        if self.binds:
+            self._bind(results, running)
+        for buffer, result in zip(self._step.results, results, strict=False):
+            if buffer >= 0 and result is not None:
+                running.tensors[buffer] = self._fitted(buffer, result, running.sizes)
+
+    def _bind(self, results: Sequence[object], running: Running) -> None:
+        found = dict(running.symbols)
+        for symbol, number, axis in self._step.binds:
+            result: Any = results[number]
+            found[symbol] = int(result) if axis < 0 else result.shape[axis]
+        running.symbols = self._engine.dims.completed(found)
+        self._engine.dims.check(running.symbols)
+        self._engine.dims.fill_late(running.sizes.values, running.symbols)
+
+    def _fitted(self, buffer: int, result: object, sizes: Sizes) -> torch.Tensor:
+        shape, strides, dtype = output = self._engine.output(buffer, sizes)
+        if not isinstance(result, torch.Tensor):
+            raise self._surprise(buffer, output, type(result).__name__)
+        if result.shape != shape or result.dtype is not dtype:
+            raise self._surprise(buffer, output, f"{result.dtype} {list(result.shape)}")
+        if self._engine.plan.buffers[buffer].dtype.is_opaque:
+            return result
+        if result.is_neg():
+            result = result.resolve_neg()
+        if result.stride() == strides or lie_alike(shape, result.stride(), strides):
+            return result
+        copy = empty_strided(shape, strides, dtype)
+        copy.copy_(result)
+        return copy
+
+    def _surprise(self, buffer: int, output: Output, came: str) -> KernelmillError:
+        where = f" ({self._step.origin})" if self._step.origin else ""
+        return KernelmillError(
+            f"{self._step.target}{where}: expected {output[2]} {list(output[0])} for buffer "
+            f"{buffer}, torch gave {came}: compile the model again with this torch"
+        )
+
+    def _dim(self, kind: str, text: str) -> Read:
+        number = self._engine.dims.number(dim_of(text, self._engine.plan.symbols))
+        read = NUMBERS.get(kind)
+        if read is None:
+            return lambda running: running.sizes.values[number]
+        return lambda running: read(running.sizes.values[number])
+
+
+class CallArguments:
+    """The arguments of an operator's calls. `dim` gives what reads a dim, from its tag and text.
+    What a call is under way with has its tensors by buffer as `tensors`."""
+
+    def __init__(self, call: AtenCall, dim: Callable[[str, str], Read]) -> None:
+        self._dim = dim
+        self._arguments = _Arguments(call.args, self._reader)
+        self._names = tuple(name for name, _ in call.kwargs)
+        self._keywords = _Arguments([value for _, value in call.kwargs], self._reader)
+
+    def of(self, running: Any) -> tuple[list[object], dict[str, object]]:
+        """Those by position and those by name."""
+        names = self._names
+        named = dict(zip(names, self._keywords.of(running), strict=True)) if names else {}
+        return self._arguments.of(running), named
+
+    def _reader(self, literal: Literal) -> Read:
+        """Of an argument that is no constant."""
+        assert isinstance(literal, tuple)
+        tag, *rest = literal
+        if tag == "list":
+            return _Arguments(rest, self._reader).of
+        (name,) = rest
+        if tag == "tensor" and isinstance(name, int):
+            return lambda running: running.tensors[name]
+        assert tag in DIMS and isinstance(name, str)
+        return self._dim(tag, name)
+
+
+class _Arguments:
+    """A list of arguments: constants as they are in all calls, and what each call puts in."""
+
+    def __init__(self, literals: Sequence[Literal], reader: Callable[[Literal], Read]) -> None:
+        self._constants: list[object] = [None] * len(literals)
+        self._tensors: list[tuple[int, int]] = []
+        self._others: list[tuple[int, Read]] = []
+        for place, literal in enumerate(literals):
+            if _is_tensor(literal):
+                self._tensors.append((place, literal[1]))
+            elif _is_constant(literal):
+                self._constants[place] = _constant(literal)
+            else:
+                self._others.append((place, reader(literal)))
+
+    def of(self, running: Any) -> list[object]:
+        """The arguments in this call."""
+        arguments, tensors = self._constants.copy(), running.tensors
+        for place, buffer in self._tensors:
+            arguments[place] = tensors[buffer]
+        for place, read in self._others:
+            arguments[place] = read(running)
+        return arguments
+
+
+def _is_tensor(literal: Literal) -> TypeGuard[tuple[str, int]]:
+    return (
+        isinstance(literal, tuple)
+        and len(literal) == 2
+        and literal[0] == "tensor"
+        and isinstance(literal[1], int)
+    )
+
+
+def _is_constant(literal: Literal) -> bool:
+    """Whether an argument is the same in all calls."""
+    if not isinstance(literal, tuple) or not literal:
+        return True
+    if literal[0] == "list":
+        return all(map(_is_constant, literal[1:]))
+    return not _is_tensor(literal) and literal[0] not in DIMS
+
+
+def _constant(literal: Literal) -> object:
+    if not isinstance(literal, tuple) or not literal:
+        return literal
+    tag, *rest = literal
+    if tag == "list":
+        return [_constant(part) for part in rest]
+    (name,) = rest
+    if tag == "dtype" and isinstance(name, str):
+        return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)
+    if tag == "operator" and isinstance(name, str):
+        return writing_form(find_operator(name))
+    if tag == "device" and isinstance(name, str):
+        return torch.device(name)
+    if tag == "layout" and isinstance(name, str):
+        return _torch_name(name, torch.layout)
+    if tag == "memory_format" and isinstance(name, str):
+        return _torch_name(name, torch.memory_format)
+    if tag == "complex" and isinstance(name, str):
+        with suppress(ValueError):
+            return complex(name)
+    raise KernelmillError(f"ATen argument ({tag!r}, {name!r}) is of no kind that plans have")
+
+
+def _torch_name(name: str, kind: type) -> object:
+    found = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(found, kind):
+        raise KernelmillError(f"torch has no {kind.__name__} {name!r}")
+    return found
+
+
+def _is_as(
+    tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
+) -> bool:
+    return (
+        tensor.shape == shape
+        and tensor.stride() == strides
+        and tensor.dtype is dtype
+        and not tensor.is_neg()
+    )
+
+
+def flattened(outcome: object) -> Iterator[object]:
+    """What an operator gives, without the lists around it."""
+    if isinstance(outcome, (tuple, list)):
+        for part in outcome:
+            yield from flattened(part)
+    else:
+        yield outcome

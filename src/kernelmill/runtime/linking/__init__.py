@@ -1,0 +1,1 @@
+"""Objects to code in this process's memory."""

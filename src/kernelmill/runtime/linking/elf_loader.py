@@ -1,0 +1,191 @@
+"""Places objects in memory: what the linker does for nearly all of them, without LLVM.
+
+LLVM's libraries take tens of milliseconds to load, and a kernel's object has little to link: code,
+constants, distances between the two, calls of functions elsewhere and addresses of data there. For
+each there is a slot with the address behind the sections, and a stub that jumps there. Objects that
+ask for more are left to LLVM, and so are those for processors that relocations.py does not know.
+
+Format: ELF-64, little endian (System V ABI, "Object Files").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from kernelmill.runtime.linking.relocations import (
+    PROCESSORS,
+    SLOT_AT,
+    STUB_BYTES,
+    Processor,
+    UnsupportedRelocation,
+)
+
+_PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
+_WRITE, _ALLOC, _THREAD_LOCAL = 0x1, 0x2, 0x400
+_SECTION, _SYMBOL, _RELOCATION = "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
+
+ALLOW_CODE = "allow executable memory (SELinux: execmem; systemd: MemoryDenyWriteExecute=no)"
+
+
+class Placed:
+    """Code in memory, for as long as this object lives. `addresses` are those of the symbols."""
+
+    def __init__(self, contents: bytearray, offsets: Mapping[str, int]) -> None:
+        self._memory = mmap.mmap(-1, len(contents))
+        self._memory.write(contents)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        if protect(start, len(contents), mmap.PROT_READ | mmap.PROT_EXEC):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        flush = _cache_flush()
+        if flush is not None:
+            flush(start, start + len(contents))
+        self.addresses = {name: start + offset for name, offset in offsets.items()}
+
+
+def why_no_code() -> str:
+    """Why the system lets this process run no code that it made, in words; "" where it does."""
+    try:
+        Placed(bytearray(mmap.PAGESIZE), {})
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> Placed | None:
+    """An object in memory; `imports` are the addresses of all that it needs from elsewhere.
+
+    None when it has to be linked by LLVM. ValueError says what is wrong with an object: it is
+    damaged, or lacks a symbol. OSError when there is no memory for code.
+    """
+    processor = _processor()
+    if processor is None or struct.unpack_from("<H", image, 0x12) != (processor.machine,):
+        return None
+    try:
+        contents, offsets = laid_out(image, symbols, imports, processor)
+    except UnsupportedRelocation:
+        return None
+    return Placed(contents, offsets)
+
+
+def laid_out(
+    image: bytes, symbols: Sequence[str], imports: Mapping[str, int], processor: Processor
+) -> tuple[bytearray, dict[str, int]]:
+    """What goes to the beginning of a page, and where in it these symbols are. ValueError as
+    `place`; UnsupportedRelocation when the object has to be linked by LLVM."""
+    try:
+        return _Object(image, imports, processor).laid_out(symbols)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"is damaged: {error}") from error
+
+
+@cache
+def _processor() -> Processor | None:
+    """This machine's; None where objects are LLVM's."""
+    if os.name != "posix" or (_needs_flush() and _cache_flush() is None):
+        return None
+    return PROCESSORS.get(platform.machine())
+
+
+def _needs_flush() -> bool:
+    """Whether what was written is not what runs until the caches are told: Arm Architecture
+    Reference Manual for A-profile, section B2.7.4."""
+    return platform.machine() == "aarch64"
+
+
+@cache
+def _cache_flush() -> Callable[[int, int], None] | None:
+    """Makes code that was written between two addresses what runs there: `__clear_cache` of GCC's
+    library, which every C++ program has loaded. None where it is not needed or not there."""
+    if not _needs_flush():
+        return None
+    try:
+        flush = ctypes.CDLL("libgcc_s.so.1")["__clear_cache"]
+    except (OSError, AttributeError):
+        return None
+    flush.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    flush.restype = None
+    return flush
+
+
+class _Object:
+    def __init__(self, image: bytes, imports: Mapping[str, int], processor: Processor) -> None:
+        self._image, self._imports, self._processor = image, imports, processor
+        (headers,) = struct.unpack_from("<Q", image, 0x28)
+        entry_bytes, count = struct.unpack_from("<HH", image, 0x3A)
+        self._sections = [
+            struct.unpack_from(_SECTION, image, headers + entry_bytes * i) for i in range(count)
+        ]
+        self._contents = bytearray()
+        self._bases: dict[int, int] = {}
+        self._slots: dict[str, int] = {}
+        self._symbols: list[tuple[str, int, int]] = []  # name, section, value
+
+    def laid_out(self, symbols: Sequence[str]) -> tuple[bytearray, dict[str, int]]:
+        """The bytes, and where in them these symbols are."""
+        for number, section in enumerate(self._sections):
+            if section[2] & _ALLOC and section[1] in (_PROGBITS, _NOBITS):
+                self._lay(number, section)
+        for section in self._sections:
+            if section[1] == _SYMTAB:
+                self._read_symbols(section)
+        self._add_slots()
+        for section in self._sections:
+            if section[1] == _RELA and section[7] in self._bases:
+                self._relocate(section)
+        found = {name: self._at(place, value) for name, place, value in self._symbols if place}
+        missing = [name for name in symbols if name not in found]
+        if missing:
+            raise ValueError(f"does not link: it has no {missing[0]}")
+        return self._contents, {name: found[name] for name in symbols}
+
+    def _lay(self, number: int, section: tuple[int, ...]) -> None:
+        _, kind, flags, _, offset, size, _, _, alignment, _ = section
+        if flags & (_WRITE | _THREAD_LOCAL) or alignment > mmap.PAGESIZE:
+            raise UnsupportedRelocation
+        self._contents += bytes(-len(self._contents) % max(alignment, 1))
+        self._bases[number] = len(self._contents)
+        data = bytes(size) if kind == _NOBITS else self._image[offset : offset + size]
+        if len(data) != size:
+            raise IndexError(f"a section ends behind the file, at {offset + size}")
+        self._contents += data
+
+    def _read_symbols(self, section: tuple[int, ...]) -> None:
+        names = self._sections[section[6]][4]
+        for at in range(section[4], section[4] + section[5], struct.calcsize(_SYMBOL)):
+            name, _, _, place, value, _ = struct.unpack_from(_SYMBOL, self._image, at)
+            start = names + name
+            text = self._image[start : self._image.index(b"\0", start)].decode()
+            self._symbols.append((text, place, value))
+
+    def _add_slots(self) -> None:
+        self._contents += bytes(-len(self._contents) % STUB_BYTES)
+        for name, address in self._imports.items():
+            self._slots[name] = len(self._contents)
+            self._contents += self._processor.stub(address)
+
+    def _at(self, section: int, value: int) -> int:
+        base = self._bases.get(section)
+        return -1 if base is None else base + value
+
+    def _relocate(self, section: tuple[int, ...]) -> None:
+        base = self._bases[section[7]]
+        for at in range(section[4], section[4] + section[5], struct.calcsize(_RELOCATION)):
+            offset, info, addend = struct.unpack_from(_RELOCATION, self._image, at)
+            kind, (name, place, value) = info & 0xFFFFFFFF, self._symbols[info >> 32]
+            target = self._at(place, value)
+            if kind in self._processor.slots:
+                target = -1 if place else self._slots[name] + SLOT_AT
+            elif not place and kind in self._processor.calls:
+                target = self._slots[name]
+            if target < 0:
+                raise UnsupportedRelocation
+            self._processor.fill(self._contents, base + offset, kind, target + addend)

@@ -1,0 +1,140 @@
+"""Links objects into this process, the same bytes only once: by itself (elf_loader.py), or with one
+LLJIT for all that ask for more. Makes those of the runtime's own code.
+
+An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
+already loaded by torch, and found through its handle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.elf import undefined_symbols
+from kernelmill.core.errors import CodegenError, NoCodeError
+from kernelmill.runtime.linking.elf_loader import ALLOW_CODE, place
+from kernelmill.torch_internals.libraries import address_of
+from kernelmill.torch_internals.llvm_calls import inside_llvm
+
+
+class LinkedObject:
+    """Machine code in memory; it stays there as long as this object does."""
+
+    def __init__(self, addresses: Mapping[str, int], tracker: object) -> None:
+        self._addresses = addresses
+        self._tracker = tracker
+
+    def __getitem__(self, symbol: str) -> int:
+        """The address of an exported symbol. KeyError when it was not asked for."""
+        return self._addresses[symbol]
+
+
+_linking = RenewedLock()
+_linked: weakref.WeakValueDictionary[tuple[str, bytes], LinkedObject] = (
+    weakref.WeakValueDictionary()
+)
+_library_numbers = itertools.count()
+
+
+def link_once(symbol: str, image: bytes) -> LinkedObject:
+    """Link a kernel's object unless the same bytes are linked already.
+
+    Raises CodegenError when `image` is no object, lacks `symbol` or needs what is not there.
+    """
+    key = symbol, hashlib.blake2b(image, digest_size=20).digest()
+    with _linking.lock:
+        found = _linked.get(key)
+        if found is None:
+            found = _linked[key] = _link([symbol], image, {})
+        return found
+
+
+def link(
+    symbols: Sequence[str], image: bytes, provided: Mapping[str, int] | None = None
+) -> LinkedObject:
+    """Link an object that may use the `provided` addresses too. CodegenError as in `link_once`."""
+    with _linking.lock:
+        return _link(symbols, image, provided or {})
+
+
+def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> LinkedObject:
+    try:
+        needed = undefined_symbols(image)
+    except ValueError as error:
+        raise CodegenError(f"object of {symbols[0]}: {error}") from error
+    found: dict[str, int] = {}
+    for name in needed:
+        address = provided[name] if name in provided else address_of(name)
+        if address is None:
+            raise CodegenError(f"object of {symbols[0]} needs {name!r}, which torch does not have")
+        found[name] = address
+    try:
+        placed = place(image, symbols, found)
+    except PermissionError as error:
+        raise NoCodeError(
+            f"the system does not let this process run code that it made ({error.strerror}): "
+            f"{ALLOW_CODE}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise CodegenError(f"object of {symbols[0]} {error}") from error
+    if placed is not None:
+        return LinkedObject(placed.addresses, placed)
+    return _link_with_llvm(symbols, image, found)
+
+
+def _link_with_llvm(
+    symbols: Sequence[str], image: bytes, imports: Mapping[str, int]
+) -> LinkedObject:
+    # Imported here: hardly any object needs it, and it takes a while to load.
+    import llvmlite.binding as llvm
+
+    with inside_llvm():
+        builder: Any = llvm.JITLibraryBuilder().add_object_img(image)
+        for name, address in imports.items():
+            builder.import_symbol(name, address)
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        try:
+            tracker: Any = builder.link(_jit(), f"object{next(_library_numbers)}")
+        except RuntimeError as error:
+            raise CodegenError(f"object of {symbols[0]} does not link: {error}") from error
+        return LinkedObject({symbol: tracker[symbol] for symbol in symbols}, tracker)
+
+
+def assembled(text: str, source: str, optimize: int, triple: str = "") -> bytes:
+    """The object of LLVM's text from `source`, at this level, for processors of this machine's
+    family or of another triple's. CodegenError when LLVM refuses the text."""
+    # Imported here: who brings the object needs no LLVM.
+    import llvmlite.binding as llvm
+
+    if triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    with inside_llvm():
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"{source}: {error}") from error
+        target: Any = llvm.Target
+        kind = target.from_triple(triple) if triple else target.from_default_triple()
+        machine = kind.create_target_machine(opt=optimize, reloc="pic", codemodel="small")
+        return machine.emit_object(module)
+
+
+@cache
+def _jit() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    # JITLink places an object in one block, so that its sections are always in each other's reach.
+    return llvm.create_lljit_compiler(use_jit_link=True)

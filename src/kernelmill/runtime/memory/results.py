@@ -1,0 +1,106 @@
+"""Memory of large results: used again once the caller has dropped what was in it.
+
+Fresh memory costs a page fault every 4 KiB, which takes longer than a kernel that only reads and
+writes. Whether a piece is in use is what its storage's reference count says: every tensor, view,
+array or saved variable over it holds one.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+
+import torch
+
+from kernelmill.core.after_fork import ReentryLock
+from kernelmill.core.dataclass import dataclass
+from kernelmill.runtime.memory import large_pages
+from kernelmill.runtime.memory.allocation import Alias, alias, elements_of, empty_strided
+from kernelmill.torch_internals.tensors import storage_users
+
+LARGE_BYTES = 1 << 20
+"""Results from this size on are worth the look whether there is memory for them."""
+
+KEPT_BYTES = 512 << 20
+"""So much is kept at most, in use or not; the piece that was given out first is let go."""
+
+
+@dataclass
+class _Piece:
+    """`storage` is the one Python object for the base's; `alone` is its state while nobody else
+    has it."""
+
+    base: torch.Tensor
+    storage: torch.UntypedStorage
+    bytes: int
+    users: Callable[[torch.UntypedStorage], int]
+    alone: tuple[int, ...] = ()
+
+    def state(self) -> tuple[int, ...]:
+        """References to the storage from tensors and from Python, where its memory is and how much:
+        what moved or was resized, even to less in the same place, is another piece."""
+        storage = self.storage
+        users, names = self.users(storage), sys.getrefcount(storage)
+        return users, names, storage.data_ptr(), storage.nbytes()
+
+
+class ResultMemory:
+    """The pieces of one process. Any thread may ask for tensors."""
+
+    def __init__(self, alias: Alias, limit: int = KEPT_BYTES) -> None:
+        self._alias = alias
+        self._users = storage_users.require()
+        self._limit = limit
+        self._pieces: list[_Piece] = []
+        self._busy = ReentryLock()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all pieces, in use or not."""
+        return sum(piece.bytes for piece in self._pieces)
+
+    def tensor(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, elements: int
+    ) -> torch.Tensor:
+        """A tensor over `elements` elements that nobody else has, not filled."""
+        bytes = elements * dtype.itemsize
+        if bytes > self._limit:
+            return empty_strided(shape, strides, dtype)
+        with self._busy.enter() as first:
+            if not first:  # a signal handler, in the midst of looking for a piece
+                return empty_strided(shape, strides, dtype)
+            piece = self._find(bytes, dtype) or self._new(elements, dtype, bytes)
+            self._pieces.append(piece)
+            return self._alias(piece.base, shape, strides, 0)
+
+    def _find(self, bytes: int, dtype: torch.dtype) -> _Piece | None:
+        """A free piece of this size, taken out of the list."""
+        for number, piece in enumerate(self._pieces):
+            if piece.bytes == bytes and piece.base.dtype == dtype and piece.state() == piece.alone:
+                del self._pieces[number]
+                # A weight lay in it: that it is gone is told by the death of its storage, without
+                # which another one in the same place could be taken for it.
+                return None if weakref.getweakrefcount(piece.storage) else piece
+        return None
+
+    def _new(self, elements: int, dtype: torch.dtype, bytes: int) -> _Piece:
+        while self._pieces and self.kept_bytes + bytes > self._limit:
+            self._pieces.pop(0)
+        base = empty_strided((elements,), (1,), dtype)
+        large_pages.ask(base)
+        piece = _Piece(base, base.untyped_storage(), bytes, self._users)
+        piece.alone = piece.state()
+        return piece
+
+
+memory = ResultMemory(alias) if storage_users.works and alias is not None else None
+"""None where this torch cannot lay a tensor over another one's memory without a trace."""
+
+
+def result_tensor(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """What `empty_strided` gives, in memory that may have been a result before."""
+    elements = elements_of(tuple(shape), tuple(strides))
+    if memory is None or elements * dtype.itemsize < LARGE_BYTES:
+        return empty_strided(shape, strides, dtype)
+    return memory.tensor(shape, strides, dtype, elements)

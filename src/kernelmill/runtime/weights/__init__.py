@@ -1,0 +1,1 @@
+"""Long-lived arguments: bound, packed, and watched for writes."""

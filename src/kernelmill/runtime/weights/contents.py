@@ -1,0 +1,123 @@
+"""How the native entry knows at each call that a weight still holds what was packed.
+
+What is small is compared whole. Larger memory is watched page by page where the system lets us
+(write_watch.py). Where it does not, pieces are compared (samples.py), which tell of writes to a
+weight as a whole; or all of it, by a digest, if the user wants that or the weight has no version
+counter that would tell of most writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from enum import Enum
+
+import torch
+
+from kernelmill.config.compiler_config import CheckWeights
+from kernelmill.core.dataclass import dataclass
+from kernelmill.runtime.executor import executor
+from kernelmill.runtime.weights.page_scan import PAGE, SharedMappings
+from kernelmill.runtime.weights.samples import NOTHING, Sample, pieces_at, span_of, take_sample
+from kernelmill.runtime.weights.write_watch import Span, Watch, write_watch
+from kernelmill.torch_internals.tensors import version_of
+
+WATCHED_BYTES = 2 * PAGE
+"""Larger memory fills pages, and can be watched."""
+
+WHOLE_BYTES = 16 << 10
+"""Up to here all is compared of what is not watched."""
+
+
+class Way(Enum):
+    """What is done with a weight at each call. SHARED is for memory that other processes can write
+    to, or other mappings of a file: of what they write only pieces can tell."""
+
+    UNREAD = "nothing: kernels read it where it is"
+    WHOLE = "compared whole"
+    PAGES = "watched"
+    SHARED = "watched, and pieces compared"
+    DIGEST = "compared whole, by a digest"
+    PIECES = "pieces compared"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What there is to compare; equal when nobody has written, as far as the way can tell."""
+
+    sample: Sample = NOTHING
+    writes: int = 0
+    edges: tuple[bytes, bytes] = (b"", b"")
+    digest: int = 0
+    digest_bytes: int = 0
+
+
+def memory_span(tensor: torch.Tensor) -> Span:
+    """The addresses at which a tensor's elements begin and end."""
+    first, last = span_of(tensor)
+    return tensor.data_ptr(), tensor.data_ptr() + last - first
+
+
+def way_for(
+    tensor: torch.Tensor, check: CheckWeights, watch: Watch | None, mappings: SharedMappings
+) -> Way:
+    """How to look at a tensor whose contents count; with "auto" by this watch, if there is one.
+    `mappings` are those of now."""
+    start, end = memory_span(tensor)
+    if end - start <= (WHOLE_BYTES if watch is None else WATCHED_BYTES):
+        return Way.WHOLE
+    if check == "full":
+        return Way.DIGEST
+    if watch is not None:
+        return Way.SHARED if _others_write(tensor, mappings) else Way.PAGES
+    odd = check == "auto" and write_watch().allowed  # where it is not, no memory can be watched
+    unseen = tensor.is_inference() or not version_of.works  # what torch counts no writes to
+    return Way.DIGEST if odd or unseen else Way.PIECES
+
+
+def _others_write(tensor: torch.Tensor, mappings: SharedMappings) -> bool:
+    """Whether other processes can write to a tensor's memory, or this one through another mapping.
+    Torch knows of what it has shared itself, and of no array over a file or a SharedMemory."""
+    if tensor.untyped_storage().is_shared():
+        return True
+    # The mappings take milliseconds to read, and hardly any weight is of a file.
+    address = tensor.data_ptr()
+    return write_watch().is_of_file(address) and mappings.have(address)
+
+
+def read_contents(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Contents | None:
+    """The contents as they are now; None when its memory cannot be watched any more."""
+    start, end = memory_span(tensor)
+    size = end - start
+    if way is Way.UNREAD or not size:
+        return Contents()
+    if way is Way.WHOLE:
+        return Contents(Sample(1, size, 0, ctypes.string_at(start, size)))
+    if way is Way.DIGEST:
+        return Contents(digest=digest_of(start, size), digest_bytes=size)
+    if way is Way.PIECES:
+        return Contents(take_sample(tensor))
+    if watch is None or watch.writes is None or watch.span != (start, end):
+        return None
+    sample = take_sample(tensor) if way is Way.SHARED else NOTHING
+    (a, b), (c, d) = watch.edges
+    return Contents(sample, watch.writes, (ctypes.string_at(a, b - a), ctypes.string_at(c, d - c)))
+
+
+def copy_holds(contents: Contents, address: int, size: int) -> bool:
+    """Whether a copy of the memory, so many bytes, has what the contents tell of."""
+    sample, (head, tail) = contents.sample, contents.edges
+    whole = contents.digest_bytes
+    return (
+        (
+            not sample.count
+            or pieces_at(address, sample.count, sample.width, sample.pitch) == sample.contents
+        )
+        and ctypes.string_at(address, len(head)) == head
+        and ctypes.string_at(address + size - len(tail), len(tail)) == tail
+        and (not whole or digest_of(address, whole) == contents.digest)
+    )
+
+
+def digest_of(address: int, size: int) -> int:
+    """A number for the contents of memory, of 64 bits."""
+    return executor().digest[True](address, size)

@@ -1,0 +1,382 @@
+"""Long-lived arguments (parameters): bound once, checked natively at each call, packed when read.
+
+A *bound parameter* is what the native entry knows of one: the Python object, its TensorImpl, where
+its data is, its layout and its version, and how its contents are looked at (contents.py). As long
+as nothing of that changes a call touches no parameter from Python. When something changes, a new
+binding takes the place of the old one, and only those packed buffers are made again that (through
+other packed buffers, even) come from a changed argument.
+
+What is packed is shared by all programs of the process that pack a parameter alike (the gears of
+a model, its prefill and its decode step): each looks for what another one has made.
+
+Sets of parameters are told apart by the identity of one of them, so that a program which is called
+for every layer of a model keeps a binding for each. Layers that share this one are bound anew by
+turns, but keep what they have packed. Bindings do not keep their parameters alive: when a storage
+dies, what was packed from it goes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Protocol
+
+import torch
+
+from kernelmill.core.after_fork import ReentryLock
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import to_torch
+from kernelmill.plan.ir import Plan
+from kernelmill.runtime import background
+from kernelmill.runtime.counters import Count
+from kernelmill.runtime.memory.dims import fixed_layout
+from kernelmill.runtime.memory.large_pages import HugePageArena, Layout
+from kernelmill.runtime.weights.binding import Binding, write_table
+from kernelmill.runtime.weights.bound_parameters import BoundParameter, BoundParameters
+from kernelmill.runtime.weights.components import Component, components, lasting_recipe, recipe
+from kernelmill.runtime.weights.contents import CheckWeights, Way
+from kernelmill.runtime.weights.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
+from kernelmill.runtime.weights.packed_once import once
+from kernelmill.runtime.weights.streaming import stream_of
+from kernelmill.runtime.weights.write_watch import write_watch
+from kernelmill.torch_internals.tensors import impl_at
+
+_parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
+"""What the bindings of this process hold, by how it was packed and from what."""
+
+
+_MOST_BESIDE = 32
+"""So many sets of parameters with the same key keep what they have packed beside the last one."""
+
+COUNTS = {
+    "weights_watched": (Way.PAGES, Way.SHARED),
+    "weights_compared": (Way.WHOLE, Way.DIGEST),
+    "weights_sampled": (Way.PIECES,),
+}
+"""What a report counts of how contents are looked at."""
+
+Tensors = Mapping[int, torch.Tensor]
+"""What kernels read for each argument."""
+
+
+class PackPlace(Protocol):
+    """Where packed buffers outlive the process that packed them.
+
+    `recipe` says how they are packed, the same in every process; `sources` are what they are packed
+    from, in order. What is handed out is never written to.
+    """
+
+    def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
+        """The contents of the buffers, as bytes; None when they are not there."""
+        ...
+
+    def keep(
+        self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor] | None:
+        """Keep them, and hand out what `find` will; None when that cannot be done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A place for packed buffers. `identities` tell kernels apart in every process, by name."""
+
+    place: PackPlace
+    identities: Mapping[str, str]
+
+
+class Parameters:
+    """The long-lived arguments of a program, and their bindings.
+
+    `validate` is that of `BoundParameters`. `preparer(threaded)` gives a function that runs prepare
+    launches for one caller at a time, on all threads or on its own.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Mapping[str, int],
+        places: Mapping[int, int],
+        validate: Callable[[int, object], torch.Tensor],
+        preparer: Callable[[bool], Prepare],
+        packs: Packs | None = None,
+    ) -> None:
+        self._plan, self._places, self._preparer = plan, places, preparer
+        self.components = components(plan)
+        self._recipes = [recipe(plan, part, kernels) for part in self.components]
+        self._place = None if packs is None else packs.place
+        self._lasting = [
+            "" if packs is None else lasting_recipe(plan, part, packs.identities)
+            for part in self.components
+        ]
+        packed_from = frozenset[int]().union(*(part.sources for part in self.components))
+        self._bound = BoundParameters(tuple(places), packed_from, validate)
+        # A weight says best which layer this is: what is packed is seldom shared between layers.
+        self.key_argument = min(packed_from or places)
+        self.bindings: dict[int, Binding] = {}
+        self._transient: dict[int, Binding] = {}
+        self._beside: dict[int, list[Binding]] = {}
+        self._key_at: dict[int, int] = {}
+        self._busy = ReentryLock()
+        self._repacks = self._background_repacks = 0
+        self._streamed = 0
+
+    def check_weights(self, check: CheckWeights) -> None:
+        """How to look for writes to what is packed, from the next binding on."""
+        with self._busy.enter():
+            self._bound.check = check
+            self.bindings.clear()
+            self._transient.clear()
+            self._beside.clear()
+
+    def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
+        """A binding for these arguments as they are now; `again` for a call that had one already.
+        InputError names one that cannot be."""
+        with self._busy.enter() as first, background.paused():
+            if not first or write_watch().busy:
+                return self._bound_once(arguments)
+            key = id(arguments[self.key_argument])
+            last = self.bindings.get(key)
+            sets = [*self._beside.get(key, ()), *([] if last is None else [last])]
+            its_own = next((binding for binding in sets if binding.is_for(arguments)), None)
+            known = its_own or last or self._transient.get(key)
+            old = known.bound if known is not None else {}
+            bound = self._bound.read(arguments, old, _BindingFinalizer(self, key))
+            tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
+            parts, job = self._pack(bound, tensors, known, again)
+            pending = frozenset(number for number, part in enumerate(parts) if part is None)
+            binding = self._binding(bound, parts, pending, job if pending else None)
+            self._streamed += bool(pending) and not again
+            write_table(binding, self._places)
+            self._forget(key)
+            self._settle(key, bound[self.key_argument])
+            (self.bindings if impl_at.works and not pending else self._transient)[key] = binding
+            self._keep_beside(key, [each for each in sets if each is not its_own])
+            return binding
+
+    def _bound_once(self, arguments: Sequence[object]) -> Binding:
+        """A binding for a call that a signal handler or a finalizer makes while its thread is in
+        the midst of binding, or of a look for writes. All is packed anew, in a frame and in memory
+        that nobody else has: what is half done stays as it is, and nothing comes of this."""
+        bound = self._bound.read_once(arguments)
+        tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
+        prepare = self._preparer(True)
+        arena = HugePageArena(self._layout(b) for part in self.components for b in part.buffers)
+        parts = [self._run(part, tensors, arena, prepare) for part in self.components]
+        binding = self._binding(bound, parts, frozenset(), None)
+        write_table(binding, self._places)
+        return binding
+
+    def _binding(
+        self,
+        bound: Mapping[int, BoundParameter],
+        parts: Sequence[PackedPart | None],
+        pending: frozenset[int],
+        job: PackJob | None,
+    ) -> Binding:
+        packed = {
+            buffer: tensor
+            for component, part in zip(self.components, parts, strict=True)
+            if part is not None
+            for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
+        }
+        return Binding(bound, tuple(parts), packed, pending, job)
+
+    def _settle(self, key: int, parameter: BoundParameter) -> None:
+        """This is the one binding for the memory of this parameter: an object that had it before
+        may be gone without a trace."""
+        other = self._key_at.get(parameter.state.data, key)
+        if other != key:
+            self._forget(other)
+            self._beside.pop(other, None)
+        self._key_at[parameter.state.data] = key
+
+    def counts(self) -> Generator[Count]:
+        """What `Program.report` has of them: bytes of the packed buffers that coming calls may use,
+        components packed so far where they stay, calls that streamed, components that calls stream
+        for the time being; how contents are looked at, and parameters copied so far."""
+        yield "repacks", self, self._repacks + self._background_repacks
+        yield "streamed", self, self._streamed
+        yield "copies", self, self._bound.copies
+        bindings = [*self.bindings.values(), *self._transient.values()]
+        beside = [binding for sets in list(self._beside.values()) for binding in sets]
+        for part in [part for each in (*bindings, *beside) for part in each.parts if part]:
+            yield "packed_bytes", part, sum(tensor.nbytes for tensor in part.tensors)
+        for binding in bindings:
+            for parameter in binding.bound.values():
+                for name, among in COUNTS.items():
+                    yield name, parameter.object, int(parameter.way in among)
+            if binding.job is not None:
+                for number in binding.pending - binding.job.parts.keys():
+                    yield "packing", binding.job.keys[number], 1
+
+    def _forget(self, key: int) -> None:
+        self.bindings.pop(key, None)
+        self._transient.pop(key, None)
+
+    def _keep_beside(self, key: int, sets: Sequence[Binding]) -> None:
+        """Keep what these have packed, as far as it is of use."""
+        alive = [binding for binding in sets if binding.is_alive]
+        if alive:
+            self._beside[key] = alive[-_MOST_BESIDE:]
+        else:
+            self._beside.pop(key, None)
+
+    def forget_dead(self, key: int) -> None:
+        """Let go of what a binding has packed from memory that is not there any more, and of the
+        binding when nothing is left. It serves no further call."""
+        self._keep_beside(key, self._beside.get(key, ()))
+        last = self.bindings.get(key)
+        if last is not None and last.is_alive:
+            return  # it was of another set
+        known = last or self._transient.get(key)
+        self._forget(key)
+        if known is None:
+            return
+        alive = {
+            i: parameter for i, parameter in known.bound.items() if parameter.storage() is not None
+        }
+        if self.key_argument in known.bound and self.key_argument not in alive:
+            self._key_at.pop(known.bound[self.key_argument].state.data, None)
+        parts = [
+            part if component.sources <= alive.keys() else None
+            for component, part in zip(self.components, known.parts, strict=True)
+        ]
+        if any(parts) or (known.pending and alive):
+            self._transient[key] = self._binding(alive, parts, known.pending, known.job)
+
+    def _pack(
+        self,
+        bound: Mapping[int, BoundParameter],
+        tensors: Tensors,
+        known: Binding | None,
+        again: bool,
+    ) -> tuple[list[PackedPart | None], PackJob | None]:
+        parts = [self._known_part(n, bound, known) for n in range(len(self.components))]
+        missing = [number for number, part in enumerate(parts) if part is None]
+        if not missing:
+            return parts, None
+        job = self._new_job(missing, bound, tensors) if known is None else known.job
+        pending = set[int]()
+        if job is not None and not job.over:
+            pending = {n for n in missing if n in job.keys}
+            if known is not None:
+                pending = {n for n in pending if self._kept(n, bound, known)}
+                # Each later call packs a share; a call that is bound twice is not two.
+                pending -= set() if again else set(job.stream.share(pending))
+        at_once = [n for n in missing if n not in pending]
+        # A share is small enough to wait for large pages, and nobody may come to move it there.
+        layouts = (self._layout(b) for n in at_once for b in self.components[n].buffers)
+        arena = HugePageArena(layouts, waiting=known is None or job is None)
+        for number in at_once:
+            # What changes later in the process is packed in its own memory.
+            place = self._place if known is None else None
+            key = self._key(number, bound, place)
+            make = partial(self._packed, number, tensors, place, arena, key)
+            parts[number] = once(key, partial(_parts.get, key), make)
+        arena.close()
+        return parts, job
+
+    def _kept(self, number: int, bound: Mapping[int, BoundParameter], known: Binding) -> bool:
+        """Whether a component's sources are as a binding has them."""
+        return all(bound[i] is known.bound.get(i) for i in self.components[number].sources)
+
+    def _known_part(
+        self, number: int, bound: Mapping[int, BoundParameter], known: Binding | None
+    ) -> PackedPart | None:
+        if known is not None and self._kept(number, bound, known):
+            part = known.parts[number]
+            if part is None and known.job is not None:
+                part = known.job.parts.get(number)
+            if part is not None:
+                return part
+        return _parts.get(self._key(number, bound, self._place if known is None else None))
+
+    def _key(
+        self, number: int, bound: Mapping[int, BoundParameter], place: PackPlace | None
+    ) -> tuple[Hashable, ...]:
+        """What a component is packed from and how."""
+        sources = [bound[i] for i in sorted(self.components[number].sources)]
+        return (self._recipes[number], *((c.state, c.way) for c in sources), place)
+
+    def _new_job(
+        self, missing: Sequence[int], bound: Mapping[int, BoundParameter], tensors: Tensors
+    ) -> PackJob | None:
+        """What packs those of the missing components that a first call can stream."""
+        if self._place is not None or not can_copy():
+            return None
+        keys = {number: self._key(number, bound, None) for number in missing}
+        stream = stream_of(self._plan, self.components, missing)
+        if stream is None:
+            return None
+        keys = {number: keys[number] for _, number in stream.order}
+        tasks = [self._task(number, bound, tensors, key) for number, key in keys.items()]
+        return PackJob(stream, tasks, keys, partial(self._preparer, False))
+
+    def _task(
+        self, number: int, bound: Mapping[int, BoundParameter], tensors: Tensors, key: Hashable
+    ) -> Task:
+        component = self.components[number]
+        sources = [
+            Source.of(self._places[i], bound[i], tensors[i]) for i in sorted(component.sources)
+        ]
+        buffers = [(b, self._layout(b)) for b in component.buffers]
+
+        def keep(part: PackedPart) -> None:
+            _parts[key] = part
+            self._background_repacks += 1
+
+        find = partial(_parts.get, key)
+        return Task(number, component.launches, sources, buffers, find, keep)
+
+    def _packed(
+        self, number: int, tensors: Tensors, place: PackPlace | None, arena: HugePageArena,
+        key: Hashable,
+    ) -> PackedPart:  # fmt: skip
+        component = self.components[number]
+        sources = [tensors[i] for i in sorted(component.sources)]
+        found = None if place is None else place.find(self._lasting[number], sources)
+        if found is None:
+            found = self._run(component, tensors, arena, self._prepare).tensors
+            if place is not None:
+                found = place.keep(self._lasting[number], sources, found) or found
+        part = _parts[key] = PackedPart(tuple(found))
+        return part
+
+    @cached_property
+    def _prepare(self) -> Prepare:
+        return self._preparer(True)
+
+    def _run(
+        self, component: Component, tensors: Tensors, arena: HugePageArena, prepare: Prepare
+    ) -> PackedPart:
+        part = PackedPart(tuple(arena.tensor(self._layout(b)) for b in component.buffers))
+        addresses = {self._places[i]: tensors[i].data_ptr() for i in component.sources}
+        for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
+            addresses[buffer] = tensor.data_ptr()
+        prepare(addresses, component.launches)
+        self._repacks += 1
+        return part
+
+    def _layout(self, buffer: int) -> Layout:
+        spec = self._plan.buffers[buffer]
+        return (*fixed_layout(spec), to_torch(spec.dtype))
+
+
+def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:
+    """What kernels read for an argument."""
+    assert isinstance(argument, torch.Tensor)
+    return argument if parameter.copy is None else parameter.copy
+
+
+class _BindingFinalizer:
+    """Is told when a storage of a binding has died. Does not keep the binding's owner alive."""
+
+    def __init__(self, owner: Parameters, key: int) -> None:
+        self._owner, self._key = weakref.ref(owner), key
+
+    def __call__(self, _: object) -> None:
+        owner = self._owner()
+        if owner is not None:
+            owner.forget_dead(self._key)

@@ -1,0 +1,148 @@
+"""Calls before weights are packed for good: each launch gets its own packed just before it runs.
+
+Packing a large model writes hundreds of megabytes into memory that the process has never touched,
+and the system takes far longer to hand that out than the packing takes. So the first call goes
+through the launches and packs, before each, what that one reads, always into the same few
+megabytes, which stay in the caches. What it leaves to be done is packed where it stays by a thread
+(pack_job.py), and in shares by the calls that come meanwhile, for which that thread waits: they
+would be in each other's way. A part is used from when it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.plan.ir import AtenCall, Launch, Plan
+from kernelmill.plan.literals import buffers_in
+from kernelmill.runtime.memory.allocation import elements_of
+from kernelmill.runtime.memory.dims import fixed_layout
+from kernelmill.runtime.weights.components import Component
+
+LEAST_BYTES = 16 << 20
+"""Less than that is packed at once: it takes no longer than a few calls."""
+
+LARGEST_BYTES = 32 << 20
+"""A component that packs, or is packed from, more is packed at once: it fits no cache."""
+
+SHARE_BYTES = 64 << 20
+"""What a call packs for good when an earlier one has streamed already, at least."""
+
+SHARE_PART = 1 / 16
+"""The part of all that it packs, at least: the thread may get no time, and calls have to end it."""
+
+LEAST_TURNS = 4
+"""How often the memory is used again, at least: else little would be gained."""
+
+
+def bytes_of(plan: Plan, buffer: int) -> int:
+    """The memory of a buffer whose sizes are numbers, in whole cache lines."""
+    spec = plan.buffers[buffer]
+    return -(-elements_of(*fixed_layout(spec)) * spec.dtype.bytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Readers:
+    """The launches that read a component, the first and the last, as they are numbered natively."""
+
+    first: int
+    last: int
+
+
+def readers(plan: Plan, components: Sequence[Component]) -> list[Readers | None]:
+    """Who reads each component; None when an operator of torch does, or nobody."""
+    owner = {b: number for number, part in enumerate(components) for b in part.buffers}
+    found: dict[int, Readers] = {}
+    others: set[int] = set()
+    for launch, (begins, step) in enumerate(_launches(plan)):
+        for buffer in step.buffers:
+            number = owner.get(buffer)
+            if number is not None:
+                found[number] = Readers(found[number].first if number in found else begins, launch)
+    for step in plan.steps:
+        if isinstance(step, AtenCall):
+            read = buffers_in((step.args, step.kwargs))
+            others.update(owner[buffer] for buffer in read if buffer in owner)
+    numbers = range(len(components))
+    return [None if number in others else found.get(number) for number in numbers]
+
+
+def _launches(plan: Plan) -> Iterator[tuple[int, Launch]]:
+    """The launches, each with the number of the one that it runs with: the first of its super
+    kernel, or itself."""
+    native = list(accumulate((isinstance(s, Launch) for s in plan.steps), initial=0))
+    begins = {
+        step: native[whole.first]
+        for whole in plan.supers
+        for step in range(whole.first, whole.last)
+    }
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Launch):
+            yield begins.get(number, native[number]), step
+
+
+@dataclass(frozen=True)
+class Stream:
+    """How the calls of a plan can stream: `order` has (launch, component) by launch, `sizes` the
+    bytes of each component, `offsets` the place of each packed buffer in memory of so many `bytes`.
+    """
+
+    order: tuple[tuple[int, int], ...]
+    sizes: Mapping[int, int]
+    offsets: Mapping[int, int]
+    bytes: int
+
+    def share(self, pending: Collection[int]) -> list[int]:
+        """What a call packs for good of the components that are still to come."""
+        found: list[int] = []
+        left = max(SHARE_BYTES, sum(self.sizes[number] for _, number in self.order) * SHARE_PART)
+        for _, number in self.order:
+            if number in pending and left > 0:
+                found.append(number)
+                left -= self.sizes[number]
+        return found
+
+
+def stream_of(
+    plan: Plan, components: Sequence[Component], wanted: Collection[int]
+) -> Stream | None:
+    """How calls can stream the `wanted` components; None when that is not worth while. Those that
+    cannot be streamed are left out."""
+    reading = readers(plan, components)
+    sizes = {b: bytes_of(plan, b) for number in wanted for b in components[number].buffers}
+    wholes = {number: sum(sizes[b] for b in components[number].buffers) for number in wanted}
+    chosen = {
+        number: its
+        for number in wanted
+        if (its := reading[number]) is not None and wholes[number] <= LARGEST_BYTES
+    }
+    places, needed = _place([(its, components[n].buffers) for n, its in chosen.items()], sizes)
+    whole = sum(wholes[number] for number in chosen)
+    if whole < LEAST_BYTES or needed * LEAST_TURNS > whole:
+        return None
+    order = sorted((its.first, number) for number, its in chosen.items())
+    return Stream(tuple(order), wholes, places, needed)
+
+
+def _place(
+    wanted: Sequence[tuple[Readers, Sequence[int]]], sizes: Mapping[int, int]
+) -> tuple[dict[int, int], int]:
+    """An offset for each buffer, the lowest that is free from its first reader to its last; and
+    the end of all."""
+    places: dict[int, int] = {}
+    live: list[tuple[int, int, int]] = []  # (offset, end, last reader)
+    highest = 0
+    for its, buffers in sorted(wanted, key=lambda pair: pair[0].first):
+        live = [piece for piece in live if piece[2] >= its.first]
+        for buffer in buffers:
+            offset = 0
+            for begin, end, _ in sorted(live):
+                if offset + sizes[buffer] <= begin:
+                    break
+                offset = max(offset, end)
+            places[buffer] = offset
+            live.append((offset, offset + sizes[buffer], its.last))
+            highest = max(highest, offset + sizes[buffer])
+    return places, highest

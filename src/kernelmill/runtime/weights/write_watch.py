@@ -1,0 +1,331 @@
+"""Tells of writes to the memory of weights, whoever wrote: one watch for all of this process.
+
+A write through `param.data`, `param.numpy()` or any other alias moves neither the address nor the
+version counter that a parameter has, but Linux can tell which pages were written (page_scan.py).
+Each watched span of memory has a number, another one after every write that was found. The native
+entry asks for each call whether there are written pages in what a binding watches, without changing
+anything; what is found then is taken by `look`, which gives numbers, and protects the pages again.
+The first write to a protected page is a page fault, so nothing has to be asked while the process
+had none, which it has not while it makes one token after the other.
+
+A page in which a span begins or ends holds others' memory too: whether a write there was one to the
+span is told by comparing. Once somebody else wrote there the edge is *loose*: nobody protects it
+any more, and whoever watches compares its contents at each call. That costs less than looks for
+writes, of which the neighbours of hundreds of weights would cause one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from weakref import WeakValueDictionary
+
+from kernelmill.core.after_fork import ReentryLock
+from kernelmill.core.log import get_logger
+from kernelmill.runtime.layout import WatchState
+from kernelmill.runtime.weights.page_scan import PAGE, PageScan, Range, meeting, merged
+
+Span = tuple[int, int]
+"""The addresses at which bytes begin and end."""
+
+_log = get_logger("runtime")
+
+
+class Watch:
+    """A span of memory that is watched, as long as somebody has this.
+
+    `writes` is another number after every write to a page that the span fills; None when the memory
+    cannot be watched any more. `looks` is another number after whatever was found, on edges too.
+    """
+
+    def __init__(self, span: Span, number: int) -> None:
+        self.span = span
+        self.writes: int | None = number
+        self._looks = ctypes.c_int64(number)
+        self._loose = [False, False]
+
+    @property
+    def looks(self) -> int:
+        return self._looks.value
+
+    @property
+    def address(self) -> int:
+        """Where the native entry reads `looks`."""
+        return ctypes.addressof(self._looks)
+
+    @property
+    def pages(self) -> Range:
+        """The pages that are protected."""
+        first, last = _around(self.span)
+        head, tail = self.loose
+        return first + PAGE * head, last - PAGE * tail
+
+    @property
+    def edges(self) -> tuple[Span, Span]:
+        """The parts of the span that lie on pages with others."""
+        (start, end), (first, last) = self.span, _within(self.span)
+        return (start, first), (last, end)
+
+    @property
+    def loose(self) -> tuple[bool, bool]:
+        """Which edges are to be compared."""
+        head, tail = self._loose
+        return head, tail
+
+    def note(self, written: Sequence[Range], number: int) -> None:
+        """These pages were written. They are in order and apart.
+
+        An edge written together with pages that the span fills was most likely written with the
+        whole span, as by an optimizer's step, and stays protected.
+        """
+        first, last = _within(self.span)
+        low, high = _around(self.span)
+        filled = bool(meeting(written, (first, last)))
+        if filled:
+            self.writes = self._looks.value = number
+        for edge, its in enumerate(((low, first), (last, high))):
+            if meeting(written, its):
+                self._loose[edge] |= not filled
+                self._looks.value = number
+
+    def lose(self, number: int) -> None:
+        """The memory cannot be watched any more."""
+        self.writes, self._looks.value = None, number
+
+
+class WriteWatch:
+    """See the file's docstring. `state` is what the native entry needs for scans: what it finds
+    says nothing where `takes` is odd, or another number afterwards.
+
+    A signal handler can come into the midst of a look, where this is `busy` for its thread: what it
+    calls must do without. It may fork, though."""
+
+    def __init__(self) -> None:
+        self.state = WatchState(-1, 0, 0)
+        self._forks = 0
+        self._scan: PageScan | None = None
+        self._refused = False
+        self._watches: WeakValueDictionary[Span, Watch] = WeakValueDictionary()
+        self._numbers = itertools.count(1)
+        self._turns = ReentryLock()
+        self._forking: list[AbstractContextManager[bool]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether this thread is in the midst of something here."""
+        return self._turns.inside
+
+    @property
+    def allowed(self) -> bool:
+        """Whether this system lets us watch."""
+        if self._scan is None and not self._refused:
+            with self._turns.enter() as first:
+                if first and self._scan is None:
+                    self._open()
+        return self._scan is not None
+
+    def watch(self, spans: Iterable[Span]) -> dict[Span, Watch]:
+        """A watch of each span (of more than two pages), as far as it can be."""
+        wanted = set(spans)
+        if not wanted or not self.allowed:
+            return {}
+        with self._turns.enter() as first:
+            if not first:
+                return {}
+            found = {span: self._watches.get(span) for span in wanted}
+            missing = [span for span, watch in found.items() if watch is None]
+            found.update(self._new(missing))
+        return {s: w for s, w in found.items() if w is not None and w.writes is not None}
+
+    def is_of_file(self, address: int) -> bool:
+        """Whether memory that is watched belongs to a file, or to what processes share."""
+        try:
+            return self._scan is not None and self._scan.is_of_file(address)
+        except OSError:
+            return False
+
+    def look(self) -> None:
+        """Give another number to all that was written since the last look."""
+        with self._turns.enter() as first:
+            self._look_if(first)
+
+    def _look_if(self, first: bool) -> None:
+        """A look; in the midst of another one, all counts as written."""
+        if first:
+            self._look()
+        else:
+            self._note_all()
+
+    def _open(self) -> None:
+        forks = self._forks
+        try:
+            scan = PageScan()
+            while forks != self._forks:  # a handler's fork: its files tell of the process before
+                forks = self._forks
+                scan.close()
+                scan = PageScan()
+            self._scan = scan
+            self.state.pagemap = scan.pagemap
+            self.state.epoch = 1 + self._forks if scan.counts_faults else 0
+        except OSError as error:
+            self._refused = True
+            _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
+
+    def _begin_to_take(self) -> None:
+        """Until `takes` is even again, what scans find says nothing. It stays odd where Ctrl-C ends
+        this: what was taken then, nobody was told, and so all counts as written here."""
+        unfinished = self.state.takes & 1
+        self.state.takes |= 1
+        if unfinished:
+            self._note_all()
+
+    def _note_all(self) -> None:
+        number = next(self._numbers)
+        for watch in self._known():
+            watch.note([_around(watch.span)], number)
+
+    def _look(self) -> None:
+        watches = self._known()
+        self._begin_to_take()
+        ranges = merged([watch.pages for watch in watches])
+        for pages, its in zip(ranges, _by_range(ranges, watches), strict=True):
+            self._take(pages, its)
+        self.state.takes += 1
+
+    def _known(self) -> list[Watch]:
+        return [watch for watch in self._watches.values() if watch.writes is not None]
+
+    def _take(self, pages: Range, watches: Sequence[Watch]) -> None:
+        if self._scan is None:
+            return  # in a child of a handler, which has lost them
+        try:
+            written = self._scan.take_written(pages)
+        except OSError:
+            for watch in watches:  # other memory has taken the place of some of it
+                watch.note([_around(watch.span)], next(self._numbers))
+            self._protect(watches, self._known())
+        else:
+            if written:
+                number = next(self._numbers)
+                for watch in watches:
+                    watch.note(written, number)
+
+    def _new(self, spans: Sequence[Span]) -> dict[Span, Watch]:
+        """Watches of spans that nobody watches yet."""
+        if not spans:
+            return {}
+        number = next(self._numbers)
+        made = {span: Watch(span, number) for span in spans}
+        known, forks = self._known(), -1
+        self._begin_to_take()
+        while forks != self._forks:  # a handler's fork: protection does not come along
+            forks = self._forks
+            self._protect(list(made.values()), known)
+            self._watches.update(made)
+        self.state.takes += 1
+        return made
+
+    def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
+        """Begin to watch these, or lose them. What the known ones watch of the same pages they are
+        told."""
+        ranges = merged([watch.pages for watch in watches])
+        groups = zip(ranges, _by_range(ranges, watches), _by_range(ranges, known), strict=True)
+        for pages, its, others in groups:
+            if self._protected(pages, others):
+                continue
+            for watch in its:
+                met = [other for other in others if meeting([watch.pages], other.pages)]
+                if not self._protected(watch.pages, met):
+                    watch.lose(next(self._numbers))
+
+    def _protected(self, pages: Range, others: Sequence[Watch]) -> bool:
+        """Whether these pages could be protected, some of which the others watch already."""
+        if self._scan is None:
+            return False
+        try:
+            self._scan.register(pages)
+            for part in _without(pages, merged([watch.pages for watch in others])):
+                self._scan.protect(part)
+            if others:
+                written = self._scan.take_written(pages)
+                number = next(self._numbers)
+                for watch in others:
+                    watch.note(written, number)
+        except OSError:
+            return False
+        return True
+
+    # ---- forks ------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """What was written so far is known to both processes; nobody else looks meanwhile."""
+        turn = self._turns.enter()
+        first = turn.__enter__()
+        self._forking.append(turn)
+        self._look_if(first)
+
+    def in_parent(self) -> None:
+        """Go on after a fork."""
+        self._forking.pop().__exit__(None, None, None)
+
+    def in_child(self) -> None:
+        """Begin anew: protection does not come along, and the files tell of the parent."""
+        watches = list(self._watches.values())
+        self._forks += 1
+        if self._scan is not None:
+            self._scan.close()
+            self._scan = None
+            self.state.pagemap, self.state.epoch = -1, 0
+            self._open()
+        if self._scan is not None:
+            self._protect(watches, ())
+        else:
+            for watch in watches:
+                watch.lose(next(self._numbers))
+        self.in_parent()
+
+
+def _around(span: Span) -> Range:
+    """The pages that a span lies on."""
+    return span[0] // PAGE * PAGE, -(-span[1] // PAGE) * PAGE
+
+
+def _within(span: Span) -> Range:
+    """The pages that a span fills."""
+    return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
+
+
+def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Watch]]:
+    """The watches that have pages in each of these ranges, which are in order and apart."""
+    found: list[list[Watch]] = [[] for _ in ranges]
+    for watch in watches:
+        for index in meeting(ranges, watch.pages):
+            found[index].append(watch)
+    return found
+
+
+def _without(pages: Range, others: Sequence[Range]) -> Iterator[Range]:
+    """What of these pages is in none of the others, which are in order."""
+    place, end = pages
+    for first, last in others:
+        if place < min(first, end):
+            yield place, min(first, end)
+        place = max(place, last)
+    if place < end:
+        yield place, end
+
+
+_watch = WriteWatch()
+os.register_at_fork(
+    before=_watch.before_fork,
+    after_in_parent=_watch.in_parent,
+    after_in_child=_watch.in_child,
+)
+
+
+def write_watch() -> WriteWatch:
+    """The watch of this process."""
+    return _watch
