@@ -21,7 +21,7 @@ from torch import fx
 from torch.compiler import disable
 
 from kernelmill.backend import capture
-from kernelmill.backend.entry import NAME
+from kernelmill.core.version import BACKEND_NAME
 from kernelmill.config.super_kernel_marks import MARK_KEY
 from kernelmill.torch_internals.autograd import output_strides
 from tests.programs.modes import Compiled, Made, Mode, Subject, counted
@@ -41,7 +41,7 @@ class SharedTrace:
         self._current = modes[0].name
         self._graphs = 0
         self.failed = False
-        self.__name__ = NAME  # as `Backend` is called
+        self.__name__ = BACKEND_NAME  # as `Backend` is called
 
     @property
     def serves_all(self) -> bool:
