@@ -65,10 +65,10 @@ class ResultImporter:
         """What is returned twice is one result."""
         if not isinstance(entry, fx.Node):
             return entry
-        key = entry, exact
-        if key not in self._results:
-            self._results[key] = self._result(entry, shared, exact)
-        return self._results[key]
+        entry = entry if exact else _attached(entry)
+        if (entry, exact) not in self._results:
+            self._results[entry, exact] = self._result(entry, shared, exact)
+        return self._results[entry, exact]
 
     def _result(self, entry: fx.Node, shared: set[Any], exact: bool) -> Result:
         value = self.context.argument(entry)
@@ -179,6 +179,13 @@ class ResultImporter:
         finally:
             self.context.env[source] = kept
         return [value for value in values if value is not None]
+
+
+def _attached(node: fx.Node) -> fx.Node:
+    """The same without `detach`: a backward graph asks for no gradients of what it reads."""
+    while node.target is torch.ops.aten.detach.default:
+        (node,) = node.all_input_nodes
+    return node
 
 
 def _is_aten(value: Value) -> bool:

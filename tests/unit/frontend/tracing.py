@@ -47,7 +47,10 @@ class Traced:
         return [str(n.attrs["target"]) if n.op == "aten" else n.op for n in nodes]
 
     def fallbacks(self) -> list[str]:
-        return [name for name in self.operators() if "." in name]
+        """Operators of ATen but those of returned views, which are no steps."""
+        nodes = [node for graph in self.graphs for node in graph.nodes if node.op == "aten"]
+        steps = (node for node in nodes if node.attrs["reason"] != "a view that is returned")
+        return [str(node.attrs["target"]) for node in steps]
 
     def _backend(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         compiler = self._interpret
