@@ -21,8 +21,8 @@ from torch import fx
 from torch.compiler import disable
 
 from kernelmill.backend import capture
-from kernelmill.core.version import BACKEND_NAME
 from kernelmill.config.super_kernel_marks import MARK_KEY
+from kernelmill.core.version import BACKEND_NAME
 from kernelmill.torch_internals.autograd import output_strides
 from tests.programs.modes import Compiled, Made, Mode, Subject, counted
 
