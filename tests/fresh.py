@@ -118,6 +118,7 @@ def _forker() -> subprocess.Popen[str]:
         for name, value in os.environ.items()
         if name != "PYTHONPATH" and not name.startswith("KERNELMILL_")
     }
+    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # torch would import kernelmill
     return subprocess.Popen(
         [sys.executable, __file__], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,

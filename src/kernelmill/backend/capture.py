@@ -349,12 +349,14 @@ class _Compilation:
         )
 
     def _lie_where_known(self, gm: fx.GraphModule, metadata: Any) -> bool:
-        """Whether results that are views of arguments are so in the graph, too."""
+        """Whether results that are views of arguments are so in the graph, too: not of arguments
+        that are negated lazily, which it negates."""
         kinds, placeholders = autograd.output_kinds.get(), _placeholders(gm)
         if kinds is None:
             return metadata.num_outputs_aliased == 0
         return all(
             _storage(result) == _storage(placeholders[info.base_idx])
+            and not placeholders[info.base_idx].meta["val"].is_neg()
             for result, info in zip(_results(gm), metadata.output_info, strict=True)
             if info.output_type in kinds.of_input
         )

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
-if TYPE_CHECKING:
-    from kernelmill.core.scalar import Scalar
+from kernelmill.core.dataclass import dataclass
 
 Monomial = tuple["Atom", ...]
 
@@ -133,6 +132,18 @@ class Expr:
 
 
 Dim = Union[int, Expr]
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A function of other scalars."""
+
+    function: str
+    arguments: tuple[Scalar, ...]
+
+
+Scalar = Union[bool, int, float, Expr, Apply]
+"""What a call computes from its sizes; core/scalar.py says which functions there are."""
 _Range = tuple[str, int, Union[Dim, None], int]
 
 

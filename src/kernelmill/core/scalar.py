@@ -16,27 +16,15 @@ import operator
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
-from typing import Any, Union
+from typing import Any
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, range_text, read_dim, read_symbol, substitute
 from kernelmill.core.errors import InputError, VerificationError
-from kernelmill.core.expr import Atom, Expr, Op, Sym, of_atom, render, symbols
+from kernelmill.core.expr import Apply, Atom, Expr, Op, Scalar, Sym, of_atom, render, symbols
 from kernelmill.core.text import Reader, number_text
 
 _WORD = struct.Struct("=q")
 _DOUBLE = struct.Struct("=d")
-
-
-@dataclass(frozen=True)
-class Apply:
-    """A function of other scalars."""
-
-    function: str
-    arguments: tuple[Scalar, ...]
-
-
-Scalar = Union[bool, int, float, Expr, Apply]
 
 
 def bits_of(value: float) -> int:

@@ -12,6 +12,6 @@ def test_outside_of_modes_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> N
     refuse = Mock(side_effect=RuntimeError("can't start new thread"))
     monkeypatch.setattr("kernelmill.core.workers.start_new_thread", refuse)
     monkeypatch.setattr("threading._start_new_thread", refuse)
-    with forced(["dispatch.disable_modes"]):
+    with forced(["registry.disable_modes"]):
         assert dispatch.outside_modes(lambda: 3) == 3
     assert refuse.called

@@ -516,7 +516,7 @@ def apart() -> str:
         "    for _ in range(3):\n"
         "        assert torch.equal(f(x), torch.relu(x - 0.5))\n"
         "    assert torch.equal(held, torch.relu(x - 0.5))\n"
-        "from kernelmill.runtime import allocation, results\n"
+        "from kernelmill.runtime.memory import allocation, results\n"
         "assert results.memory is None and not allocation.is_direct\n"
         "print(*[one.name for one in failed()])\n"
     )
