@@ -127,7 +127,10 @@ class SymbolTable:
         return self.dim(size)
 
     def says(self, size: torch.SymInt) -> bool:
-        """Whether a dim can say a size, with what is computed already."""
+        """Whether a dim can say a size, with what is computed already. UnsupportedError where
+        torch's functions of sizes are not known."""
+        if not size_functions.works:
+            refuse()
         node: Any = size.node
         strict, self._strict = self._strict, True
         try:
@@ -206,7 +209,7 @@ class SymbolTable:
             try:
                 found = self._convert(expr, shape_env)
             except UnsupportedError:
-                if self._strict or not size_functions.works:
+                if self._strict:
                     raise
                 found = self.computed(self.scalar(expr, shape_env), expr, shape_env)
             self._dims[expr] = found
