@@ -131,8 +131,7 @@ def configured(
     if mode not in (None, "default"):
         given["mode"] = MAX_AUTOTUNE if mode == "max-autotune-no-cudagraphs" else mode
     if others := [name for name in given if not _is_ours(name)]:
-        given = {name: value for name, value in given.items() if name not in others}
-        _leave_out({name: options[name] for name in others if options})
+        _leave_out({name: given.pop(name) for name in others})
     if not given:
         return config
     fresh = CompilerConfig()

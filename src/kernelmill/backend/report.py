@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 from kernelmill.core import knobs
@@ -58,8 +59,7 @@ def _level(error: Exception) -> int:
     """A warning; of what stops each graph the first time only."""
     if not isinstance(error, NoCodeError):
         return logging.WARNING
-    _without_code.append(error)
-    return logging.WARNING if len(_without_code) == 1 else logging.INFO
+    return next(_levels_without_code)
 
 
-_without_code: list[Exception] = []
+_levels_without_code = chain([logging.WARNING], repeat(logging.INFO))

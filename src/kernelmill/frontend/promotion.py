@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Union, cast
 
 import torch
@@ -97,13 +98,18 @@ def require_known(
     given = [*arguments, *named.values()]
     if not any(isinstance(leaf, numbers) for each in given for leaf in _leaves(each)):
         return
-    bound = inspect.signature(translate).bind(None, *arguments, **named)
-    for name, value in bound.arguments.items():
-        annotation = str(inspect.signature(translate).parameters[name].annotation)
+    signature = _signature(translate)
+    for name, value in signature.bind(None, *arguments, **named).arguments.items():
         found = [leaf for leaf in _leaves(value) if isinstance(leaf, numbers)]
+        annotation = str(signature.parameters[name].annotation) if found else ""
         whole = _ANY_INTEGER.search(annotation) and all(isinstance(n, Expr) for n in found)
         if found and not whole and not _ANY_NUMBER.search(annotation):
             raise NotTranslated(f"{name} is known only while running")
+
+
+@cache
+def _signature(translate: Callable[..., object]) -> inspect.Signature:
+    return inspect.signature(translate)
 
 
 def _leaves(value: object) -> Iterable[object]:

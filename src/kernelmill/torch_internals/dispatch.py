@@ -175,7 +175,7 @@ def outside_modes(function: Callable[[], Any]) -> Any:
         with torch.set_grad_enabled(grad):
             return function()
 
-    # What collects programs and reports is told by context variables.
+    # Context variables of the caller, such as torch's, hold there too.
     context = copy_context()
     with Workers(1) as workers:
         (found,) = workers.results([partial(context.run, apart)])

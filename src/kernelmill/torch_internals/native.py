@@ -214,8 +214,7 @@ def _clearing(name: str) -> Callable[[int], int]:
 )
 def watchers() -> Watchers | None:
     """CPython's watchers (PyDict_Watch, PyType_Watch); `runtime/calls/changes.py` tries whether it
-    tells
-    of every kind of change."""
+    tells of every kind of change."""
     unwatch = _all(_FOR_WATCHERS, python_function)
     if unwatch is None:
         return None
