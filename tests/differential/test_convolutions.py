@@ -235,3 +235,22 @@ def test_a_transposed_weight_that_changes_is_compiled_where_phases_have_as_many_
         torch.testing.assert_close(call(x, weight, bias).double(), exact, rtol=1e-4, atol=1e-4)
     reasons = [reason for report in reports for _, reason, _ in report.fallbacks]
     assert bool(reasons) == bool(reason) and all(reason in each for each in reasons)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(0, 0, 0), (2, 0, 3, 3), (0, 3, 3)])
+def test_convolutions_of_no_channels_give_none(
+    shape: tuple[int, ...], dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELMILL_STRICT", "1")
+
+    def function(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.conv2d(x * 2, weight, None, 1, 1)
+
+    torch._dynamo.reset()
+    backend, reports = reported()
+    x, weight = torch.randn(shape), torch.randn(2, 0, 1, 1)
+    actual = torch.compile(function, backend=backend, dynamic=dynamic)(x, weight)
+    assert actual.shape == function(x, weight).shape and actual.shape[-3] == 0
+    ((_, reason, _),) = reports[0].fallbacks
+    assert reason == "convolution of no channels"

@@ -168,7 +168,8 @@ class Emitter:
         they are equal. A slice says which dim is which, where a reshape would have to divide."""
         for d, (have, want) in enumerate(zip(x.shape, shape, strict=True)):
             if have != want:
-                self.builder.equal(have, want)
+                if not self.symbols.equal(have, want):
+                    self.builder.equal(have, want)
                 x = self.slice(x, d, 0, want)
         return x
 

@@ -20,7 +20,7 @@ from kernelmill.core.dim import (
     provably_nonnegative,
     symbols,
 )  # fmt: skip
-from kernelmill.core.errors import UnsupportedError, VerificationError
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
@@ -95,14 +95,14 @@ class OperatorImporter:
         try:
             require_known(translate, arguments, named)
             found = translate(self.emitter, *arguments, **named)
+            values: Sequence[Value | None] = (found,) if isinstance(found, Value) else found
+            return [
+                None if value is None else self._conformed(value, kind)
+                for value, kind in zip(values, kinds, strict=True)
+            ]
         except (NotTranslated, TypingError) as error:
             del nodes[mark:], equations[known:]
             return NotTranslated(str(error))
-        values: Sequence[Value | None] = (found,) if isinstance(found, Value) else found
-        return [
-            None if value is None else self._conformed(value, kind, target)
-            for value, kind in zip(values, kinds, strict=True)
-        ]
 
     def _strides(self, node: fx.Node) -> tuple[Dim, ...]:
         first = node.args[0] if node.args else None
@@ -159,11 +159,12 @@ class OperatorImporter:
         values = (self.context.env[source] for source in node.all_input_nodes)
         return [value.type for value in values if isinstance(value, Value)]
 
-    def _conformed(self, value: Value, kind: TensorType, target: Any) -> Value:
-        """The value with the traced spelling of its sizes; they are equal, perhaps not in text."""
+    def _conformed(self, value: Value, kind: TensorType) -> Value:
+        """The value with the traced spelling of its sizes; they are equal, perhaps not in text.
+        NotTranslated for another dtype, and for sizes that were others in the traced call."""
         fits = value.dtype == kind.dtype and len(value.shape) == len(kind.shape)
-        if not fits or any(map(_differ, value.shape, kind.shape)):
-            raise VerificationError(f"{target} gave {value.type}, traced as {kind}", "the importer")
+        if not fits or any(map(self.context.symbols.differ, value.shape, kind.shape)):
+            raise NotTranslated(f"{value.type}, traced as {kind}")
         return self.emitter.respelled(value, kind.shape)
 
     # ---- ATen -------------------------------------------------------------------------------
@@ -360,10 +361,6 @@ def _nested(item: Any) -> list[torch.Tensor | None]:
     if not isinstance(item, torch.Tensor):
         raise UnsupportedError(f"an operator that returns a {type(item).__name__}")
     return [item]
-
-
-def _differ(have: Dim, want: Dim) -> bool:
-    return isinstance(have, int) and isinstance(want, int) and have != want
 
 
 def _used(node: fx.Node, count: int) -> tuple[bool, ...]:

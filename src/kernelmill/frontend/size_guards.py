@@ -62,6 +62,11 @@ class SizeGuards:
         self._conclude((a, b), sympy.Eq(self._expr(a), self._expr(b)))
         return True
 
+    def differ(self, a: Dim, b: Dim) -> bool:
+        """Whether the dims have two values in the traced call."""
+        found, other = self._value(a), self._value(b)
+        return found != other and found is not None and other is not None
+
     def positive(self, dim: Dim) -> bool:
         """Whether the dim was at least 1 in the traced call."""
         value = self._value(dim)

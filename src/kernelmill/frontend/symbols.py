@@ -81,6 +81,10 @@ class SymbolTable:
         trace that takes other sizes for equal has a guard, ours if not torch's."""
         return self._equations.equal(a, b) or self.guards.equal(a, b)
 
+    def differ(self, a: Dim, b: Dim) -> bool:
+        """Whether the two were not equal in the traced call."""
+        return a != b and self.guards.differ(a, b)
+
     def positive(self, dim: Dim) -> bool:
         """Whether a dim is known to be at least 1, or was in the traced call."""
         low = bounds(dim)[0]

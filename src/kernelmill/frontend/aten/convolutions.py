@@ -42,6 +42,8 @@ def convolution(
     spatial = len(weight.shape) - 2
     if not x.dtype.is_float:
         raise NotTranslated(f"convolution of {x.dtype}")
+    if not e.symbols.positive(weight.shape[0 if transposed else 1]):
+        raise NotTranslated("convolution of no channels")  # of which ATen gives no channels
     window = _Window(
         _full(stride, spatial), _full(padding, spatial), _full(dilation, spatial), groups,
         {} if bias is None or x.dtype.compute == x.dtype else {"dtype": x.dtype.compute},
