@@ -222,6 +222,22 @@ def test_the_page_is_accessible_and_loads_nothing(report: Explanation) -> None:
     assert str(policy["content"]).startswith("default-src 'none'")
 
 
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own(report: Explanation) -> None:
+    cell = Page(report._repr_html_() * 2)  # type: ignore[reportPrivateUsage]  # what Jupyter calls
+    first, second = cell.tags
+    assert first == second and first[0] == "iframe", "all that could clash is inside"
+    assert first[1]["sandbox"] == "allow-scripts" and "x" in str(first[1]["title"])
+    shown, page = Page(str(first[1]["srcdoc"])), Page(report.html())
+    assert shown.all("base") == [{"href": "about:srcdoc"}], "its links stay in the frame"
+    assert [each for each in shown.tags if each[0] != "base"] == page.tags
+    assert shown.text.split() == page.text.split()
+    assert page.all("base") == [], "a file's links are to the file"
+
+
+def test_python_shows_the_text(report: Explanation) -> None:
+    assert repr(report) == str(report)
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
 def test_a_browser_shows_the_report(report: Explanation, tmp_path: Path) -> None:
     path = tmp_path / "report.html"

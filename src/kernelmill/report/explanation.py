@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explanation(Explained):
-    """What compiling and calling a model did. `str()` is the text, `as_dict()` the data, and `save`
-    writes a page."""
+    """What compiling and calling a model did. `str()` is the text, which Python shows too,
+    `as_dict()` the data, and `save` writes a page, which notebooks show."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able data. Times of `call` and `programs` are in nanoseconds, others in seconds;
@@ -73,11 +73,18 @@ class Explanation(Explained):
 
         return text_of(self)
 
+    __repr__ = __str__
+
     def html(self) -> str:
         """The report as one page, with nothing outside of it."""
         from kernelmill.report.html import page_of
 
         return page_of(self)
+
+    def _repr_html_(self) -> str:
+        from kernelmill.report.html import frame_of
+
+        return frame_of(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to this file. FileError when it cannot be written."""

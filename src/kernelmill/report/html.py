@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def page_of(explanation: Explained) -> str:
-    """The page's text."""
+def page_of(explanation: Explained, framed: bool = False) -> str:
+    """The page's text; `framed` for the `srcdoc` of a frame."""
     call = explanation.call
     return (
         _environment()
         .get_template("page.html")
         .render(
             told=explanation,
+            framed=framed,
             call=call,
             machine=explanation.machine,
             programs=[
@@ -45,6 +47,19 @@ def page_of(explanation: Explained) -> str:
             verdict="" if call.speedup is None else verdict(call),
             version=VERSION,
         )
+    )
+
+
+def frame_of(explanation: Explained) -> str:
+    """The page in a frame, for notebooks: its ids, styles and script are its own, however many are
+    shown, and reach nothing of the notebook."""
+    page, name = (
+        html.escape(page_of(explanation, framed=True)),
+        html.escape(explanation.name or "model"),
+    )
+    return (
+        f'<iframe title="{name}: kernelmill report" sandbox="allow-scripts" srcdoc="{page}" '
+        'style="width: 100%; height: 45rem; border: 0; resize: vertical"></iframe>'
     )
 
 
