@@ -185,13 +185,14 @@ def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store | No
         if calls[called]:
             calls[called] -= 1
             report.fallbacks.append((called[0], str(node.attrs["reason"]), node.origin))
+    stages = ", ".join(f"{name} {spent * 1e3:.0f} ms" for name, spent in report.seconds.items())
     _log.info(
-        "%s: %d kernels (%d compiled, %d reused), %d ATen calls, %s",
+        "%s: %d kernels (%d compiled, %d reused), %d ATen calls in %.1f s: %s",
         report.name, len(report.kernels), report.compiled, report.reused, len(report.fallbacks),
-        ", ".join(f"{stage} {spent * 1e3:.0f} ms" for stage, spent in report.seconds.items()),
+        sum(report.seconds.values()), stages,
     )  # fmt: skip
     for kernel in report.kernels:
-        _log.info("%s: %d x %s, %s", report.name, kernel.launches, kernel.name, kernel.kind)
+        _log.debug("%s: %d x %s, %s", report.name, kernel.launches, kernel.name, kernel.kind)
 
 
 def _is_new(entry: Entry) -> bool:

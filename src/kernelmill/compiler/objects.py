@@ -94,7 +94,7 @@ class KernelBuilds:
         self._keys: dict[int, tuple[Kernel, Key]] = {}
         self._programs: list[dict[str, Job[Entry]]] = []
         self._beside: list[Job[object]] = []
-        self._progress = Progress()
+        self._progress, self._name = Progress(), ""
 
     def __enter__(self) -> KernelBuilds:
         return self
@@ -120,6 +120,9 @@ class KernelBuilds:
             self._keys[number] = request.kernel, key  # which keeps the number its own
         if key.digest not in self._by_key:
             self._by_key[key.digest] = self._workers.submit(job)
+            self._name = request.graph
+            if self._progress.is_due:
+                self.show()
         return self._by_key[key.digest]
 
     def add(self, requests: Sequence[Request], others: Mapping[str, Isa] = _NONE) -> None:
@@ -136,7 +139,7 @@ class KernelBuilds:
         done = [job for job in jobs if job.is_done]
         for job in done:
             job.result()
-        self._progress.show(len(done), len(jobs))
+        self._progress.show(len(done), len(jobs), self._name)
 
     def finish(self) -> list[dict[str, Entry]]:
         """The objects of each program by kernel name. Raises what a compile or what is done beside

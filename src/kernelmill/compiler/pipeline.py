@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -238,7 +239,8 @@ def _drafts(
             continue
         graph, report = one
         tuner = Tuner(store, machine) if config.aoe_config.aoe_mode else None
-        with report.stage("lower" if tuner is None else "lower and tune"):
+        drawing = nullcontext() if tuner is None else closing(tuner)
+        with drawing, report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
             shared = None if graph.symbols else kernels
             announce = None if begin is None else partial(begin, graph.name)
@@ -246,7 +248,6 @@ def _drafts(
                 graph, machine, separate, pick=pick, cache=shared, announce=announce
             )
         if tuner is not None:
-            tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
         yield LoweredProgram(lowered, GraphSource(graph), report, automatic_ranges=automatic)
 

@@ -1,75 +1,102 @@
-"""A progress bar on a terminal, for compiles that take longer than two seconds."""
+"""One line that says how far a compile is, where somebody looks: on a terminal and in a notebook,
+once it has taken two seconds."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from contextlib import suppress
+from typing import TextIO
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+from kernelmill.core import knobs
+from kernelmill.core.wording import printable
+from kernelmill.runtime.background import is_worker
 
 DELAY_SECONDS = 2.0
 _REDRAW_SECONDS = 0.1
+_COLUMNS = 80
+_NOTEBOOKS = "ipykernel"
+"""The package whose stream standard error is in notebooks: no terminal, and a line is drawn over as
+on one."""
+
+_drawing: dict[int, Progress] = {}
+"""Who draws in this process, by its number: a forked child has another one."""
 
 
 class Progress:
-    """Counts finished kernels, or `what` else is done; silent when the stream is no terminal.
+    """Counts finished kernels, or `what` else is done; silent where nobody looks, where
+    KERNELMILL_PROGRESS is 0 and in the background.
 
-    The bar is drawn by whoever calls `show`, not by a thread of its own, which a fork would lose;
-    and what the program prints meanwhile goes where it always goes.
+    The line is drawn by whoever calls `show`, not by a thread of its own, which a fork would lose.
+    Of compiles in several threads the first draws. A stream that cannot be written to stops none.
     """
 
     def __init__(
         self, stream: TextIO | None = None, doing: str = "compiling", what: str = "kernels"
     ) -> None:
-        self._doing = doing
-        self._what = what
+        self._doing, self._what = doing, what
         self._stream = sys.stderr if stream is None else stream
-        self._next = time.monotonic() + DELAY_SECONDS
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
+        self._wanted, self._shown = knobs.PROGRESS.get(), 0
+        self._begin = time.monotonic()
+        self._next = self._begin + DELAY_SECONDS
 
-    def show(self, done: int, total: int) -> None:
-        """Draw the bar in place of the last one; `total` may grow from one to the next."""
-        now = time.monotonic()
-        if (now < self._next and done < total) or not self._stream.isatty():
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to draw."""
+        return self._wanted and time.monotonic() >= self._next
+
+    def show(self, done: int, total: int, name: str = "") -> None:
+        """Draw the line in place of the last one. `total` may grow from one to the next; `name`
+        says what is compiled."""
+        if not self.is_due or not self._is_seen():
             return
-        if self._bar is None:
-            if now < self._next:
-                return
-            self._bar = self._started()
-            self._task = self._bar.add_task("", total=total)
-        assert self._task is not None
-        self._bar.update(self._task, completed=done, total=total)
-        self._bar.refresh()
+        now = time.monotonic()
         self._next = now + _REDRAW_SECONDS
-
-    def _started(self) -> Bar:
-        # Imported here: most compiles end before there is something to draw.
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        bar = Bar(
-            TextColumn(f"kernelmill: {self._doing}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn(self._what),
-            TimeRemainingColumn(),
-            console=Console(file=self._stream),
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            expand=True,
-        )
-        bar.start()
-        return bar
+        whose = f" {printable(name)}" if name else ""
+        spent = f"{now - self._begin:.0f} s"
+        self._draw(f"kernelmill: {self._doing}{whose}: {done} of {total} {self._what}, {spent}")
 
     def close(self) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        """Remove the line."""
+        if self._shown:
+            self._draw("")
+            self._write("\r")
+        if _drawing.get(os.getpid()) is self:
+            del _drawing[os.getpid()]
+
+    def _is_seen(self) -> bool:
+        return (
+            (_is_notebook(self._stream) or _is_terminal(self._stream))
+            and not is_worker()
+            and _drawing.setdefault(os.getpid(), self) is self
+        )
+
+    def _draw(self, line: str) -> None:
+        line = line[: _columns(self._stream) - 1]
+        self._write(f"\r{line}{' ' * (self._shown - len(line))}")
+        self._shown = len(line)
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # it has hung up or is closed, or lacks a character
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _is_notebook(stream: object) -> bool:
+    return type(stream).__module__.partition(".")[0] == _NOTEBOOKS
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether a line can be drawn over there."""
+    try:
+        is_terminal = stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+    return is_terminal and knobs.of_others(("TERM",)).get("TERM") != "dumb"
+
+
+def _columns(stream: TextIO) -> int:
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    return _COLUMNS

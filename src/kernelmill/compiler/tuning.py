@@ -70,7 +70,7 @@ class Tuner:
         self._progress = Progress(doing="tuning", what="schedules")
 
     def close(self) -> None:
-        """Remove the progress bar."""
+        """Remove the line of progress."""
         self._progress.close()
 
     def pick(self, tunable: Tunable) -> str:

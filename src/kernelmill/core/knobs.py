@@ -112,8 +112,8 @@ LOGS = Knob(
     "for errors only",
     "nothing is configured: warnings go where Python's `logging` sends them",
     "What to log: 'store', '+lower,store', 'all,-codegen'.",
-    "`+store` shows why a kernel was compiled again, `compiler` times and kernels, `backend` the "
-    "options of each graph.",
+    "`+store` shows why a kernel was compiled again, `compiler` a line for each compile with its "
+    "times, `+compiler` its kernels too, `backend` the options of each graph.",
 )
 KERNEL_META = Knob(
     "KERNELMILL_KERNEL_META",
@@ -240,6 +240,16 @@ STRICT = Knob(
     "1: raise an error where a whole graph would run in torch.",
     "In tests, so that a model that stops being compiled is found there.",
 )
+PROGRESS = Knob(
+    "KERNELMILL_PROGRESS",
+    _switch,
+    True,
+    "`1` or `0`",
+    "what takes longer than two seconds is shown",
+    "0: no line that says how far a compile is.",
+    "The line is on standard error, in terminals and notebooks only, and is removed at the end. "
+    "`0` where a program draws on the terminal itself, or a notebook runs with nobody looking.",
+)
 PERF_MAP = Knob(
     "KERNELMILL_PERF_MAP",
     _switch,
@@ -323,6 +333,7 @@ KNOBS: tuple[_Any, ...] = (
     DEBUG,
     DEFAULT,
     STRICT,
+    PROGRESS,
     PERF_MAP,
     WITHOUT_INTERNALS,
     RECORD_INTERNALS,

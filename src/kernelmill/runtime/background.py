@@ -23,6 +23,7 @@ from kernelmill.core.log import get_logger
 Work = Callable[[], Iterator[None]]
 """Begins some work; each step of the iterator is a piece of it."""
 
+_THREAD = "kernelmill background"
 _NICENESS = 5
 _LOOK_SECONDS = 0.002
 _log = get_logger("runtime")
@@ -31,6 +32,11 @@ _log = get_logger("runtime")
 def submit(work: Work) -> None:
     """Have this done, after what was submitted before."""
     _worker().submit(work)
+
+
+def is_worker() -> bool:
+    """Whether this is the thread that does background work."""
+    return threading.current_thread().name == _THREAD
 
 
 class Begun:
@@ -109,7 +115,7 @@ class _Worker:
 
     def _start(self) -> None:
         try:
-            threading.Thread(target=self._run, name="kernelmill background", daemon=True).start()
+            threading.Thread(target=self._run, name=_THREAD, daemon=True).start()
             self.works = True
         except RuntimeError as error:  # the system gives none, or Python ends
             if not self._told:

@@ -1,10 +1,12 @@
-"""The progress bar: on a terminal, after two seconds, gone in the end."""
+"""The line of progress: where somebody looks, after two seconds, gone in the end."""
 
 import contextlib
 import io
+import logging
 import os
 import pty
 import re
+import sys
 import threading
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 import kernelmill
 from kernelmill.compiler import progress, tuning
 from kernelmill.compiler.progress import Progress
+from kernelmill.runtime import background
 
 
 class Terminal(io.StringIO):
@@ -20,12 +23,27 @@ class Terminal(io.StringIO):
         return True
 
 
-def drawn(stream):
-    bar = Progress(stream)
+class Cell(io.StringIO):
+    """As standard error is in a notebook."""
+
+    __module__ = "ipykernel.iostream"
+
+
+def drawn(stream, name="model"):
+    line = Progress(stream)
     for done in range(5):
-        bar.show(done, 4)
-    bar.close()
+        line.show(done, 4, name)
+    line.close()
     return stream.getvalue()
+
+
+def screen(text):
+    """What a terminal shows in its line after each carriage return, and in the end."""
+    shown, line = [], ""
+    for part in text.split("\r"):
+        line = part + line[len(part) :]
+        shown.append(line.rstrip())
+    return shown
 
 
 def test_quick_compiles_draw_nothing(monkeypatch):
@@ -41,19 +59,45 @@ def slow(monkeypatch):
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("columns", ["60", "120"])
-def test_slow_ones_draw_a_bar_on_one_line_and_remove_it(monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    text = drawn(Terminal())
-    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
-    lines = [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
-    counts = [re.search(r"(\d/4) kernels", line)[1] for line in lines]
-    assert list(dict.fromkeys(counts)) == ["0/4", "1/4", "2/4", "3/4", "4/4"]
-    assert counts == sorted(counts)
-    assert all(line.startswith("kernelmill: compiling") for line in lines)
-    assert max(map(len, lines)) <= int(columns)
-    assert text.rindex("\x1b[2K") > text.rindex("4/4")  # the line is erased
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
+@pytest.mark.parametrize("stream", [Terminal, Cell])
+def test_slow_ones_draw_one_line_and_remove_it(stream):
+    text = drawn(stream())
+    *lines, last = [line for line in screen(text) if line] + [screen(text)[-1]]
+    assert [line.partition(",")[0] for line in lines] == [
+        f"kernelmill: compiling model: {done} of 4 kernels" for done in range(5)
+    ]
+    assert all(re.fullmatch(r".*, \d+ s", line) for line in lines)
+    assert last == "" and text.endswith("\r") and "\n" not in text
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_shorter_line_leaves_nothing_of_a_longer_one():
+    stream = Terminal()
+    line = Progress(stream)
+    line.show(1, 2, "a" * 20)
+    line.show(2, 2, "b")
+    line.close()
+    (shown,) = (each for each in screen(stream.getvalue()) if "2 of 2" in each)
+    assert re.fullmatch(r"kernelmill: compiling b: 2 of 2 kernels, \d+ s", shown)
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_line_is_no_longer_than_the_terminal_is_wide_and_moves_no_cursor():
+    text = drawn(Terminal(), "\x1b[2J" + "x" * 200)
+    assert max(map(len, text.split("\r"))) < 80 and "\x1b" not in text
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("name", ["KERNELMILL_PROGRESS", "TERM"])
+def test_it_can_be_switched_off(monkeypatch, name):
+    monkeypatch.setenv(name, {"KERNELMILL_PROGRESS": "0", "TERM": "dumb"}[name])
+    assert drawn(Terminal()) == ""
+
+
+def test_a_wrong_setting_is_told(monkeypatch):
+    monkeypatch.setenv("KERNELMILL_PROGRESS", "never")
+    with pytest.raises(kernelmill.ConfigError, match="KERNELMILL_PROGRESS='never': expected 1"):
+        Progress()
 
 
 @pytest.mark.usefixtures("slow")
@@ -61,14 +105,59 @@ def test_nothing_in_a_pipe():
     assert drawn(io.StringIO()) == ""
 
 
+class Hung(Terminal):
+    def write(self, text):
+        raise OSError("the terminal has hung up")
+
+
 @pytest.mark.usefixtures("slow")
-def test_a_bar_is_removed_when_what_it_counts_is_interrupted():
+def test_a_stream_that_cannot_be_written_to_stops_nothing(monkeypatch):
+    closed = Terminal()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", None)  # as in pythonw, and for some services
+    for stream in (Hung(), closed, None):
+        line = Progress(stream)
+        line.show(1, 2)
+        line.close()
+
+
+@pytest.mark.usefixtures("slow")
+def test_of_several_compiles_the_first_draws():
     stream = Terminal()
-    bar = Progress(stream, "tuning", "schedules")
-    bar.show(1, 9)
-    bar.close()
-    assert "tuning" in stream.getvalue() and stream.getvalue().count("\x1b[?25h") == 1
-    bar.close()
+    first, second = Progress(stream, "compiling"), Progress(stream, "tuning")
+    first.show(1, 2)
+    other = threading.Thread(target=second.show, args=(1, 2))
+    other.start()
+    other.join()
+    first.close()
+    assert "compiling" in stream.getvalue() and "tuning" not in stream.getvalue()
+    second.show(1, 2)
+    second.close()
+    assert "tuning" in stream.getvalue()
+
+
+@pytest.mark.usefixtures("slow")
+def test_nothing_is_drawn_in_the_background():
+    stream = Terminal()
+
+    def work():
+        drawn(stream)
+        yield
+
+    background.submit(work)
+    background.wait()
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_line_is_removed_when_what_it_counts_is_interrupted():
+    stream = Terminal()
+    line = Progress(stream, "tuning", "schedules")
+    line.show(1, 9)
+    line.close()
+    line.close()
+    assert "tuning: 1 of 9 schedules" in stream.getvalue()
+    assert screen(stream.getvalue())[-1] == ""
 
 
 @contextlib.contextmanager
@@ -94,23 +183,35 @@ def _read(master, seen):
             seen.append(data)
 
 
-@pytest.mark.usefixtures("slow")
-def test_tuning_draws_its_bar_on_a_terminal(tmp_path, monkeypatch):
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """One that is compiled and tuned anew."""
     monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(tuning, "_measure", lambda programs, *_: dict.fromkeys(programs, 1))
     config = kernelmill.CompilerConfig()
     config.aoe_config.aoe_mode = "2"
-    model = torch.compile(
+    torch.compiler.reset()
+    return torch.compile(
         torch.nn.Linear(64, 48), backend=kernelmill.get_backend(compiler_config=config)
     )
+
+
+@pytest.mark.usefixtures("slow")
+def test_tuning_and_compiling_draw_on_a_terminal(model):
     with torch.no_grad(), terminal() as seen:
         assert model(torch.randn(32, 64)).shape == (32, 48)
-    text = b"".join(seen).decode()
-    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
-    lines = [line for line in re.split(r"[\r\n]+", plain) if "tuning" in line]
-    counts = [re.search(r"(\d+)/(\d+) schedules", line).groups() for line in lines]
-    done = [int(number) for number, _ in counts]
-    assert done == sorted(done) and done[0] == 0
-    assert counts[-1][0] == counts[-1][1] != "0", "all of them were measured"
-    assert text.rindex("\x1b[2K") > text.rindex("schedules"), "the bar was removed"
+    lines = screen(b"".join(seen).decode())
+    counts = [re.search(r"tuning: (\d+) of (\d+) schedules", line) for line in lines]
+    done = [(int(found[1]), int(found[2])) for found in counts if found]
+    assert done == sorted(done) and done[0][0] == 0
+    assert done[-1][0] == done[-1][1] != 0, "all of them were measured"
+    assert any(re.match(r"kernelmill: compiling \w+: 2 of 2 kernels", line) for line in lines)
+    assert lines[-1] == "", "the line was removed"
+
+
+def test_a_compile_is_one_line_of_the_log_when_it_is_done(model, caplog):
+    with torch.no_grad(), caplog.at_level(logging.INFO, "kernelmill.compiler"):
+        model(torch.randn(32, 64))
+    said = [r.getMessage() for r in caplog.records if r.filename == "linking.py"]
+    (line,) = said
+    assert re.match(r"\w+: 2 kernels \(2 compiled, 0 reused\), 0 ATen calls in \d+\.\d s: ", line)
