@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
+from kernelmill.aot.gears import GearPrograms
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.objects import artifact_of, graph_texts, with_objects
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import versions
 from kernelmill.backend.entry import configured
-from kernelmill.compiler import Compiler
+from kernelmill.compiler import Compiled, Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
@@ -30,11 +32,25 @@ def compiled(
     manifest: Manifest,
     tensors: Sequence[torch.Tensor],
     pieces: Mapping[str, Pieces],
+    gears: GearPrograms | None = None,
 ) -> Artifact:
-    """The artifact of a graph compiled for what `config.target` says, through the kernel folder.
+    """The artifact of a graph compiled for what `config.target` says, through the kernel folder; of
+    one with gears, for each of them.
 
     ConfigError for options that leave work to later calls; else raises as `compile_graph` does.
     """
+    _check_options(config, graph)
+    compiler = Compiler(config, to_run=False)
+    if gears is None:
+        made = compiler.compile_all([graph])
+    else:
+        rest = compiler.compile_all([graph]) if gears.gears.otherwise == 0 else ()
+        made = [*rest, *compiler.compile_at_sizes(graph, gears.named)]
+        manifest = replace(manifest, gears=gears.gears)
+    return _artifact(made, config, manifest, tensors, pieces)
+
+
+def _check_options(config: CompilerConfig, graph: Graph) -> None:
     for option, is_set in (
         ("run_eagerly", config.debug.run_eagerly),
         ("data_dump", config.debug.data_dump.type is not None),
@@ -46,22 +62,32 @@ def compiled(
             f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "
             "compiler: compile ahead of time with sizes that are fixed, or in the other mode"
         )
-    made = Compiler(config, to_run=False).compile(graph)
+
+
+def _artifact(
+    made: Sequence[Compiled[Any]],
+    config: CompilerConfig,
+    manifest: Manifest,
+    tensors: Sequence[torch.Tensor],
+    pieces: Mapping[str, Pieces],
+) -> Artifact:
     isa = target_isa(config.target, to_run=False)
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     manifest = replace(manifest, ingredients=versions(isa))
+    drafts = [each.draft for each in made]
     # All of its objects are there by now.
-    return with_objects(artifact_of(manifest, [made.draft], isa, tensors, pieces), store)
+    return with_objects(artifact_of(manifest, drafts, isa, tensors, pieces), store)
 
 
 def retargeted(artifact: Artifact) -> Artifact:
-    """The same program for this machine: its graph is compiled anew, its packed weights are left
+    """The same programs for this machine: their graphs are compiled anew, packed weights are left
     out."""
     manifest = replace(artifact.manifest, packed=())
     options = {name: value for name, value in manifest.options.items() if name != "target"}
     config = configured(CompilerConfig(), options=options)
-    (text,) = graph_texts(artifact)
-    return compiled(parse_graph(text), config, manifest, tensors_of(artifact), {})
+    graphs = [parse_graph(text) for text in graph_texts(artifact)]
+    made = Compiler(config, to_run=False).compile_all(graphs)
+    return _artifact(made, config, manifest, tensors_of(artifact), {})
 
 
 def check_target(config: CompilerConfig, mmap_packed_weights: bool) -> None:

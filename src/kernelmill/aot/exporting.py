@@ -19,6 +19,7 @@ from kernelmill.aot.allowed_sizes import allowed_sizes, line_of, sizes_in
 from kernelmill.aot.asked_layouts import asked_layouts, results_follow_order
 from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Exported, decomposed, read
+from kernelmill.aot.gears import DeclaredGears, GivenGears, with_gears
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.objects import plans_of
@@ -28,11 +29,13 @@ from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import equal_integers
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import Decompositions, configured, given_decompositions
+from kernelmill.compiler import Compiler
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym
 from kernelmill.core.errors import (
+    ConfigError,
     InputError,
     IsFolderError,
     UnsupportedError,
@@ -44,6 +47,7 @@ from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
 from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import DimInput, Graph, Input
+from kernelmill.plan.ir import Plan
 from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import (
     SizeQuestion,
@@ -62,6 +66,7 @@ def compile(
     *,
     path: str | os.PathLike[str] | None = None,
     dynamic_shapes: Any = None,
+    gears: GivenGears | None = None,
     target: str | None = None,
     config: CompilerConfig | None = None,
     custom_decompositions: Decompositions | None = None,
@@ -73,6 +78,8 @@ def compile(
     program         an ExportedProgram, a module, or a function or method of tensors
     args, kwargs    arguments to trace a module or function with
     dynamic_shapes  which sizes vary, as torch.export.export takes it
+    gears           sizes that dims of arguments have, {"x": {0: [2, 4]}}, with a program for each
+                    combination; config.inference_config says which these are, and of other sizes
     path            the file; default: the name of what is compiled + ".kmill" in this folder
     target          the instruction set, as config.target takes it and in its place; any machine
                     that has its instructions runs the file, whether or not this one does
@@ -82,8 +89,9 @@ def compile(
 
     The file holds the weights too. It is for inference. Raises what torch.export does for code that
     it cannot trace, UnsupportedError for what no file can hold or eager refuses, InputError
-    and ConfigTypeError for arguments of the wrong kind, ConfigError for options that run what this
-    machine cannot, FileError when the file cannot be written.
+    and ConfigTypeError for arguments of the wrong kind, GearError for gears that there cannot be,
+    ConfigError for options that run what this machine cannot, FileError when the file cannot be
+    written.
     """
     config = given_config(config)
     if target is not None:
@@ -93,6 +101,11 @@ def compile(
     name = _name_of(program)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
     _check_place(file)
+    declared = None
+    if gears is not None:
+        _check_geared(program, args, dynamic_shapes, mmap_packed_weights)
+        declared = DeclaredGears.of(gears, program, args, kwargs or {}, config)
+        args, kwargs, dynamic_shapes = declared.traced(args or (), kwargs or {})
     trace = _tracer(program, args, kwargs, dynamic_shapes)
     with collection_paused():
         found = _decomposed(trace, decompositions)
@@ -100,7 +113,7 @@ def compile(
         if not isinstance(program, ExportedProgram):  # what its code asked nobody knows
             layouts = asked_layouts(exported, found.layouts)
             exported = replace(exported, checks=(*exported.checks, *layouts))
-        artifact = _artifact(name, exported, config, found)
+        artifact = _artifact(name, exported, config, found, declared)
     if mmap_packed_weights:
         artifact = _with_packed(artifact)
     with file_errors(file):
@@ -135,7 +148,25 @@ def _inputs(
     return graph, held, sources, imported.repeated
 
 
-def _artifact(name: str, exported: Exported, config: CompilerConfig, traced: _Traced) -> Artifact:
+def _check_geared(program: Any, args: Any, dynamic_shapes: Any, packed: bool) -> None:
+    """InputError or ConfigError for what does not go together with gears."""
+    if isinstance(program, ExportedProgram):
+        raise InputError("gears are for a module or a function, and this has been traced: pass it")
+    if dynamic_shapes is not None:
+        raise InputError("gears and dynamic_shapes do not go together: gears say which dims vary")
+    if not isinstance(args, tuple):
+        raise InputError("args must be the tuple of positional arguments to trace with")
+    if packed:
+        raise ConfigError("mmap_packed_weights is for files of one program, and gears are several")
+
+
+def _artifact(
+    name: str,
+    exported: Exported,
+    config: CompilerConfig,
+    traced: _Traced,
+    declared: DeclaredGears | None,
+) -> Artifact:
     graph, held, sources, repeated = _inputs(exported, name)
     layout = WeightLayout(held)
     spec = CallSpec(
@@ -145,12 +176,25 @@ def _artifact(name: str, exported: Exported, config: CompilerConfig, traced: _Tr
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
     tensors = [each.tensor for each in held]
     sizes = sizes_in(graph)
-    made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
-    (plan,) = plans_of(made)
+    pieces = {"weights": layout.pieces}
+    made = None if declared else compiled(graph, config, manifest, tensors, pieces)
+    (plan,) = plans_of(made) if made is not None else [_plan_of_all_sizes(graph, config)]
     limits, conditions = allowed_sizes(exported, sizes, plan, traced.sizes)
     conditions = (*conditions, *equal_integers(sources, repeated))
-    spec = replace(spec, limits=limits, conditions=conditions)
-    return replace(made, manifest=replace(made.manifest, spec=spec))
+    asked = replace(spec, limits=limits, conditions=conditions)
+    if declared is not None:
+        values = declared.values(graph, sources, asked)
+        programs = with_gears(graph, values, declared.dynamic)
+        made = compiled(graph, config, manifest, tensors, pieces, programs)
+        asked = asked if declared.dynamic else spec  # each gear has its sizes in its plan
+    assert made is not None  # one of the two
+    return replace(made, manifest=replace(made.manifest, spec=asked))
+
+
+def _plan_of_all_sizes(graph: Graph, config: CompilerConfig) -> Plan:
+    """What says where the sizes of a call are found, before they are known."""
+    lowered = Compiler(config, to_run=False, lower_only=True).compile(graph)
+    return lowered.draft.lowered.plan
 
 
 def _with_packed(artifact: Artifact) -> Artifact:

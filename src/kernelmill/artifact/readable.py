@@ -99,6 +99,10 @@ def _signature(manifest: Manifest) -> Iterator[str]:
     yield f"returns {json.dumps(spec.result)}"
     for effect in spec.effects:
         yield effect.text()
+    if gears := manifest.gears:
+        read = (f"{text_of(spec.inputs[number].path)}[{axis}]" for number, axis in gears.sources)
+        yield f"gears ({', '.join(read)}): {', '.join(str(sizes) for sizes, _ in gears.table)}"
+        yield "other sizes run a program for all" if gears.otherwise >= 0 else "no other sizes"
     for limit in spec.limits:
         yield f"{limit.where}: {limit.text()}"
     for relation, left, right in spec.conditions:

@@ -70,24 +70,25 @@ class GearCompiler:
 
     def compile(self, sizes: Sequence[Sizes]) -> None:
         """Compile these gears together. Raises what `compile_graph` does."""
-        named = [self._named(each) for each in sizes]
+        named = [self.named(each) for each in sizes]
         self._add(named, self.compiler.compile_at_sizes(self.graph, named))
 
     def batches(self) -> Iterator[None]:
         """Compiles all that are left, at each step of the iterator some: first those that share
         kernels, then one at a time, the largest first. Raises as `compile`."""
         left = sorted(self.left, key=lambda sizes: (math.prod(sizes), sizes), reverse=True)
-        named = [self._named(sizes) for sizes in left]
+        named = [self.named(sizes) for sizes in left]
         for batch, made in self.compiler.compile_in_batches(self.graph, named):
             self._add(batch, made)
             yield
 
     def run_eagerly(self, sizes: Sizes) -> None:
         """Have this gear's calls run by ATen."""
-        known = at_sizes(self.graph, self.gears[sizes], self._named(sizes).name)
+        known = at_sizes(self.graph, self.gears[sizes], self.named(sizes).name)
         self.program.add(sizes, EagerProgram(known))
 
-    def _named(self, sizes: Sizes) -> GearSizes:
+    def named(self, sizes: Sizes) -> GearSizes:
+        """The gear that is told by these sizes."""
         return GearSizes(_name(self.graph, sizes), self.gears[sizes])
 
     def _add(self, named: Sequence[GearSizes], made: Sequence[Compiled[Served]]) -> None:

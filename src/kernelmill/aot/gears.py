@@ -1,0 +1,187 @@
+"""Gears of a program that is compiled ahead of time: which sizes dims of its arguments have."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch.export import Dim
+
+from kernelmill.aot.allowed_sizes import line_of
+from kernelmill.artifact.manifest import CallSpec, Gears, Source
+from kernelmill.artifact.sizes import broken_sizes
+from kernelmill.compiler import Compiler, GearCompiler
+from kernelmill.compiler.gear_kernels import GearSizes
+from kernelmill.config import CompilerConfig
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import evaluate, symbols
+from kernelmill.core.errors import ConfigError, GearError, GearTypeError
+from kernelmill.core.log import get_logger
+from kernelmill.gears.declaration import declare
+from kernelmill.gears.gear_set import Gear, GearSet, Marked, combine
+from kernelmill.graph.ir import Graph, Input
+
+GivenGears = Mapping[str, Mapping[int, Sequence[int]]]
+"""{argument: {dim: [size, size, ...]}}"""
+
+_log = get_logger("aot")
+
+
+@dataclass(frozen=True)
+class DeclaredGears:
+    """The gears of a model's arguments. `given` are those by name; `listed`: each gear was named,
+    and is not only a combination of others; `dynamic`: other sizes have a program too."""
+
+    given: Mapping[str, Any]
+    marked: tuple[Marked, ...]
+    gears: GearSet
+    listed: bool
+    dynamic: bool
+
+    @classmethod
+    def of(
+        cls, gears: object, program: Any, args: Any, kwargs: Any, config: CompilerConfig
+    ) -> Self:
+        """Checked against the arguments of the trace. GearError or GearTypeError for gears that
+        break their rules, or of an argument that there is not."""
+        if not isinstance(gears, Mapping) or not gears:
+            raise GearTypeError(
+                f"gears is {gears!r}: give a dict from arguments to dims and their sizes, as "
+                "{'x': {0: [2, 4]}}"
+            )
+        options = config.inference_config
+        if options.gear_miss == "pad":
+            raise ConfigError(
+                "config.inference_config.gear_miss='pad' and gears of aot.compile do not go "
+                "together: take 'error' or 'dynamic', or cache_compile"
+            )
+        function = program.forward if isinstance(program, torch.nn.Module) else program
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        declared: Mapping[Any, Any] = gears
+        for name in declared:
+            _check_name(name, given)
+        marked = tuple(
+            Marked(name, tuple(value.shape), declare(declared[name], value.shape))
+            for name, value in given.items()
+            if name in declared
+        )
+        policy = options.dynamic_gears_merge_policy
+        combined = combine(marked, policy)
+        dynamic = options.gear_miss == "dynamic"
+        return cls(given, marked, combined, policy == "zip", dynamic)
+
+    def traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """The arguments to trace with, and what varies, as torch.export takes it. A trace takes
+        sizes 0 and 1 for fixed: where the arguments have such a size, they get those of a gear
+        without. Contents are not looked at."""
+        own = self.gears.of({each.name: each.shape for each in self.marked})
+        shown = next((gear for gear in (own, *self.gears.gears) if min(gear) > 1), own)
+        sizes: dict[str, dict[int, int]] = {each.name: {} for each in self.marked}
+        for axis, size in zip(self.gears.axes, shown, strict=True):
+            sizes[axis.argument][axis.dim] = size
+        resized = {id(self.given[n]): _resized(self.given[n], new) for n, new in sizes.items()}
+        return (
+            tuple(resized.get(id(value), value) for value in args),
+            {name: resized.get(id(value), value) for name, value in kwargs.items()},
+            {n: dict.fromkeys(sizes[n], Dim.AUTO) if n in sizes else None for n in self.given},
+        )
+
+    def values(
+        self, graph: Graph, sources: Sequence[Source], spec: CallSpec
+    ) -> list[Mapping[str, int]]:
+        """The values of the graph's symbols in each gear that the trace holds for. GearError for
+        gears that were `listed` and do not fit."""
+        dims = {
+            (source.path[0][1], axis): dim
+            for entry, source in zip(graph.inputs, sources, strict=False)
+            if isinstance(entry, Input) and len(source.path) == 1 and source.own
+            for axis, dim in enumerate(entry.value.shape)
+        }
+        found: list[Mapping[str, int]] = []
+        unfit: list[str] = []
+        for gear in self.gears.gears:
+            values, why = self._solved(gear, dims)
+            why = why or broken_sizes(spec, values)(values) or _unequal(graph, values)
+            if why:
+                unfit.append(
+                    f"the gear ({self.gears.describe(gear)}) does not fit the model: {why}"
+                )
+            else:
+                found.append(values)
+        if unfit and (self.listed or not found):
+            raise GearError(f"{unfit[0]}; leave it out")
+        for text in unfit:
+            _log.warning("%s: it is not compiled", text)
+        return found
+
+    def _solved(
+        self, gear: Gear, dims: Mapping[tuple[Any, int], Any]
+    ) -> tuple[dict[str, int], str]:
+        """Values of symbols, and why there are none."""
+        values: dict[str, int] = {}
+        for axis, size in zip(self.gears.axes, gear, strict=True):
+            dim = dims.get((axis.argument, axis.dim))
+            if dim is None:
+                return {}, f"it does not use {axis.argument}"
+            if not isinstance(dim, int):
+                for name in symbols(dim):
+                    times, plus = line_of(dim, name) or (0, 0)
+                    if times and name not in values and (size - plus) % times == 0:
+                        values[name] = (size - plus) // times
+            if not symbols(dim).keys() <= values.keys() or evaluate(dim, values) != size:
+                where = f"{axis.argument}[{axis.dim}]"
+                return values, f"{where} has to be {dim} in it, and the gear has {size}"
+        return values, ""
+
+
+@dataclass(frozen=True)
+class GearPrograms:
+    """What is compiled for gears, and how a call finds its program."""
+
+    named: Sequence[GearSizes]
+    gears: Gears
+
+
+def with_gears(graph: Graph, values: Sequence[Mapping[str, int]], dynamic: bool) -> GearPrograms:
+    """The programs to compile of a graph for gears of these values; `dynamic`: one for all other
+    sizes comes first."""
+    found = GearCompiler(graph, values, Compiler(CompilerConfig()))
+    program, first = found.program, int(dynamic)
+    table = tuple((sizes, number + first) for number, sizes in enumerate(found.gears))
+    gears = Gears(
+        tuple((source.argument, source.axis) for source in program.sources), program.symbols,
+        table, program.arguments, program.count, 0 if dynamic else -1,
+    )  # fmt: skip
+    return GearPrograms([found.named(sizes) for sizes in found.gears], gears)
+
+
+def _check_name(name: object, given: Mapping[str, Any]) -> None:
+    tensors = [each for each, value in given.items() if isinstance(value, torch.Tensor)]
+    if name in tensors:
+        return
+    near = difflib.get_close_matches(str(name), tensors, n=1, cutoff=0.0)
+    meant = f"; the nearest is {near[0]!r}" if near else ""
+    if name in given:
+        what = type(given[str(name)]).__name__
+        raise GearTypeError(f"gears are set on tensors, and argument {name!r} is {what}{meant}")
+    raise GearError(f"gears name the argument {name!r}, which is not passed{meant}")
+
+
+def _resized(tensor: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
+    """A tensor of its kind with other sizes, whose dims have the same order in memory."""
+    shape = [sizes.get(dim, size) for dim, size in enumerate(tensor.shape)]
+    order = sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
+    made = tensor.new_empty([shape[dim] for dim in order])
+    return made.permute([order.index(dim) for dim in range(tensor.dim())])
+
+
+def _unequal(graph: Graph, values: Mapping[str, int]) -> str:
+    for left, right in graph.equations:
+        if symbols(left).keys() | symbols(right).keys() <= values.keys():
+            sizes = evaluate(left, values), evaluate(right, values)
+            if sizes[0] != sizes[1]:
+                return f"its trace takes {left} for {right}, and those are {sizes[0]}, {sizes[1]}"
+    return ""
