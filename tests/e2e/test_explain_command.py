@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from kernelmill.cli.main import main
 
@@ -113,6 +115,41 @@ def test_trace_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "model.py:make", "-o", "t.json", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["file"] == "t.json" and found["parts"] >= 1 and found["threads"] >= 1
+
+
+def explained(capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    command = ["explain", "model.py:make", "--json", "--no-measure", *options]
+    assert main(command) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_options_of_a_compile_have_their_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    before = torch.get_num_threads()
+    found = explained(capsys, "--dynamic", "--threads", "1", "--config", "target=x86-64-v2")
+    assert found["machine"]["threads"] == 1 and torch.get_num_threads() == before
+    assert " x86-64-v2 " in found["machine"]["isa"]
+    assert {kernel["kind"] for kernel in found["kernels"]} == {"dynamic"}
+    option = "experimental_config.pattern_fusion_pass=false"
+    found = explained(capsys, "--static", "--config", option)
+    assert len(found["kernels"]) > 1 and found["fused"] == 0
+    assert not any("dynamic" in kernel["kind"] for kernel in found["kernels"])
+    found = explained(capsys, "--mode", "reduce-overhead")
+    assert len(found["kernels"]) > 1, "operators run one by one"
+
+
+def test_a_trace_is_of_so_many_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "model.py:make", "--threads", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["threads"] == 1
+
+
+@pytest.mark.parametrize("command", ["explain", "trace", "bench"])
+def test_a_wrong_option_of_a_compile_names_the_nearest(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "model.py:make", "--mode", "reduce-overhed"]) == 2
+    assert "did you mean 'reduce-overhead'?" in capsys.readouterr().err
+    assert main([command, "model.py:make", "--config", "aoe_config.aoe_mod=2"]) == 2
+    assert "has no option 'aoe_mod'; there are: aoe_mode" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

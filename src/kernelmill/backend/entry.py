@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.config.option import Group
 from kernelmill.config.tree import MAX_AUTOTUNE
-from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill.core.errors import ConfigTypeError
 from kernelmill.core.log import get_logger
 from kernelmill.core.version import BACKEND_NAME
 
@@ -137,7 +136,9 @@ def configured(
     fresh = CompilerConfig()
     changed = {name: value for name, value in config.as_dict().items() if value is not None}
     for name, value in {**changed, **given}.items():
-        _set(fresh, name, value)
+        if not isinstance(cast(object, name), str):
+            raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
+        fresh.set(name, value)
     return fresh
 
 
@@ -176,15 +177,3 @@ def _warn_of_left_out(names: Iterable[str]) -> None:
         "Inductor's options %s mean nothing to the backend kernelmill and are left out",
         ", ".join(names),
     )
-
-
-def _set(config: CompilerConfig, name: str, value: Any) -> None:
-    if not isinstance(cast(object, name), str):
-        raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
-    *groups, option = name.split(".")
-    target: Any = config
-    for group in groups:
-        target = getattr(target, group, None)
-        if not isinstance(target, Group):
-            raise ConfigError(f"option {name!r}: there is no group {group!r}")
-    setattr(target, option, value)

@@ -1,16 +1,32 @@
-"""`kernelmill aot info`: a compiled file as text."""
+"""`kernelmill compile`: a model as a file. `kernelmill aot info`: such a file as text."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
-from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
+from kernelmill.cli.compiling import Mode, Settings, config_of
+from kernelmill.cli.factory import FactoryName
+from kernelmill.cli.files import check_writable
+from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, user_output
+from kernelmill.core.errors import ConfigError, KernelmillError
+from kernelmill.core.factory import load, user_code
+from kernelmill.core.wording import counted
 
 
 def add(app: typer.Typer) -> None:
-    """Add `aot` with its actions."""
+    """Add `compile`, and `aot` with its actions."""
+    make = "kernelmill compile model.py:make"
+    app.command(
+        epilog=examples(
+            f"{make} -o model.kmill",
+            f"{make} --target x86-64-v3",
+            f"{make} --gears input:0=1,8,32",
+        )
+    )(compile)
     actions = typer.Typer(no_args_is_help=True)
     shown = examples("kernelmill aot info model.kmill", "kernelmill aot info model.kmill --all")
     app.add_typer(actions, name="aot", help="Programs compiled ahead of time.", epilog=shown)
@@ -33,3 +49,93 @@ def info(
     else:
         print_text(readable(artifact, all), end="")
     return FINE
+
+
+def compile(
+    factory: FactoryName,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", show_default=False,
+            help="Default: the name of the model + .kmill.",
+        ),
+    ] = None,
+    gears: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gears", metavar="ARG:DIM=SIZES", help="Sizes that a dim of an argument has, as "
+            "x:0=1,8; for each dim that has some.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="ISA", help="native, or an ISA of any machine (config.target).",
+            show_default=False,
+        ),
+    ] = None,
+    mode: Mode = None,
+    settings: Settings = None,
+    json: Json = False,
+) -> int:  # fmt: skip
+    """Compile a model into one file, which kernelmill.aot.load runs without the model's code.
+
+    The arguments that the factory returns have the file's sizes; dims with gears have these.
+    """
+    if output is not None:
+        check_writable(output)
+    config, sizes = config_of(mode, settings), _gears(gears)
+    with user_output(json):
+        made = load(factory)
+        # Imports torch, which the command's help does without.
+        from kernelmill import aot
+
+        try:
+            path = aot.compile(
+                made.model, made.args, made.kwargs, path=output, gears=sizes or None,
+                target=target, config=config,
+            )  # fmt: skip
+        except (KernelmillError, OSError):
+            raise
+        except Exception:
+            with user_code(f"{factory}: the model cannot be traced"):
+                raise
+    _tell(path, json)
+    return FINE
+
+
+def _tell(path: str, json: bool) -> None:
+    from kernelmill.artifact.container import KMILL, read_artifact
+    from kernelmill.core.target.isa import parse_isa
+    from kernelmill.store.sealed import SealedFile
+
+    artifact = read_artifact(SealedFile(path, KMILL))
+    gears, size = artifact.manifest.gears, os.path.getsize(path)
+    count = 0 if gears is None else len(gears.table)
+    isa = parse_isa(artifact.manifest.ingredients["kernel.isa"]).name
+    if json:
+        kernels = len(artifact.kernels)
+        print_json({"file": path, "bytes": size, "isa": isa, "kernels": kernels, "gears": count})
+        return
+    sizes = f", {counted(count, 'gear')}" if count else ""
+    kernels = counted(len(artifact.kernels), "kernel")
+    print_text(f"{path}: {kernels} for {isa}{sizes}, {counted(size, 'byte')}")
+
+
+def _gears(given: Iterable[str] | None) -> dict[str, dict[int, list[int]]]:
+    """{argument: {dim: sizes}} of ARG:DIM=SIZES. ConfigError for another text."""
+    found: dict[str, dict[int, list[int]]] = {}
+    for text in given or ():
+        where, _, sizes = text.partition("=")
+        name, _, dim = where.rpartition(":")
+        try:
+            number, values = int(dim), [int(size) for size in sizes.split(",")]
+        except ValueError:
+            number, values = -1, []
+        if not name or not values:
+            raise ConfigError(f"--gears {text}: write ARGUMENT:DIM=SIZES, as in x:0=1,8")
+        dims = found.setdefault(name, {})
+        if number in dims:
+            raise ConfigError(f"--gears {text}: {where} has gears already; list all its sizes")
+        dims[number] = values
+    return found

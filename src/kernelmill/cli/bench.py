@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
 from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output, wide_console
 from kernelmill.core.errors import ConfigError
@@ -16,6 +17,7 @@ from kernelmill.core.wording import counted
 
 if TYPE_CHECKING:
     from kernelmill.cli.race import Race, Standing
+    from kernelmill.config import CompilerConfig
 
 _TITLES = ("", "ms a call", "x eager", "GFLOP/s", "error", "quartiles", "first call")
 _NARROW_COLUMNS, _WIDE = 5, 80
@@ -28,6 +30,8 @@ def add(app: typer.Typer) -> None:
             "kernelmill bench model.py:make",
             "kernelmill bench package.models:small --threads 1",
             "kernelmill bench model.py:make --no-inductor --json",
+            "kernelmill bench model.py:make --mode reduce-overhead",
+            "kernelmill bench model.py:make --config target=x86-64-v2",
         )
     )(bench)
 
@@ -40,13 +44,10 @@ def bench(
             "--seconds", metavar="N", min=0.0, help="For all measuring; compiles come first."
         ),
     ] = 5.0,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", min=1, help="Of torch. Default: what torch takes."),
-    ] = None,
-    mode: Annotated[
-        str, typer.Option("--mode", metavar="MODE", help="max-autotune or reduce-overhead.")
-    ] = "max-autotune",
+    dynamic: Dynamic = None,
+    mode: Mode = None,
+    threads: Threads = None,
+    settings: Settings = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Choose schedules by measuring; compiles take longer.")
     ] = False,
@@ -61,26 +62,27 @@ def bench(
     Says the medians, how far results are from eager's, and what to look at where kernelmill is the
     slower one. Exit code 1 when it did not compile the model or a result is wrong.
     """
-    from kernelmill.config import CompilerConfig
-
-    config = CompilerConfig()
-    config.mode = mode
+    config = config_of(mode, settings)
     if tune:
-        if mode != "max-autotune":
+        if config.mode != "max-autotune":
             raise ConfigError("--tune goes with --mode max-autotune")
         config.aoe_config.aoe_mode = "2"
+    with on_threads(threads):
+        return _bench(model, seconds, config, dynamic, no_inductor, json)
+
+
+def _bench(
+    model: str, seconds: float, config: CompilerConfig, dynamic: bool | None, no_inductor: bool,
+    json: bool,
+) -> int:  # fmt: skip
     with user_output(json):
         factory = load(model)
 
-    import torch  # late: what is wrong with the model's name is said at once
+    from kernelmill.cli.race import race, why_no_inductor  # late: what is wrong is said at once
 
-    from kernelmill.cli.race import race, why_no_inductor
-
-    if threads:
-        torch.set_num_threads(threads)
     lacking = "not asked for" if no_inductor else why_no_inductor()
     with user_output(json):
-        found = race(factory, seconds, config, lacking)
+        found = race(factory, seconds, config, lacking, dynamic)
     training = bool(getattr(factory.model, "training", False))
     remarks = list(_remarks(found, training))
     if json:

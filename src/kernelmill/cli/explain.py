@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
 from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.files import check_writable
 from kernelmill.cli.output import (
@@ -27,6 +28,7 @@ from kernelmill.core.factory import load, user_code
 from kernelmill.core.wording import counted
 
 if TYPE_CHECKING:
+    from kernelmill.config import CompilerConfig
     from kernelmill.report import Explanation
 
 _Gradients = Annotated[
@@ -41,12 +43,14 @@ def add(app: typer.Typer) -> None:
             "kernelmill explain model.py:make",
             "kernelmill explain model.py:make -o report.html",
             "kernelmill explain shop.models:ranker --json",
+            "kernelmill explain model.py:make --dynamic",
         )
     )(explain)
     app.command(
         epilog=examples(
             "kernelmill trace model.py:make",
             "kernelmill trace model.py:make -o call.json",
+            "kernelmill trace model.py:make --threads 1",
         )
     )(trace)
 
@@ -64,6 +68,10 @@ def explain(
         ),
     ] = False,
     gradients: _Gradients = False,
+    dynamic: Dynamic = None,
+    mode: Mode = None,
+    threads: Threads = None,
+    settings: Settings = None,
     json: Json = False,
 ) -> int:
     """Compile a model and say what became of it, and where the time of a call goes.
@@ -72,8 +80,9 @@ def explain(
     """
     if output is not None:
         check_writable(output)
-    with user_output(json):
-        found = _explained(factory, gradients, not no_measure)
+    config = config_of(mode, settings)
+    with user_output(json), on_threads(threads):
+        found = _explained(factory, gradients, not no_measure, config, dynamic)
     if output is not None:
         found.save(output)
     if json:
@@ -102,6 +111,10 @@ def trace(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")
     ] = Path("trace.json"),
     gradients: _Gradients = False,
+    dynamic: Dynamic = None,
+    mode: Mode = None,
+    threads: Threads = None,
+    settings: Settings = None,
     json: Json = False,
 ) -> int:
     """Write a call's kernels as a trace for ui.perfetto.dev and chrome://tracing.
@@ -109,8 +122,9 @@ def trace(
     Exit code 1, and no file, when nothing of the model was compiled or a call fails.
     """
     check_writable(output)
-    with user_output(json):
-        found = _explained(factory, gradients, measure=True)
+    config = config_of(mode, settings)
+    with user_output(json), on_threads(threads):
+        found = _explained(factory, gradients, True, config, dynamic)
     why = found.call.error or ("" if found.is_compiled else "nothing of the model was compiled")
     if why:
         print_text(f"no trace: {why}", file=sys.stderr)
@@ -128,7 +142,9 @@ def trace(
     return FINE
 
 
-def _explained(factory: str, gradients: bool, measure: bool) -> Explanation:
+def _explained(
+    factory: str, gradients: bool, measure: bool, config: CompilerConfig, dynamic: bool | None
+) -> Explanation:
     # Imports torch, which the command's help does without.
     import torch
 
@@ -137,7 +153,10 @@ def _explained(factory: str, gradients: bool, measure: bool) -> Explanation:
     made = load(factory)
     with torch.set_grad_enabled(gradients):
         try:
-            return kernelmill.explain(made.model, *made.args, measure=measure, **made.kwargs)
+            return kernelmill.explain(
+                made.model, *made.args, compiler_config=config, dynamic=dynamic, measure=measure,
+                **made.kwargs,
+            )  # fmt: skip
         except (KernelmillError, OSError):
             raise
         except Exception:

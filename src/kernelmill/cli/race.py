@@ -73,9 +73,12 @@ class Race:
         return next(found, None)
 
 
-def race(factory: Factory, seconds: float, config: CompilerConfig, without_inductor: str) -> Race:
+def race(
+    factory: Factory, seconds: float, config: CompilerConfig, without_inductor: str,
+    dynamic: bool | None = None,
+) -> Race:  # fmt: skip
     """Measure for about so many seconds altogether, not counting compiles. `without_inductor` is
-    why Inductor is left out, "" to have it measured.
+    why Inductor is left out, "" to have it measured; `dynamic` is torch.compile's.
 
     UserCodeError where the model raises in eager.
     """
@@ -91,7 +94,8 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
         standings = [Standing("eager")]
         for name, chosen in (("kernelmill", backend), ("inductor", "inductor")):
             if name != "inductor" or not without_inductor:
-                standings.append(_ready(name, chosen, factory, expected, calls))
+                compiled = torch.compile(factory.model, backend=chosen, dynamic=dynamic)
+                standings.append(_ready(name, _call(factory, compiled), expected, calls))
             else:
                 standings.append(Standing(name, without_inductor))
         finish_packing()
@@ -133,12 +137,9 @@ def _eager(factory: Factory) -> tuple[list[torch.Tensor], int]:
     return result, counter.get_total_flops()
 
 
-def _ready(
-    name: str, backend: Any, factory: Factory, expected: list[torch.Tensor], calls: dict[str, Call]
-) -> Standing:
-    """Compile and call once. What the compile raises is the contestant's refusal."""
+def _ready(name: str, call: Call, expected: list[torch.Tensor], calls: dict[str, Call]) -> Standing:
+    """Call once, which compiles. What that raises is the contestant's refusal."""
     standing = Standing(name)
-    call = _call(factory, torch.compile(factory.model, backend=backend))
     start = time.perf_counter()
     try:
         found = _result(call)

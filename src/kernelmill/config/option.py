@@ -92,7 +92,9 @@ class Choice(Option[T]):
         for good in self.allowed:
             if good == value:
                 return good
-        raise ConfigError(f"config.{where}: {value!r} is not one of {self.values()}")
+        near = difflib.get_close_matches(str(value), map(str, self.allowed), n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"config.{where}: {value!r} is not one of {self.values()}{meant}")
 
     def values(self) -> str:
         return ", ".join(map(repr, self.allowed))
@@ -280,6 +282,16 @@ class Group:
         if declared is None:
             raise ConfigError(self._unknown(name))
         declared.__set__(self, value)
+
+    def set(self, name: str, value: object) -> None:
+        """Set the option of this dotted name. ConfigError where there is none."""
+        *groups, option = name.split(".")
+        target: Group = self
+        for group in groups:
+            if not isinstance(vars(type(target)).get(group), Sub):
+                raise ConfigError(target._unknown(group))
+            target = getattr(target, group)
+        setattr(target, option, value)
 
     def _unknown(self, name: str) -> str:
         valid = self.names()

@@ -11,8 +11,10 @@ import torch
 
 from kernelmill.cli import race as racing
 from kernelmill.cli.bench import _remarks
+from kernelmill.cli.compiling import config_of
 from kernelmill.cli.main import main
 from kernelmill.cli.race import Race, Standing
+from kernelmill.core.factory import load
 
 SOURCE = """
 import torch
@@ -98,6 +100,18 @@ def test_the_table_fits(
     (ours,) = [line.split() for line in lines if line.startswith("kernelmill ")]
     assert len(ours) == (5 if columns < 80 else 8)  # the first call has a unit
     assert "inductor was not measured: not asked for" in lines
+
+
+def test_options_of_a_compile_have_their_effect(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--dynamic", "--threads", "1", "--config", "target=x86-64-v2")
+    assert bench(f"{file}:linear", *options, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["threads"] == 1 and told["graphs"] == 1
+    factory, config = load(f"{file}:linear"), config_of(None, options[-1:])
+    found = racing.race(factory, 0.0, config, "not asked for", dynamic=True)
+    assert {kernel.kind for report in found.reports for kernel in report.kernels} == {"dynamic"}
 
 
 def test_a_model_that_cannot_be_captured(file: str, capsys: pytest.CaptureFixture[str]) -> None:
