@@ -197,7 +197,7 @@ def test_a_job_that_fails_stops_no_other(tmp_path):
     assert "it runs in torch" in reasons["unread"]
     assert "has no 'absent'" in reasons["absent"]
     assert "no argument 'y' for gears; 0, x" in reasons["no-such-argument"]
-    assert "no group 'no'" in reasons["bad-option"]
+    assert "config has no option 'no'" in reasons["bad-option"]
     assert "kernelmill static" in reasons["measured"]
     assert "declare them as gears" in reasons["captured"]
     assert call(tmp_path / "k") == 0
