@@ -136,6 +136,44 @@ def test_devices_streams_and_operators(run: Run) -> None:
     assert "torch.npu.config.allow_internal_format has no effect here" in ran.err
 
 
+def test_npugraph_ex_is_a_backend_by_name(run: Run, tmp_path: Path) -> None:
+    ran = run("npugraph_ex")
+    assert ran.code == 0, ran.err
+    *lines, misspelt, limit, kind = ran.out.splitlines()
+    assert lines == [
+        "8.0", "static True", "pool True", "dumped True ['worldsize1_global_rank0']",
+        "limited True True", "threads 1 True", "eager config.debug.run_eagerly is set", "fast ''",
+    ]  # fmt: skip
+    assert misspelt.startswith(
+        "config has no option 'static_kernel_compil'; there are: static_kernel_compile,"
+    )
+    assert limit.startswith("config.capture_limit: 0 is not in [1, ")
+    assert kind == "config.clone_input: 'yes' is no bool"
+    (outputs,) = (tmp_path / "aclnn_static_shape_kernel_outputs").iterdir()
+    assert len(list(outputs.glob("*.run"))) == 1
+    dumped = [path.name for path in (tmp_path / "dump").rglob("*.npy")]
+    assert len(dumped) == 3, "two inputs and a result"
+    for option in ("config.use_graph_pool", "config.clone_output"):
+        assert ran.err.count(f"UserWarning: {option} has no effect on this hardware: ") == 1
+    for name in ("limit_core_num", "npugraph_ex.scope.deterministic"):
+        assert ran.err.count(f"UserWarning: {name} inside of compiled code has no effect") == 1
+
+
+def test_npugraph_ex_keeps_methods(run: Run, tmp_path: Path) -> None:
+    def said(traces: int) -> None:
+        ran = run("npugraph_ex_cache")
+        *lines, argument, option, config = ran.out.splitlines()
+        computed = ["prompt [6.0, 6.0]", "decode [6.0, 6.0]", f"traces {traces}"]
+        assert (ran.code, lines) == (0, computed), ran.err
+        assert "unexpected keyword argument 'option'" in argument
+        assert "no option 'capture_limits'; there are: capture_limit," in option
+        assert config == "config: module is no npugraph_ex.CompilerConfig"
+
+    said(2)
+    assert (tmp_path / ".torchair_cache").is_dir()
+    said(0)
+
+
 def test_missing_names_say_what_is_nearest(run: Run) -> None:
     ran = run("missing")
     nearest = {

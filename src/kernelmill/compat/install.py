@@ -12,6 +12,7 @@ import torch
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 from kernelmill.backend import get_npu_backend
+from kernelmill.compat import npugraph_ex
 from kernelmill.compat.devices import NAME, map_devices
 from kernelmill.compat.folders import propose_settings
 from kernelmill.compat.modules import install_modules
@@ -56,6 +57,9 @@ def _map_others() -> None:
     def compile(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("backend") == NAME:
             kwargs["backend"] = get_npu_backend()
+        elif kwargs.get("backend") == npugraph_ex.NAME:
+            options, mode = kwargs.pop("options", None), kwargs.pop("mode", None)
+            kwargs["backend"] = npugraph_ex.by_name(options, mode)
         return original(*args, **kwargs)
 
     torch_names.compile = compile

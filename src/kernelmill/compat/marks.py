@@ -10,6 +10,7 @@ import torch
 from kernelmill import scope as own
 from kernelmill.compat.warned import warn_once
 from kernelmill.config.super_kernel_marks import HARDWARE_OPTIONS
+from kernelmill.core.errors import ConfigError
 
 
 @contextmanager
@@ -34,12 +35,36 @@ def _without_hardware(options: str) -> str:
 
 
 @contextmanager
-def limit_core_num(op_aicore_num: int, op_vectorcore_num: int) -> Generator[None]:
-    """The operators inside, on all cores: a CPU has neither kind."""
-    _warn_of_cores()
-    yield
+def limit_core_num(
+    op_aicore_num: int, op_vectorcore_num: int, stream: object = None
+) -> Generator[None]:
+    """Calls inside have at most as many threads as the larger number says, those of compiled models
+    too. Inside of compiled code, all threads. ConfigError for numbers of no cores."""
+    if torch.compiler.is_compiling():
+        _warn_of_cores()
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, _cores(op_aicore_num, op_vectorcore_num)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _cores(cube: object, vector: object) -> int:
+    for name, number, least in (("op_aicore_num", cube, 1), ("op_vectorcore_num", vector, 0)):
+        if type(number) is not int or number < least:
+            raise ConfigError(
+                f"limit_core_num: {name} is {number!r}, and has to be a whole number from {least}"
+            )
+    assert isinstance(cube, int) and isinstance(vector, int)
+    return max(cube, vector)
 
 
 @torch.compiler.assume_constant_result
 def _warn_of_cores() -> None:
-    warn_once("torchair.scope.limit_core_num", "torch.set_num_threads sets the parallelism")
+    warn_once(
+        "limit_core_num inside of compiled code",
+        "a compiled program runs on all threads of its call; use it around the call",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,14 +12,17 @@ import torch
 
 from kernelmill import ops, scope
 from kernelmill.backend import get_npu_backend
-from kernelmill.compat import marks, npu
+from kernelmill.compat import marks, npu, npugraph_ex
 from kernelmill.compat.missing import MissingModules, refuse_missing
 from kernelmill.config import CompilerConfig
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 
 TORCHAIR = "torchair"
-NESTED = "torch_npu.dynamo.torchair"
-"""The same package by its other name."""
+NESTED: Mapping[str, Sequence[str]] = {
+    TORCHAIR: ("torch_npu.dynamo.torchair",),
+    npugraph_ex.NAME: ("torch.npu.npugraph_ex", "torch_npu.dynamo.npugraph_ex"),
+}
+"""Packages by their other names."""
 
 OPERATORS: Mapping[str, Any] = {
     "npu_quant_matmul": ops.quant_matmul,
@@ -31,8 +34,8 @@ OPERATORS: Mapping[str, Any] = {
 
 
 def install_modules() -> None:
-    """Put `torch.npu`, `torch_npu`, `torchair` and `torch_npu.dynamo.torchair` among the modules of
-    the process."""
+    """Put `torch.npu`, `torch_npu`, `torchair` and `npugraph_ex`, the last two by their other names
+    too, among the modules of the process."""
     for name in _names():
         _make(name)
     for name, members in _contents().items():
@@ -46,9 +49,11 @@ def install_modules() -> None:
         refuse_missing(sys.modules[name], known_names)
     vars(sys.modules[TORCHAIR])["Inference"] = sys.modules["torchair.inference"]
     _alias("torch.npu", "torch_npu.npu")
-    for name in [name for name in _names() if name.split(".")[0] == TORCHAIR]:
-        _alias(name, name.replace(TORCHAIR, NESTED, 1))
-    MissingModules(("torch_npu", TORCHAIR), known_names).install()
+    for package, others in NESTED.items():
+        for name in [name for name in _names() if name.split(".")[0] == package]:
+            for other in others:
+                _alias(name, name.replace(package, other, 1))
+    MissingModules(("torch_npu", *NESTED), known_names).install()
 
 
 def known_names() -> list[str]:
@@ -90,6 +95,7 @@ def _contents() -> dict[str, dict[str, Any]]:
             "limit_core_num": marks.limit_core_num,
         },
         "torchair.ops": {"npu_wait_tensor": scope.wait_tensor},
+        **npugraph_ex.MEMBERS,
     }
 
 

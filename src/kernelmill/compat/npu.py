@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,7 @@ from kernelmill.core.errors import InputError
 from kernelmill.torch_internals.devices import can_seed
 
 _current = {"device": 0}
+_pools = count(1)
 
 
 def device_count() -> int:
@@ -63,6 +65,11 @@ def synchronize(device: Any = None) -> None:
 
 def empty_cache() -> None:
     """Nothing is kept for later calls that other programs could use."""
+
+
+def graph_pool_handle() -> tuple[int, int]:
+    """A name for memory of graphs, each time another one; captures have memory of their own."""
+    return 0, next(_pools)
 
 
 def init() -> None:
@@ -234,9 +241,10 @@ def fill(module: ModuleType) -> None:
     """Put all of this into the module `torch.npu`."""
     for function in (
         device_count, is_available, current_device, set_device, get_device_name, synchronize,
-        empty_cache, init, is_initialized, is_bf16_supported, get_amp_supported_dtype, manual_seed,
-        manual_seed_all, get_rng_state, set_rng_state, set_compile_mode, set_option, Stream, Event,
-        current_stream, default_stream, set_stream, stream, device,
+        empty_cache, graph_pool_handle, init, is_initialized, is_bf16_supported,
+        get_amp_supported_dtype, manual_seed, manual_seed_all, get_rng_state, set_rng_state,
+        set_compile_mode, set_option, Stream, Event, current_stream, default_stream, set_stream,
+        stream, device,
     ):  # fmt: skip
         setattr(module, function.__name__, function)
     extra: Any = module

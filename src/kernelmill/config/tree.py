@@ -33,7 +33,8 @@ def _is_dict(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def _is_int_list(value: object) -> bool:
+def is_int_list(value: object) -> bool:
+    """Whether it is a list or tuple of integers."""
     items: list[Any] = list(value) if isinstance(value, (list, tuple)) else [""]
     return all(type(item) is int for item in items)
 
@@ -264,7 +265,7 @@ class AclGraphExperimental(Group):
     )
     _aclnn_static_shape_kernel_sym_value_range = Instance[list[int] | None](
         None,
-        _is_int_list,
+        is_int_list,
         "list of int",
         "Sizes of one symbol to compile static kernels for at the first call.",
         advice="In a dynamic program whose sizes are known beforehand.",

@@ -1,0 +1,277 @@
+"""`npugraph_ex`: TorchAir's graph mode as a backend with a name and flat options.
+
+It is mode reduce-overhead by other names, which `_OURS` has. Names, defaults and checks of options
+are those of its class CompilerConfig.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelmill import inference
+from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
+from kernelmill.compat.marks import limit_core_num
+from kernelmill.compat.warned import warn_once
+from kernelmill.config import CompilerConfig as OwnConfig
+from kernelmill.config.option import Choice, Group, Instance, Number, Path, Switch
+from kernelmill.config.super_kernel_marks import HARDWARE_OPTIONS
+from kernelmill.config.tree import (
+    INT64_MAX,
+    REDUCE_OVERHEAD,
+    hook,
+    is_int_list,
+    mapping,
+)  # fmt: skip
+from kernelmill.core.errors import ConfigError, ConfigTypeError
+
+if TYPE_CHECKING:
+    from kernelmill.inference.cached_method import CachedMethod
+
+NAME = "npugraph_ex"
+"""Of the backend, and of the module."""
+
+_ACLGRAPH = "experimental_config.aclgraph."
+_OURS: Mapping[str, str] = {
+    "force_eager": "debug.run_eagerly",
+    "capture_limit": "debug.aclgraph.static_capture_size_limit",
+    "static_kernel_compile": f"{_ACLGRAPH}_aclnn_static_shape_kernel",
+    "_vllm_aclnn_static_kernel_sym_index": f"{_ACLGRAPH}_aclnn_static_shape_kernel_sym_index",
+    "_vllm_aclnn_static_kernel_sym_range": f"{_ACLGRAPH}_aclnn_static_shape_kernel_sym_value_range",
+    "super_kernel_optimize": f"{_ACLGRAPH}_super_kernel_optimize",
+    "super_kernel_optimize_options": f"{_ACLGRAPH}_super_kernel_optimize_options",
+    "super_kernel_debug_options": f"{_ACLGRAPH}_super_kernel_debug_options",
+    "remove_noop_ops": "experimental_config.remove_noop_ops",
+    "post_grad_custom_pre_pass": "post_grad_custom_pre_pass",
+    "post_grad_custom_post_pass": "post_grad_custom_post_pass",
+}
+"""Options that mean the same in `kernelmill.CompilerConfig`."""
+
+_NO_POOL = "captures of one graph share their memory in any case, and graphs have their own"
+_IN_PLACE = "what can be written in place is found out for each kernel"
+_NO_GRAPH = "no device graph is captured: a call launches a list of kernels"
+_NO_ADDRESSES = "a capture holds no addresses: arguments may lie anywhere in each call"
+
+
+class CompilerConfig(Group):
+    """Options of the backend npugraph_ex. Every assignment is checked at once: ConfigError (a
+    ValueError) for a name or value that is not allowed. One without a meaning here gives a
+    UserWarning when it is set to something else than its default."""
+
+    mode = Choice(NAME, (NAME,), "The one mode that there is.")
+    force_eager = Switch(False, "Runs the captured graph with ATen.")
+    use_graph_pool = Instance[tuple[Any, ...] | None](
+        None, lambda value: isinstance(value, tuple), "tuple", "Memory for graphs.", inert=_NO_POOL
+    )
+    reuse_graph_pool_in_same_fx = Switch(True, "One memory for a graph.", inert=_NO_POOL)
+    capture_limit = Number(64, 1, INT64_MAX, "Most sets of sizes that are captured for a graph.")
+    clone_input = Switch(True, "Copies arguments.", inert=_NO_ADDRESSES)
+    clone_output = Switch(False, "Copies results.", inert="results are a call's own in any case")
+    static_kernel_compile = Switch(False, "Compiles a kernel for each operator and shape.")
+    disable_static_kernel_compile_cache = Switch(
+        False, "Compiles static kernels anew.",
+        inert="kernels are kept by all that they depend on; delete the folder to have them anew",
+    )  # fmt: skip
+    frozen_parameter = Switch(
+        False, "Parameters stay where they are.", inert="parameters are packed once in any case"
+    )
+    remove_noop_ops = Switch(True, "Removes operators that change no bit.")
+    remove_cat_ops = Switch(
+        True, "Writes parts of a concatenation where the result is.", pending="switching it off"
+    )
+    inplace_pass = Switch(True, "Writes in place.", inert=_IN_PLACE)
+    input_inplace_pass = Switch(True, "Writes to arguments in place.", inert=_IN_PLACE)
+    pattern_fusion_pass = Switch(
+        True, "Fuses known patterns.", inert="in this mode operators run one by one in any case"
+    )
+    post_grad_custom_pre_pass = hook("A rewrite of the graph, before ours.")
+    post_grad_custom_post_pass = hook("A rewrite of the graph, after ours.")
+    dump_tensor_data = Switch(False, "Writes what operators read and give.")
+    data_dump_stage = Choice("optimized", ("original", "optimized"), "Which graph's operators.")
+    data_dump_dir = Path("./", "Folder of what is dumped.", must_be="folder")
+    _vllm_aclnn_static_kernel_sym_index = Number(0, 0, INT64_MAX, "Which symbol has the sizes.")
+    _vllm_aclnn_static_kernel_sym_range = Instance[Sequence[int] | None](
+        None, is_int_list, "list of int", "Sizes to compile static kernels for."
+    )
+    super_kernel_optimize = Switch(False, "Makes super kernels.")
+    super_kernel_optimize_options = mapping("Options of super kernels.")
+    super_kernel_debug_options = mapping("The same, on top of them.")
+    deadlock_check = Switch(False, "Watches streams.", inert="streams cannot wait for each other")
+    capture_error_mode = Choice(
+        "global", ("global", "thread_local", "relaxed"), "What may be done while a graph is "
+        "captured.", inert=_NO_GRAPH,
+    )  # fmt: skip
+    force_recapture = Switch(False, "Captures at each call.", inert=_NO_ADDRESSES)
+    record_statistics_debug_info = Switch(
+        False, "Writes statistics.", inert="kernelmill.explain() reports them"
+    )
+    unsafe_skip_npugraph_capture_validation = Switch(False, "Checks no capture.", inert=_NO_GRAPH)
+
+    def ours(self) -> OwnConfig:
+        """The same in the options of kernelmill."""
+        config = OwnConfig()
+        config.mode = REDUCE_OVERHEAD
+        for name, option, value in self.options():
+            if name in _OURS and value != option.default:
+                config.set(_OURS[name], _without_hardware(name, value))
+        if self.dump_tensor_data:
+            if self.data_dump_stage == "optimized":
+                warn_once(
+                    "the npugraph_ex option data_dump_stage='optimized'",
+                    "the operators of the captured graph are written, as with 'original'",
+                )
+            config.debug.data_dump.type = "npy"
+            config.debug.data_dump.path = self._dump_folder()
+        return config
+
+    def _dump_folder(self) -> str:
+        """The folder of this process, which is made."""
+        rank, size = 0, 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        assert self.data_dump_dir is not None
+        folder = os.path.join(self.data_dump_dir, f"worldsize{size}_global_rank{rank}")
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+
+def _without_hardware(name: str, value: Any) -> Any:
+    """An option's value, without what steers the hardware of an NPU."""
+    if not isinstance(value, dict):
+        return value
+    kept: dict[Any, Any] = {}
+    for key, each in value.items():  # type: ignore[reportUnknownVariableType]  # a user's
+        if key in HARDWARE_OPTIONS:
+            warn_once(f"{key} of the npugraph_ex option {name}", "it steers the hardware of an NPU")
+        else:
+            kept[key] = each
+    return kept
+
+
+def _with_options(config: CompilerConfig, options: Mapping[Any, Any] | None) -> CompilerConfig:
+    """A copy of the config with torch.compile's options on top."""
+    fresh = CompilerConfig()
+    values: dict[Any, Any] = {
+        name: value for name, option, value in config.options() if value != option.default
+    }
+    for name, value in {**values, **(options or {})}.items():
+        if not isinstance(name, str):
+            raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
+        setattr(fresh, name, value)
+    return fresh
+
+
+class NpuGraphBackend(Backend):
+    """The backend with options of its own."""
+
+    def __init__(
+        self, compiler_config: CompilerConfig, custom_decompositions: Decompositions | None = None
+    ) -> None:
+        self.given = compiler_config
+        super().__init__(compiler_config.ours(), custom_decompositions)
+
+    def __call__(
+        self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+    ) -> Callable[..., Any]:
+        """Compile one graph of Dynamo's; `kwargs` may have more `options`, by the same names."""
+        if options := kwargs.get("options"):
+            config = _with_options(self.given, options).ours()
+            return super().__call__(gm, example_inputs, options={"compiler_config": config})
+        return super().__call__(gm, example_inputs)
+
+
+def get_npu_backend(
+    *,
+    compiler_config: CompilerConfig | None = None,
+    custom_decompositions: Decompositions | None = None,
+) -> NpuGraphBackend:
+    """A backend with these options. ConfigTypeError for another kind of config."""
+    return NpuGraphBackend(_given(compiler_config), custom_decompositions)
+
+
+def by_name(options: Mapping[str, Any] | None, mode: str | None) -> NpuGraphBackend:
+    """What `torch.compile(backend="npugraph_ex")` compiles with. ConfigError for an option that
+    there is not, or with a wrong value."""
+    if mode not in (None, "default"):
+        warn_once(f"torch.compile's mode {mode!r}", "npugraph_ex has one mode")
+    return NpuGraphBackend(_with_options(CompilerConfig(), options))
+
+
+def _given(config: object) -> CompilerConfig:
+    if config is None:
+        return CompilerConfig()
+    if not isinstance(config, CompilerConfig):
+        raise ConfigTypeError(f"config: {type(config).__name__} is no npugraph_ex.CompilerConfig")
+    return config
+
+
+def cache_compile(
+    func: Callable[..., Any],
+    *,
+    config: CompilerConfig | None = None,
+    backend: NpuGraphBackend | None = None,
+    options: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> CachedMethod:
+    """`kernelmill.inference.cache_compile`, with the options of npugraph_ex."""
+    if backend is not None:
+        if not isinstance(backend, NpuGraphBackend):  # type: ignore[reportUnnecessaryIsInstance]
+            raise ConfigTypeError(f"backend: {backend!r:.60} is none of npugraph_ex")
+        if config not in (None, backend.given):
+            raise ConfigError("cache_compile is given a config and a backend of another one: one")
+        config = backend.given
+        more = given_decompositions(others.get("custom_decompositions"))
+        others["custom_decompositions"] = {**backend.custom_decompositions, **more}
+    own = _with_options(_given(config), options).ours()
+    return inference.cache_compile(func, config=own, **others)
+
+
+@contextmanager
+def deterministic(level: int) -> Generator[None]:
+    """The operators inside, with the same bits in each call: kernels give them in any case, ATen
+    where `torch.use_deterministic_algorithms` says so. ConfigError for a level that is none of 0,
+    1 and 2."""
+    if torch.compiler.is_compiling():
+        _warn_of_determinism()
+        yield
+        return
+    if level not in (0, 1, 2):
+        raise ConfigError(f"deterministic: {level!r} is no level; the levels are 0, 1, 2")
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(level > 0)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
+@torch.compiler.assume_constant_result
+def _warn_of_determinism() -> None:
+    warn_once(
+        "npugraph_ex.scope.deterministic inside of compiled code",
+        "kernels give the same bits in any case; for operators that run in ATen call "
+        "torch.use_deterministic_algorithms",
+    )
+
+
+MEMBERS: Mapping[str, dict[str, Any]] = {
+    NAME: {
+        "CompilerConfig": CompilerConfig,
+        "get_npu_backend": get_npu_backend,
+        "logger": logging.getLogger("kernelmill"),
+    },
+    f"{NAME}.configs": {},
+    f"{NAME}.configs.compiler_config": {"CompilerConfig": CompilerConfig},
+    f"{NAME}.inference": {
+        "cache_compile": cache_compile,
+        "readable_cache": inference.readable_cache,
+    },
+    f"{NAME}.scope": {"limit_core_num": limit_core_num, "deterministic": deterministic},
+}
+"""Module -> what is in it besides modules."""

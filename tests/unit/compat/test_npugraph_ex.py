@@ -1,0 +1,174 @@
+"""Options of npugraph_ex: names, defaults and checks, and what they are in ours."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelmill
+from kernelmill.compat import npugraph_ex, warned
+from kernelmill.compat.marks import limit_core_num
+from kernelmill.compat.npugraph_ex import CompilerConfig, cache_compile, deterministic
+from kernelmill.core.errors import ConfigError
+
+DEFAULTS: dict[str, Any] = {
+    "mode": "npugraph_ex", "force_eager": False, "use_graph_pool": None,
+    "reuse_graph_pool_in_same_fx": True, "capture_limit": 64, "clone_input": True,
+    "clone_output": False, "static_kernel_compile": False,
+    "disable_static_kernel_compile_cache": False, "frozen_parameter": False,
+    "remove_noop_ops": True, "remove_cat_ops": True, "inplace_pass": True,
+    "input_inplace_pass": True, "pattern_fusion_pass": True, "post_grad_custom_pre_pass": None,
+    "post_grad_custom_post_pass": None, "dump_tensor_data": False,
+    "data_dump_stage": "optimized", "data_dump_dir": "./",
+    "_vllm_aclnn_static_kernel_sym_index": 0, "_vllm_aclnn_static_kernel_sym_range": None,
+    "super_kernel_optimize": False, "super_kernel_optimize_options": None,
+    "super_kernel_debug_options": None, "deadlock_check": False, "capture_error_mode": "global",
+    "force_recapture": False, "record_statistics_debug_info": False,
+    "unsafe_skip_npugraph_capture_validation": False,
+}  # fmt: skip
+"""The mode, and 29 options."""
+
+ACLGRAPH = "experimental_config.aclgraph."
+
+
+def test_names_and_defaults_are_torchairs() -> None:
+    assert {name: value for name, _, value in CompilerConfig().options()} == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ours", "found"),
+    [
+        ("force_eager", True, "debug.run_eagerly", True),
+        ("capture_limit", 3, "debug.aclgraph.static_capture_size_limit", 3),
+        ("static_kernel_compile", True, f"{ACLGRAPH}_aclnn_static_shape_kernel", True),
+        ("_vllm_aclnn_static_kernel_sym_index", 2,
+         f"{ACLGRAPH}_aclnn_static_shape_kernel_sym_index", 2),
+        ("_vllm_aclnn_static_kernel_sym_range", [1, 2],
+         f"{ACLGRAPH}_aclnn_static_shape_kernel_sym_value_range", [1, 2]),
+        ("super_kernel_optimize", True, f"{ACLGRAPH}_super_kernel_optimize", True),
+        ("super_kernel_optimize_options", {"stream-fusion": 0},
+         f"{ACLGRAPH}_super_kernel_optimize_options", {"stream-fusion": 0}),
+        ("super_kernel_debug_options", {"debug-sync-all": 1, "early-start": 1},
+         f"{ACLGRAPH}_super_kernel_debug_options", {"debug-sync-all": 1}),
+        ("remove_noop_ops", False, "experimental_config.remove_noop_ops", False),
+    ],
+)  # fmt: skip
+def test_what_means_the_same_is_set(name: str, value: Any, ours: str, found: Any) -> None:
+    config = CompilerConfig()
+    setattr(config, name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        made = config.ours()
+    assert made.as_dict() == {**npugraph(), ours: found}
+
+
+def npugraph() -> dict[str, Any]:
+    config = kernelmill.CompilerConfig()
+    config.mode = "reduce-overhead"
+    return config.as_dict()
+
+
+def test_the_defaults_are_mode_reduce_overhead() -> None:
+    assert CompilerConfig().ours().as_dict() == npugraph()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("use_graph_pool", (0, 1)), ("reuse_graph_pool_in_same_fx", False), ("clone_input", False),
+        ("clone_output", True), ("disable_static_kernel_compile_cache", True),
+        ("frozen_parameter", True), ("remove_cat_ops", False), ("inplace_pass", False),
+        ("input_inplace_pass", False), ("pattern_fusion_pass", False), ("deadlock_check", True),
+        ("capture_error_mode", "relaxed"), ("force_recapture", True),
+        ("record_statistics_debug_info", True), ("unsafe_skip_npugraph_capture_validation", True),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_one_warning_with_the_reason(name: str, value: Any) -> None:
+    config = CompilerConfig()
+    with pytest.warns(UserWarning, match=f"config.{name} (has no effect|is not available)") as said:
+        setattr(config, name, value)
+    assert len(said) == 1 and str(said[0].message).partition(": ")[2]
+    assert config.ours().as_dict() == npugraph()
+
+
+def test_nothing_is_ignored_in_silence(tmp_path: Path) -> None:
+    """Each option is mapped, or warns, or is one of the dump's, or the mode."""
+    known = {*npugraph_ex._OURS, "mode"}  # type: ignore[reportPrivateUsage]
+    marked = {name for name, option, _ in CompilerConfig().options() if option.inert}
+    marked |= {name for name, option, _ in CompilerConfig().options() if option.pending}
+    assert {*DEFAULTS} - known - marked == {"dump_tensor_data", "data_dump_stage", "data_dump_dir"}
+
+
+def test_data_is_dumped_where_torchair_has_it(tmp_path: Path) -> None:
+    warned._named.clear()  # type: ignore[reportPrivateUsage]
+    config = CompilerConfig()
+    config.dump_tensor_data, config.data_dump_dir = True, str(tmp_path)
+    with pytest.warns(UserWarning, match="data_dump_stage='optimized' has no effect here"):
+        dump = config.ours().debug.data_dump
+    assert (dump.type, dump.path) == ("npy", str(tmp_path / "worldsize1_global_rank0"))
+    assert (tmp_path / "worldsize1_global_rank0").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("capture_limit", 0, r"0 is not in \[1, "),
+        ("capture_limit", True, "True is no int"),
+        ("capture_error_mode", "globl", "did you mean 'global'"),
+        ("mode", "max-autotune", "is not one of 'npugraph_ex'"),
+        ("use_graph_pool", 3, "3 is no tuple"),
+        ("data_dump_dir", "/no/such/folder", "no folder '/no/such/folder'; make it first"),
+        ("_vllm_aclnn_static_kernel_sym_range", ["a"], "is no list of int"),
+        ("super_kernel_optimize_options", "stream-fusion=1", "is no dict"),
+        ("post_grad_custom_pre_pass", 3, "3 is no callable"),
+        ("data_dump_stages", "original", "there are: data_dump_stage"),
+    ],
+)
+def test_wrong_options_are_refused_when_they_are_set(name: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        setattr(CompilerConfig(), name, value)
+
+
+def test_options_of_super_kernels_are_checked() -> None:
+    config = CompilerConfig()
+    config.super_kernel_optimize_options = {"stream-fusoin": 1}
+    with pytest.raises(ConfigError, match="no option 'stream-fusoin'"):
+        config.ours()
+
+
+def test_a_backend_of_another_kind_is_refused() -> None:
+    class Model(torch.nn.Linear):
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            return self(x)
+
+    own: Any = kernelmill.CompilerConfig()
+    with pytest.raises(ConfigError, match="CompilerConfig is no npugraph_ex"):
+        npugraph_ex.get_npu_backend(compiler_config=own)
+    other: Any = kernelmill.get_backend()
+    with pytest.raises(ConfigError, match="is none of npugraph_ex"):
+        cache_compile(Model(2, 2).run, backend=other)
+    backend = npugraph_ex.get_npu_backend()
+    with pytest.raises(ConfigError, match="a config and a backend of another one"):
+        cache_compile(Model(2, 2).run, backend=backend, config=CompilerConfig())
+    assert cache_compile(Model(2, 2).run, backend=backend, config=backend.given)
+
+
+def test_torch_compiles_own_mode_is_told() -> None:
+    warned._named.clear()  # type: ignore[reportPrivateUsage]
+    with pytest.warns(UserWarning, match="mode 'max-autotune' has no effect here"):
+        npugraph_ex.by_name({}, "max-autotune")
+
+
+@pytest.mark.parametrize(("cube", "vector"), [(0, 1), (1, -1), ("1", 1), (1, 1.0), (True, 1)])
+def test_numbers_of_cores_are_checked(cube: Any, vector: Any) -> None:
+    with pytest.raises(ConfigError, match="limit_core_num: op_"), limit_core_num(cube, vector):
+        pass
+
+
+def test_a_level_of_determinism_is_checked() -> None:
+    with pytest.raises(ConfigError, match="3 is no level"), deterministic(3):
+        pass
