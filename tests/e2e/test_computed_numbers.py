@@ -60,12 +60,22 @@ OPERATORS = {
     "elu": lambda x: F.elu(x, 1 / x.shape[0]),
     "linspace": lambda x: torch.linspace(0, x.shape[0] * 0.5, 7) + x.sum(),
     "logspace": lambda x: torch.logspace(0, x.shape[0] * 0.1, x.shape[0]) + x.sum(),
-    "depth of attention": lambda x: F.scaled_dot_product_attention(*[x.transpose(0, 2)[None]] * 3),
+    "depth of attention": lambda x: _of_depth(x),
+    "depth of attention with a scale": lambda x: _of_depth(x, scale=0.5),
+    "scale of attention": lambda x: F.scaled_dot_product_attention(
+        *[x[None]] * 3, scale=1 / x.shape[0]
+    ),
     "groups of a norm": lambda x: F.group_norm(x.transpose(0, 1), x.shape[0]),
     "padding with a number": lambda x: F.pad(x, (x.shape[0], 1), value=x.shape[0] * 0.5),
     "quantile": lambda x: torch.quantile(x, 1 / x.shape[0]),
     "window of a pool": lambda x: F.avg_pool1d(x, x.shape[0]),
 }
+
+
+def _of_depth(x, **options):
+    """Attention as long as `x` has numbers in a row, and as deep as it has rows: laid out so that
+    torch calls one operator and does not spell it out."""
+    return F.scaled_dot_product_attention(*[x.permute(1, 2, 0).contiguous()[None]] * 3, **options)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
