@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kernelmill.core.dim import Dim, bounds, product
+from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import BOOL, F64, I64, U8, DType
 from kernelmill.frontend.emitter import Emitter, wrap, wrap_all
 from kernelmill.frontend.promotion import Number
@@ -302,18 +302,11 @@ def _norm(e: Emitter, size: Value, order: float, axes: Sequence[int], keep: bool
     return e.pointwise("pow", total, e.constant(1 / order, size.dtype))
 
 
-_FEW_POINTS = 25
-"""Of more points than that on either side eager takes Euclidean distances by a product."""
-
-
 @translates("_cdist_forward")
 def distances(e: Emitter, a: Value, b: Value, order: float, mode: int | None) -> Value:
-    """Between all points of two sets, by their differences. Eager's largest difference is one of
-    numbers, and its count of differences NaN where one is."""
-    counts = (a.shape[-2], b.shape[-2])
-    few = all((bounds(count)[1] or math.inf) <= _FEW_POINTS for count in counts)
-    if order == 2 and (mode == 1 or (not mode and not few)):
-        raise NotTranslated("distances by a product")
+    """Between all points of two sets, by their differences: where eager takes a product, it is not
+    called by `cdist`. Eager's largest difference is one of numbers, and its count of differences
+    NaN where one is."""
     if e.dtype.compute != e.dtype or a.shape[-1] == 0:
         raise NotTranslated("distances of half types, or of points without coordinates")
     differences = e.sub(e.unsqueeze(a, len(a.shape) - 1), e.unsqueeze(b, len(b.shape) - 2))
