@@ -56,7 +56,7 @@ def small_calls() -> dict[str, float]:
 def _kernels(cached: Any, *values: Any) -> float:
     """Seconds of the launches of a call, without anything around them."""
     cached(*values)
-    program = cached._bound[0]._fast_path._program
+    program = cached._bound[0].bound._fast_path._program
     # Launches write to the results of the last call: they are held meanwhile.
     _held = cached(*values)
     alone = in_turns({"": lambda: program.launch_again(1000)}, 15)[""]

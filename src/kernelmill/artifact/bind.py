@@ -158,6 +158,12 @@ class Bound:
 
         return quick
 
+    @property
+    def reads_gradients(self) -> bool:
+        """Whether a tensor that no call brings requires grad."""
+        places = self._watched.places
+        return any(getattr(owner[key], "requires_grad", False) for owner, key in places)
+
     def __call__(self, values: Values) -> Any:
         """The call in full. InputError says what it is not for."""
         if differs := self._settings.difference():

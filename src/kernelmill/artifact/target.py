@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CellType, CodeType
+from itertools import chain
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
@@ -52,15 +53,27 @@ class Target:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Target:
-        """The target of a function or bound method."""
+        """The target of a function or bound method. One that is decorated has the signature of what
+        its decorator made of it: that is called, and traced."""
         plain: Any = getattr(function, "__func__", function)
-        owner, signature = getattr(function, "__self__", None), inspect.signature(function)
+        owner, code = getattr(function, "__self__", None), plain.__code__
+        # Without what says that it has the signature of another.
+        bare: Any = FunctionType(code, {}, code.co_name, plain.__defaults__, plain.__closure__)
+        bare.__kwdefaults__ = plain.__kwdefaults__
+        signature = inspect.signature(bare if owner is None else MethodType(bare, owner))
         return cls(function, owner, signature, Binder.of(signature), Variables.of(plain))
 
     @property
     def code(self) -> CodeType:
         """The function's."""
         return getattr(self.function, "__func__", self.function).__code__
+
+    @property
+    def rest(self) -> tuple[tuple[str, str]] | None:
+        """The path of what else is passed by name, where the function takes that."""
+        parameters = self.signature.parameters.values()
+        names = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
+        return (("argument", names[0]),) if names else None
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
         """A value for each parameter, defaults filled in. TypeError as Python raises it."""
@@ -74,24 +87,31 @@ class Target:
 
 class Binder:
     """`names` are those of the parameters; the first `positional` may be passed by position, all of
-    them by name."""
+    them by name, but for what has the rest of a call: `more` by position, then `other` by name."""
 
     def __init__(
-        self, names: Sequence[str], positional: int, defaults: Mapping[str, Any] | None = None
+        self,
+        names: Sequence[str],
+        positional: int,
+        defaults: Mapping[str, Any] | None = None,
+        more: bool = False,
+        other: bool = False,
     ) -> None:
         self.names, self._positional = tuple(names), positional
-        self._defaults = defaults or {}
+        self._defaults, self._more, self._other = defaults or {}, more, other
         self.count = len(self.names) if positional == len(self.names) else -1
 
     @classmethod
     def of(cls, signature: inspect.Signature) -> Binder:
         """Refuses all calls when there are parameters that cannot be given by name."""
         parameters = signature.parameters.values()
-        by_position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        named = sum(p.kind is p.KEYWORD_ONLY for p in parameters)
+        kinds = [p.kind for p in parameters]
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        simple = by_position + named == len(parameters)
-        return cls(tuple(signature.parameters), by_position if simple else -1, defaults)
+        simple = inspect.Parameter.POSITIONAL_ONLY not in kinds
+        by_position = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) if simple else -1
+        more = inspect.Parameter.VAR_POSITIONAL in kinds
+        other = inspect.Parameter.VAR_KEYWORD in kinds
+        return cls(tuple(signature.parameters), by_position, defaults, more, other)
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values | None:
         """A value for each parameter, defaults filled in; None when the call is wrong. It is `args`
@@ -99,6 +119,8 @@ class Binder:
         given = len(args)
         if given == self.count and not kwargs:
             return args
+        if self._more or self._other:
+            return self._with_rest(args, kwargs)
         if given > self._positional:
             return None
         rest, defaults = self.names[given:], self._defaults
@@ -110,16 +132,33 @@ class Binder:
             return None
         return (*args, *found)
 
+    def _with_rest(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values | None:
+        count, defaults = self._positional, self._defaults
+        more, left = args[count:], dict(kwargs)
+        if count < 0 or (more and not self._more):
+            return None
+        names = self.names[len(args) : count]
+        last = self.names[count + self._more : len(self.names) - self._other]
+        try:
+            found = [left.pop(name) if name in left else defaults[name] for name in names]
+            others = [left.pop(name) if name in left else defaults[name] for name in last]
+        except KeyError:
+            return None
+        if left and (not self._other or not left.keys().isdisjoint(self.names[:count])):
+            return None
+        ends = (*args[:count], *found), (more,) * self._more, others, (left,) * self._other
+        return tuple(chain(*ends))
+
     @property
     def by_position(self) -> tuple[str, ...]:
         """The names of those that may be passed by position; none where others cannot be given by
         name."""
-        return self.names[: max(self._positional, 0)]
+        return () if self._more or self._other else self.names[: max(self._positional, 0)]
 
     def apart(self, values: Values) -> tuple[Values, dict[str, Any]] | None:
         """A call with these values: all that may be passed by position, the others by name. None
         where others cannot be given by name."""
-        if self._positional < 0:
+        if self._positional < 0 or self._more or self._other:
             return None
         count = self._positional
         return values[:count], dict(zip(self.names[count:], values[count:], strict=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.bind import calls_functions
+from kernelmill.artifact.bind import calls_functions, refuse_gradients
 from kernelmill.artifact.bytecode import (
     WITH_GLOBAL,
     compared_attributes,
@@ -114,18 +114,20 @@ def record(
     dynamic: bool,
     decompositions: Decompositions,
     ingredients: Mapping[str, str],
+    gradients: bool = False,
 ) -> Recording:
     """Trace, compile and run `target.function` once, without gradients.
 
-    Raises what tracing raises for a function that is no whole graph. `Recording.compiled` serves
-    calls in this process where there is no entry.
+    Raises what tracing raises for a function that is no whole graph; with `gradients` GradientError
+    before it runs where an input of the graph requires grad. `Recording.compiled` serves calls in
+    this process where there is no entry.
     """
     values = target.values(args, kwargs)
     arguments = dict(zip(target.signature.parameters, values, strict=True))
     if known_by_version(target.code.co_filename):  # Dynamo calls it by a wrapper, see Wrapped
         args, kwargs = target.binder.apart(values) or (args, kwargs)
     roots = Roots(target.owner, arguments, target.free)
-    trace = _Trace(target, roots, config, decompositions)
+    trace = _Trace(target, roots, config, decompositions, gradients)
     backend = _Backend(trace)
     compiled = torch.compile(target.function, backend=backend, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
@@ -135,7 +137,8 @@ def record(
         except SharedMemory as error:
             trace.refused_call = str(error)
             returned = target.function(*args, **kwargs)
-    backend.trace = None
+        finally:
+            backend.trace = None
     try:
         artifact, reason = trace.artifact(returned, ingredients), ""
     except UnsupportedError as error:
@@ -203,8 +206,10 @@ class _Backend:
         call = trace.compiled(gm, compile, made)
 
         def run(*args: Any) -> Any:
-            results = list(call(*args))
             recorded = self.trace
+            if recorded is not None and recorded.gradients:
+                refuse_gradients(("of its graph", value) for value in args)
+            results = list(call(*args))
             if recorded is not None and recorded.may_be_kept and not recorded.results:
                 scalars = recorded.scalars
                 results = [marked(n, r, scalars) for n, r in enumerate(results)]
@@ -247,6 +252,7 @@ class _Trace:
     roots: Roots
     config: CompilerConfig
     decompositions: Decompositions
+    gradients: bool = False
     output: Any = None
     refused: str = ""
     refused_call: str = ""
@@ -286,7 +292,7 @@ class _Trace:
         names = names_in((*codes, *called.codes))
         own_names = names_in(c for c in codes if is_users(c.co_filename))
         replaced = reached_from(self.decompositions.values())
-        effects = SideEffects(self.output, reader, roots)
+        effects = SideEffects(self.output, reader, roots, self.target.rest)
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes), flags_asked(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
@@ -355,7 +361,8 @@ class _Trace:
             raise UnsupportedError(self.refused)
         depends, isa = self.depends, target_isa(self.config.target)
         items = {n: r.taken for n, r in enumerate(self.results) if isinstance(r, MarkedTensor)}
-        shaper = Shaper(self.results, {**depends.values, **depends.side_effects.owners}, items)
+        known = {**self._passed_objects(), **depends.values, **depends.side_effects.owners}
+        shaper = Shaper(self.results, known, items)
         effects, restored = depends.side_effects.settled(shaper)
         traced, sources = self._one_graph(), depends.sources
         held = held_constants(traced.imported.constants)
@@ -406,6 +413,21 @@ class _Trace:
         if any(info.output_type not in kinds.known for info in traced.metadata.output_info):
             raise UnsupportedError("a result is a view of another")
         return traced
+
+    def _passed_objects(self) -> dict[Path, Any]:
+        """What the call was given that is neither data nor a tensor, also by `*more` and `**rest`:
+        a function may return such an object as it is."""
+        given = {(("argument", name),): value for name, value in self.roots.arguments.items()}
+        for path, value in [*given.items()]:
+            if type(value) is tuple:
+                given |= {(*path, ("item", number)): each for number, each in enumerate(value)}
+            elif type(value) is dict:
+                given |= {(*path, ("item", name)): value[name] for name in value}
+        return {
+            path: value
+            for path, value in given.items()
+            if not isinstance(value, (torch.Tensor, *_DATA, tuple, list, dict))
+        }
 
     def _constants(self, inputs: Sequence[Source]) -> list[Path]:
         """Arguments that are data and no input: the program is for these values."""

@@ -64,18 +64,24 @@ def _found(owner: Any, kind: str, key: Any) -> Any:
 
 class SideEffects:
     """What a trace that has come to its end will do when its program has run. `refused` says in
-    words what can be no effect; `owners` are the objects that change, by their paths."""
+    words what can be no effect; `owners` are the objects that change, by their paths. What is done
+    to the dict of a parameter `**rest` is none: Python makes it for the call."""
 
-    def __init__(self, output: Any, reader: SourceReader, roots: Roots) -> None:
+    def __init__(
+        self, output: Any, reader: SourceReader, roots: Roots, rest: Path | None = None
+    ) -> None:
         self.changes: list[_Change] = []
         self.refused: list[str] = []
         self.owners: dict[Path, Any] = {}
         for mutation in dynamo.mutations(output):
             name = "something" if mutation.owner is None else str(mutation.owner.name)
             try:
-                self.changes += self._of_one(mutation, reader, roots)
+                if mutation.owner is None or reader.path(mutation.owner) != rest:
+                    self.changes += self._of_one(mutation, reader, roots)
             except (MissingPath, UnsupportedError):
                 self.refused.append(name)
+        kept = [each for each in self.changes if rest is not None and each.given == rest]
+        self.refused += [text_of(each.place) for each in kept]
 
     def _of_one(self, mutation: Mutation, reader: SourceReader, roots: Roots) -> Iterator[_Change]:
         if mutation.owner is None:

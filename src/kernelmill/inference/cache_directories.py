@@ -12,6 +12,9 @@ from kernelmill.core.digest import Key
 DEFAULT_FOLDER = "methods"
 """Below `cache_home()`."""
 
+_SIZES = {True: "dynamic", False: "static", None: "auto"}
+"""How the sizes of traces are, in the names of folders."""
+
 
 def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:
     """ "world2global_rank1_tp_rank1": this process' place in a distributed job, empty for a process
@@ -31,11 +34,11 @@ def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | No
 
 
 def class_folder(
-    cache_dir: str | None, kind: str, dynamic: bool, ingredients: Mapping[str, str]
+    cache_dir: str | None, kind: str, dynamic: bool | None, ingredients: Mapping[str, str]
 ) -> str:
-    """{cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}/{Class}_{dynamic|static}_{digest}
-    with the digest over the named ingredients."""
+    """{cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}/{Class}_{dynamic|static|auto}_
+    {digest} with the digest over the named ingredients; "auto" where `dynamic` is None."""
     root = cache_dir or knobs.CACHE_HOME.get() or os.path.join(cache_home(), DEFAULT_FOLDER)
     digest = Key.of(ingredients).digest
-    name = f"{kind}_{'dynamic' if dynamic else 'static'}_{digest}"
+    name = f"{kind}_{_SIZES[dynamic]}_{digest}"
     return os.path.join(os.path.abspath(root), name)

@@ -10,45 +10,24 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelmill.artifact import container
-from kernelmill.artifact.bind import Bound, GuardResult, evaluate_guards, refuse_gradients
-from kernelmill.artifact.container import Artifact
+from kernelmill.artifact.bind import refuse_gradients
 from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.objects import with_objects
-from kernelmill.artifact.program_set import program_set
-from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.settings import modes
-from kernelmill.artifact.target import Target
-from kernelmill.artifact.tensors import tensors_of
-from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
 from kernelmill.config import CompilerConfig, given_config
-from kernelmill.core.after_fork import RenewedLock
-from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError, NoCodeError
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
-from kernelmill.core.target.isa import target_isa
-from kernelmill.inference.cache_directories import class_folder, ranks_folder
-from kernelmill.runtime.counters import summed
+from kernelmill.inference.kept_programs import MOST_ENTRIES, KeptPrograms, Options, folder_given
 from kernelmill.runtime.quick import REFUSED
-from kernelmill.runtime.weights.packed_files import PackedFiles
-from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
-from kernelmill.store.sealed import Damaged
-from kernelmill.store.store import Store, open_store
-from kernelmill.torch_internals.inventory import counters
 
-MOST_ENTRIES = 16
-PATIENCE_SECONDS = 600.0
-"""Longest wait for another process' trace of the same method."""
+if TYPE_CHECKING:
+    from kernelmill.backend.record import Recording
 
 _log = get_logger("inference")
 
@@ -102,7 +81,7 @@ def cache_compile(
     if max_entries < 1:
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
     options = Options(
-        func, config, dynamic, _folder(cache_dir), (global_rank, tp_rank, pp_rank),
+        func, config, dynamic, folder_given(cache_dir), (global_rank, tp_rank, pp_rank),
         given_decompositions(custom_decompositions), mmap_packed_weights, ge_cache, max_entries,
     )  # fmt: skip
     return CachedMethod(options)
@@ -117,14 +96,6 @@ def _parts_of(
     if config is not None:
         raise ConfigError("cache_compile is given a config and a backend, which has its own: one")
     return backend.config, {**backend.custom_decompositions, **(decompositions or {})}
-
-
-def _folder(given: object) -> str | None:
-    if given is None:
-        return None
-    if not isinstance(given, (str, os.PathLike)):
-        raise ConfigTypeError(f"cache_dir: {type(given).__name__} names no folder")
-    return os.fspath(given)
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
@@ -170,53 +141,12 @@ def _check_method(func: Any) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Options:
-    """What `cache_compile` was given; `ranks` are the global, tensor and pipeline one."""
-
-    function: Callable[..., Any]
-    config: CompilerConfig
-    dynamic: bool
-    cache_dir: str | None
-    ranks: tuple[int | None, int | None, int | None]
-    decompositions: Decompositions
-    map_packed: bool
-    ge_cache: bool
-    max_entries: int
-
-
-class CachedMethod:
-    """What `cache_compile` gives. `statistics` counts entries loaded, traces, and calls that no
-    entry serves. It can be copied and pickled with its module."""
+class CachedMethod(KeptPrograms):
+    """What `cache_compile` gives."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._target = Target.of(options.function)
-        self._count = self._target.binder.count
-        self._bound: tuple[Bound, ...] = ()  # never changed, but replaced: others go through it
-        self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
+        super().__init__(options)
         self._uncached: Callable[..., Any] | None = None
-        self._making = RenewedLock(threading.RLock)  # held for as long as a trace takes
-        self._changing = RenewedLock()
-        self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
-        # Of the folder's name: now, while the model is being built, not at the first call.
-        self._ingredients = {
-            **versions(target_isa(options.config.target)),
-            # How ATen packs weights of four bits depends on it.
-            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
-            **dict(options.config.ingredients()),
-            "class": name_of(type(self._target.owner)),
-            "dynamic": str(options.dynamic),
-            "decompositions": of_decompositions(options.decompositions),
-        }
-
-    def __getstate__(self) -> Options:
-        return self._options
-
-    def __setstate__(self, options: Options) -> None:
-        CachedMethod.__init__(self, options)
-
-    # ---- calls ------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the method. InputError names an argument that cannot be taken."""
@@ -245,19 +175,9 @@ class CachedMethod:
                 if result is not REFUSED:
                     return result
                 if (uncached := self._uncached) is None:
+                    self._refuse_gradients(args, kwargs)
                     return self._first_call(values, args, kwargs)
         return self._by(uncached, args, kwargs)
-
-    def _by_one_of(self, bound: Sequence[Bound], values: tuple[Any, ...]) -> Any:
-        """The result of the first that takes these values; REFUSED when none does."""
-        for each in bound:
-            try:
-                result = each(values)
-            except InputError:
-                continue
-            self._take(each)
-            return result
-        return REFUSED
 
     def _under_modes(
         self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -281,135 +201,18 @@ class CachedMethod:
             by_position = zip(self._target.binder.names, args, strict=False)
             refuse_gradients((*by_position, *kwargs.items()))
 
-    def _first_call(
-        self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """A call that no bound program takes: from the folder, else by a trace."""
-        target = Target.of(self._options.function)
-        self._refuse_gradients(args, kwargs)
-        folder = Folder(self.folder, self._on_untrusted())
-        result = self._from_folder(folder, target, values)
-        if result is not REFUSED:
-            return result
-        with ExitStack() as turn:
-            waited = False
-            with suppress(OSError):
-                waited = turn.enter_context(folder.lock("trace", PATIENCE_SECONDS))
-            if waited:
-                result = self._from_folder(folder, target, values)
-            return self._trace(folder, target, args, kwargs) if result is REFUSED else result
-
-    def _from_folder(self, folder: Folder, target: Target, values: tuple[Any, ...]) -> Any:
-        """What an entry gives for the call; REFUSED when there is none for it."""
-        for name, artifact in container.entries(folder):
-            manifest, tensors = artifact.manifest, tensors_of(artifact)
-            seen = evaluate_guards(manifest, target, values, tensors)
-            if seen.reason:
-                _log.info("%s: not %s: %s", manifest.spec.name, name, seen.reason)
-                continue
-            try:
-                bound = self._bind(artifact, tensors, target, seen)
-                result = bound(values)
-            except (InputError, NoClass, NoCodeError, Damaged) as error:
-                _log.info("%s: not %s: %s", manifest.spec.name, name, error)
-                continue
-            self._take(bound)
-            self.statistics["loaded"] += 1
-            with suppress(OSError):
-                folder.touch(f"{name}{container.SUFFIX}")
-            return result
-        return REFUSED
-
-    def _trace(
-        self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        # The only way here that imports torch._dynamo and the compiler.
-        from kernelmill.backend.record import record
-
-        recording = record(
-            target, args, kwargs, config=self._options.config, dynamic=self._options.dynamic,
-            decompositions=self._options.decompositions, ingredients=self._ingredients,
+    def _not_kept(self, recording: Recording) -> Any:
+        self._uncached = recording.compiled
+        self.statistics["uncached"] += 1
+        _log.warning(
+            "%s cannot be cached: %s. It runs as torch.compile compiles it, and every process "
+            "traces it anew", name_of(self._options.function), recording.reason,
         )  # fmt: skip
-        self.statistics["traced"] += 1
-        artifact = recording.artifact
-        if artifact is None:
-            self._uncached = recording.compiled
-            self.statistics["uncached"] += 1
-            _log.warning(
-                "%s cannot be cached: %s. It runs as torch.compile compiles it, and every process "
-                "traces it anew", name_of(self._options.function), recording.reason,
-            )  # fmt: skip
-            return recording.returned
-        self._keep(folder, artifact)
-        self._take(self._bind(artifact, tensors_of(artifact), target))
         return recording.returned
-
-    def _take(self, bound: Bound) -> None:
-        """Have calls try it first."""
-        if self._bound[:1] != (bound,):
-            with self._changing.lock:
-                others = [other for other in self._bound if other is not bound]
-                self._bound = (bound, *others)[: self._options.max_entries]
-        self._quick = bound.quick
-
-    def _keep(self, folder: Folder, artifact: Artifact) -> None:
-        most, name = self._options.max_entries, artifact.manifest.spec.name
-        try:
-            if self._options.ge_cache:
-                artifact = with_objects(artifact, self._store())
-            container.save(folder, artifact)
-            for old in container.names(folder)[most:]:
-                folder.remove(old, (container.SUFFIX,))
-                _log.warning(
-                    "%s has more than %d entries: the least recently used is removed. Pass other "
-                    "max_entries, or a module that is traced less often", name, most,
-                )  # fmt: skip
-        except OSError as error:
-            _log.warning(
-                "%s cannot be written (%s): %s is traced again by the next process",
-                folder.path, error.strerror, name,
-            )  # fmt: skip
 
     def report(self) -> dict[str, int]:
         """Counters of all programs of this process so far, added up: `calls`, `repacks` and others;
         `streamed` calls packed weights as they came to them, and `packing` parts are still to be
         packed for good. `without_...` names a private part of torch, or of another package, that
         is not as expected and that calls do without."""
-        counts = chain.from_iterable(bound.counts() for bound in self._bound)
-        return {**summed(counts), **counters()}
-
-    # ---- places -----------------------------------------------------------------------------
-
-    @property
-    def folder(self) -> str:
-        """The folder of this method's entries."""
-        name = getattr(self._options.function, "__name__", "")
-        return os.path.join(self._class_folder(), ranks_folder(*self._options.ranks), name)
-
-    def _class_folder(self) -> str:
-        kind, options = type(self._target.owner).__name__, self._options
-        return class_folder(options.cache_dir, kind, options.dynamic, self._ingredients)
-
-    def _store(self) -> Store:
-        """Where the objects are that entries do not bring."""
-        config = self._options.config
-        return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-
-    def _on_untrusted(self) -> OnUntrusted:
-        return when_untrusted(self._options.config.on_untrusted)
-
-    def _bind(
-        self,
-        artifact: Artifact,
-        tensors: Sequence[torch.Tensor],
-        target: Target,
-        seen: GuardResult | None = None,
-    ) -> Bound:
-        place = None
-        if self._options.map_packed:
-            # All methods and ranks of a class share the files.
-            place = PackedFiles(os.path.join(self._class_folder(), "packed"), self._on_untrusted())
-        store = self._store()
-        with container.used(artifact.file):
-            programs = program_set(artifact, store, place, self._options.config)
-        return Bound(artifact.manifest, programs, tensors, target, seen)
+        return self._counts()

@@ -1,0 +1,302 @@
+"""The programs of one function: bound in this process, kept on disk, and traced where neither of
+these serves a call.
+
+`cache_compile` and `kernelmill.compile` are two ways of calling them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelmill.artifact import container
+from kernelmill.artifact.bind import Bound, GuardResult, evaluate_guards
+from kernelmill.artifact.container import Artifact
+from kernelmill.artifact.fingerprint import name_of
+from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.objects import with_objects
+from kernelmill.artifact.program_set import ProgramSet, program_set
+from kernelmill.artifact.results import NoClass
+from kernelmill.artifact.target import Target, Values
+from kernelmill.artifact.tensors import tensors_of
+from kernelmill.artifact.versions import of_decompositions, versions
+from kernelmill.backend.entry import Decompositions
+from kernelmill.config import CompilerConfig
+from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.errors import ConfigTypeError, InputError, NoCodeError
+from kernelmill.core.log import get_logger
+from kernelmill.core.target.isa import target_isa
+from kernelmill.inference.cache_directories import class_folder, ranks_folder
+from kernelmill.runtime.counters import summed
+from kernelmill.runtime.quick import REFUSED
+from kernelmill.runtime.weights.packed_files import PackedFiles
+from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
+from kernelmill.store.sealed import Damaged
+from kernelmill.store.store import Store, open_store
+from kernelmill.torch_internals.inventory import counters
+
+if TYPE_CHECKING:
+    from kernelmill.backend.record import Recording
+
+MOST_ENTRIES = 16
+PATIENCE_SECONDS = 600.0
+"""Longest wait for another process' trace of the same function."""
+
+_log = get_logger("inference")
+
+
+def folder_given(given: object) -> str | None:
+    """The `cache_dir` that somebody passed. ConfigTypeError for what names no folder."""
+    if given is None:
+        return None
+    if not isinstance(given, (str, os.PathLike)):
+        raise ConfigTypeError(f"cache_dir: {type(given).__name__} names no folder")
+    return os.fspath(given)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What programs are made of. `dynamic` is torch.compile's; `ranks` are the global, tensor and
+    pipeline one; `gears` are sizes by dims by the names of arguments; `module` is the one that is
+    compiled where `function` is its forward."""
+
+    function: Callable[..., Any]
+    config: CompilerConfig
+    dynamic: bool | None
+    cache_dir: str | None = None
+    ranks: tuple[int | None, int | None, int | None] = (None, None, None)
+    decompositions: Decompositions | None = None
+    map_packed: bool = False
+    ge_cache: bool = False
+    max_entries: int = MOST_ENTRIES
+    gears: Mapping[str, Mapping[int, Sequence[int]]] | None = None
+    module: torch.nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class KeptProgram:
+    """A program of this process: `loaded` from an entry, or traced here."""
+
+    bound: Bound
+    manifest: Manifest
+    programs: ProgramSet
+    loaded: bool
+
+
+class KeptPrograms:
+    """`statistics` counts entries loaded, traces, and calls that no entry serves. It can be copied
+    and pickled with its module."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target = Target.of(options.function)
+        self._count = self._target.binder.count
+        self._bound: tuple[KeptProgram, ...] = ()  # never changed, but replaced: others go through
+        self._quick: Callable[[Values], Any] = lambda values: REFUSED
+        self._making = RenewedLock(threading.RLock)  # held for as long as a trace takes
+        self._changing = RenewedLock()
+        self._told_unwritable = False
+        self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
+        owner, function = self._target.owner, options.function
+        # Of the folder's name: now, while the model is being built, not at the first call.
+        self._ingredients = {
+            **versions(target_isa(options.config.target)),
+            # How ATen packs weights of four bits depends on it.
+            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
+            **dict(options.config.ingredients()),
+            "class": name_of(function if owner is None else type(owner)),
+            "dynamic": str(options.dynamic),
+            "decompositions": of_decompositions(options.decompositions or {}),
+        }
+        if options.gears:
+            self._ingredients["gears"] = repr(sorted(options.gears.items()))
+
+    def __getstate__(self) -> Options:
+        return self._options
+
+    def __setstate__(self, options: Options) -> None:
+        type(self).__init__(self, options)
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def _by_one_of(self, programs: Iterable[KeptProgram], values: Values) -> Any:
+        """The result of the first that takes these values; REFUSED when none does."""
+        for each in programs:
+            try:
+                result = each.bound(values)
+            except InputError:
+                continue
+            self._take(each)
+            return result
+        return REFUSED
+
+    def _first_call(self, values: Values, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that no bound program takes: from the folder, else by a trace."""
+        target = Target.of(self._options.function)
+        folder = Folder(self.folder, self._on_untrusted())
+        others = list(self._bound)
+        result = self._from_folder(folder, target, values, others)
+        if result is not REFUSED:
+            return result
+        with ExitStack() as turn:
+            waited = False
+            with suppress(OSError):
+                waited = turn.enter_context(folder.lock("trace", PATIENCE_SECONDS))
+            if waited:
+                result = self._from_folder(folder, target, values, others)
+            if result is not REFUSED:
+                return result
+            with self._around_trace(values, args, kwargs, others):
+                return self._trace(folder, target, args, kwargs)
+
+    def _may_serve(self, program: KeptProgram) -> bool:
+        """Whether it is right for a call under the grad mode that there is."""
+        return True
+
+    def _around_trace(
+        self,
+        values: Values,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        others: Sequence[KeptProgram],
+    ) -> AbstractContextManager[Any]:
+        """What a trace of a call is made in. `others` are programs of the same function, for
+        arguments of other sizes or kinds."""
+        return nullcontext()
+
+    def _from_folder(
+        self, folder: Folder, target: Target, values: Values, others: list[KeptProgram]
+    ) -> Any:
+        """What an entry gives for the call; REFUSED when there is none for it. Entries that fit but
+        for the arguments come to `others`."""
+        for name, artifact in container.entries(folder):
+            manifest, tensors = artifact.manifest, tensors_of(artifact)
+            seen = evaluate_guards(manifest, target, values, tensors)
+            if seen.reason:
+                _log.info("%s: not %s: %s", manifest.spec.name, name, seen.reason)
+                continue
+            try:
+                program = self._bind(artifact, tensors, target, seen)
+                others.append(program)
+                if not self._may_serve(program):
+                    continue
+                result = program.bound(values)
+            except (InputError, NoClass, NoCodeError, Damaged) as error:
+                _log.info("%s: not %s: %s", manifest.spec.name, name, error)
+                continue
+            self._take(program)
+            self.statistics["loaded"] += 1
+            with suppress(OSError):
+                folder.touch(f"{name}{container.SUFFIX}")
+            return result
+        return REFUSED
+
+    def _trace(
+        self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # The only way here that imports torch._dynamo and the compiler.
+        from kernelmill.backend.record import record
+
+        # Without it all is static but what `_around_trace` marks.
+        dynamic = self._options.gears is not None or self._options.dynamic is True
+        recording = record(
+            target, args, kwargs, config=self._options.config, dynamic=dynamic,
+            decompositions=self._options.decompositions or {}, ingredients=self._ingredients,
+            gradients=self._traces_gradients and torch.is_grad_enabled(),
+        )  # fmt: skip
+        self.statistics["traced"] += 1
+        artifact = recording.artifact
+        if artifact is None:
+            return self._not_kept(recording)
+        self._keep(folder, artifact)
+        try:
+            self._take(self._bind(artifact, tensors_of(artifact), target))
+        except InputError as error:  # the call itself has changed what it depends on
+            return self._not_kept(replace(recording, artifact=None, reason=str(error)))
+        return recording.returned
+
+    _traces_gradients = False
+    """Whether a trace is refused whose inputs require grad while gradients are on."""
+
+    def _not_kept(self, recording: Recording) -> Any:
+        """What a call returns whose trace cannot be kept."""
+        raise NotImplementedError
+
+    def _take(self, program: KeptProgram) -> None:
+        """Have calls try it first."""
+        if self._bound[:1] != (program,):
+            with self._changing.lock:
+                others = [other for other in self._bound if other is not program]
+                self._bound = (program, *others)[: self._options.max_entries]
+        self._quick = program.bound.quick
+
+    def _keep(self, folder: Folder, artifact: Artifact) -> None:
+        most, name = self._options.max_entries, artifact.manifest.spec.name
+        try:
+            if self._options.ge_cache:
+                artifact = with_objects(artifact, self._store())
+            container.save(folder, artifact)
+            for old in container.names(folder)[most:]:
+                folder.remove(old, (container.SUFFIX,))
+                _log.warning(
+                    "%s has more than %d entries: the least recently used is removed. Pass other "
+                    "max_entries, or a module that is traced less often", name, most,
+                )  # fmt: skip
+        except OSError as error:
+            if not self._told_unwritable:
+                _log.warning(
+                    "%s cannot be written (%s): %s is traced again by the next process",
+                    folder.path, error.strerror, name,
+                )  # fmt: skip
+            self._told_unwritable = True
+
+    def _counts(self) -> dict[str, int]:
+        """Counters of all programs of this process so far, added up."""
+        counts = chain.from_iterable(each.bound.counts() for each in self._bound)
+        return {**summed(counts), **counters()}
+
+    # ---- places -----------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> str:
+        """The folder of the entries of this function."""
+        name = getattr(self._options.function, "__name__", "")
+        return os.path.join(self._class_folder(), ranks_folder(*self._options.ranks), name)
+
+    def _class_folder(self) -> str:
+        owner, options = self._target.owner, self._options
+        kind = type(owner).__name__ if owner is not None else "function"
+        return class_folder(options.cache_dir, kind, options.dynamic, self._ingredients)
+
+    def _store(self) -> Store:
+        """Where the objects are that entries do not bring."""
+        config = self._options.config
+        return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
+
+    def _on_untrusted(self) -> OnUntrusted:
+        return when_untrusted(self._options.config.on_untrusted)
+
+    def _bind(
+        self,
+        artifact: Artifact,
+        tensors: Sequence[torch.Tensor],
+        target: Target,
+        seen: GuardResult | None = None,
+    ) -> KeptProgram:
+        place = None
+        if self._options.map_packed:
+            # All methods and ranks of a class share the files.
+            place = PackedFiles(os.path.join(self._class_folder(), "packed"), self._on_untrusted())
+        store = self._store()
+        with container.used(artifact.file):
+            programs = program_set(artifact, store, place, self._options.config)
+        bound = Bound(artifact.manifest, programs, tensors, target, seen)
+        return KeptProgram(bound, artifact.manifest, programs, seen is not None)
