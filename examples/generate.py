@@ -26,6 +26,7 @@ import torch
 import transformers
 from torch import Tensor
 
+import kernelmill
 from kernelmill.inference import finish_packing
 from tools.machine import processor
 
@@ -94,8 +95,8 @@ def generate(model: Any, prompt: Tensor, cache: Any, way: Way, tokens: int) -> T
 
 
 def compiled(model: Any) -> Callable[..., Any]:
-    """The model's `forward`, to be put in its place. One graph; fixed shapes where they are."""
-    return torch.compile(model.forward, backend="kernelmill", fullgraph=True)
+    """The model's `forward`, to be put in its place."""
+    return kernelmill.compile(model.forward)
 
 
 def rates(model: Any, forwards: dict[str, Callable[..., Any]], way: Way, tokens: int, rounds: int,

@@ -20,6 +20,11 @@ NAMES = (
 KEPT = pytest.mark.needs_internal(*NAMES)
 """Of tests that assert that a method is kept: that it is traced once, or loaded."""
 
+COMPILED = pytest.mark.needs_internal(
+    *NAMES, "dynamo.marks", "dynamo.trace_errors", "modules.own_hooks"
+)
+"""Of tests that assert which programs `kernelmill.compile` has."""
+
 QUICK_NAMES = (
     "modules.tables", "native.checks", "objects.fields", "objects.functions", "objects.spaces",
     "tensors.allocate", "tensors.impl_place", "tensors.storage_place",

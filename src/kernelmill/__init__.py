@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from kernelmill.fleet import precompile
+    from kernelmill.inference.compile import compile, uncompile
     from kernelmill.report import explain
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "aot",
+    "compile",
     "explain",
     "fleet",
     "get_backend",
@@ -53,6 +55,7 @@ __all__ = [
     "precompile",
     "scope",
     "static_kernels",
+    "uncompile",
 ]
 
 
@@ -62,6 +65,8 @@ def __getattr__(name: str) -> Any:
             return import_module(f"kernelmill.{name}")
         case "CompilerConfig":
             package = "config"
+        case "compile" | "uncompile":
+            package = "inference.compile"
         case "explain":
             package = "report"
         case "get_backend" | "get_npu_backend":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from torch._dynamo.utils import counters
+
+from tests.kept_methods import COMPILED
 
 pytest.importorskip("transformers")
 
@@ -13,13 +16,16 @@ from examples import generate as example
 TOKENS = 12
 
 
+@COMPILED
 @pytest.mark.usefixtures("strict")
-def test_greedy_and_sampled_tokens_are_those_of_eager() -> None:
+def test_greedy_and_sampled_tokens_are_those_of_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELMILL_CACHE_HOME", str(tmp_path))
     model = example.make_model(hidden=128, layers=2, vocabulary=211)
     prompts = example.make_prompts(211, batch=2)
     cache = example.make_cache(model, 2, TOKENS)
     eager, compiled = model.forward, example.compiled(model)
-    counters.clear()
     different: list[torch.Tensor] = []
     for way in example.WAYS:
         for prompt in prompts:
@@ -35,7 +41,8 @@ def test_greedy_and_sampled_tokens_are_those_of_eager() -> None:
     assert len(new[0].unique()) > TOKENS // 2, "a constant sequence would prove nothing"
     assert not torch.equal(new[0], new[2]), "sampled tokens are not the greedy ones"
     # A step for one token, and prompts: of the first length, then of any.
-    assert counters["stats"]["unique_graphs"] == 3 and not counters["graph_break"]
+    report = compiled.report()
+    assert len(report.programs) == report.statistics["traced"] == 3 and report.torch == {}
 
 
 def test_rates_come_with_whether_tokens_are_equal() -> None:

@@ -360,6 +360,31 @@ def limit_errors() -> tuple[type[Exception], ...]:
     return () if found is None else (found,)
 
 
+@internal(
+    "dynamo.trace_errors",
+    reason="running a model that is no whole graph as torch.compile does",
+    fallback="kernelmill.compile ends with Dynamo's error for such a model",
+)
+def _trace_errors() -> type[Exception]:
+    from torch._dynamo import exc
+
+    known = (exc.Unsupported, exc.BackendCompilerFailed, exc.UserError, exc.TorchRuntimeError)
+    found = exc.TorchDynamoException
+    return found if all(found in kind.__mro__ for kind in known) else exc.Unsupported
+
+
+_NO_FRAMES = "torch.compile with fullgraph=True found no compiled frames"
+"""What torch says of code that it has given up before."""
+
+
+def is_trace_error(error: Exception) -> bool:
+    """Whether Dynamo has raised this for what it cannot trace."""
+    found = _trace_errors.get() if "torch._dynamo" in sys.modules else None
+    if found is None:
+        return False
+    return isinstance(error, found) or str(error).startswith(_NO_FRAMES)
+
+
 def is_static() -> bool:
     """Whether Dynamo takes all sizes for static (torch.compile(dynamic=False)), where known."""
     settings = _config.get()
@@ -407,27 +432,29 @@ def shown_error() -> type[Exception]:
 
 @dataclass(frozen=True)
 class Marks:
-    """Dynamo's functions that mark a dim of a tensor: to be traced as a symbol, or also with
-    nothing concluded from its size."""
+    """Dynamo's functions that mark a dim of a tensor: to be traced as a symbol, if it can be one
+    (`maybe`), or also with nothing concluded from its size."""
 
     dynamic: Callable[[torch.Tensor, int], None]
+    maybe: Callable[[torch.Tensor, int], None]
     unbacked: Callable[[torch.Tensor, int], None]
 
 
 @internal(
     "dynamo.marks",
-    reason="tracing dims with gears as symbols",
-    fallback="gears are not used: torch.compile treats their sizes as any others",
+    reason="tracing dims with gears, or of sizes that vary, as symbols",
+    fallback="gears are not used: torch.compile treats their sizes as any others; "
+    "kernelmill.compile has a program for each size",
 )
 def marks() -> Marks:
     """The functions that mark dims."""
     import torch
-    from torch._dynamo import mark_dynamic
+    from torch._dynamo import mark_dynamic, maybe_mark_dynamic
     from torch._dynamo.decorators import mark_unbacked
 
-    for function in (mark_dynamic, mark_unbacked):
+    for function in (mark_dynamic, maybe_mark_dynamic, mark_unbacked):
         function(torch.empty(2, 3), 0)
-    return Marks(mark_dynamic, mark_unbacked)
+    return Marks(mark_dynamic, maybe_mark_dynamic, mark_unbacked)
 
 
 @dataclass(frozen=True)

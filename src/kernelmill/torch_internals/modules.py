@@ -49,6 +49,31 @@ def global_hooks() -> tuple[ModuleType, tuple[str, ...]] | None:
 
 
 @internal(
+    "modules.own_hooks",
+    reason="seeing hooks of a module that kernelmill.compile has compiled",
+    fallback="kernelmill.compile compiles modules as torch.compile does",
+)
+def _own_hooks() -> tuple[str, ...] | None:
+    module = torch.nn.Identity()
+    registers = {
+        "_forward_hooks": module.register_forward_hook,
+        "_forward_pre_hooks": module.register_forward_pre_hook,
+        "_backward_hooks": module.register_full_backward_hook,
+        "_backward_pre_hooks": module.register_full_backward_pre_hook,
+    }
+    for register in registers.values():
+        register(lambda *args: None)  # type: ignore[reportArgumentType]
+    return tuple(registers) if all(len(vars(module)[n]) == 1 for n in registers) else None
+
+
+def own_hooks(module: torch.nn.Module) -> tuple[Any, ...] | None:
+    """The dicts of the hooks that a module calls around its forward and backward; None where they
+    are not known."""
+    names = _own_hooks.get()
+    return None if names is None else tuple(vars(module)[name] for name in names)
+
+
+@internal(
     "modules.original",
     reason="naming the arguments of a compiled model as its own code does",
     fallback="record_shapes names the arguments of compiled models args[0], args[1] and so on",
@@ -61,8 +86,9 @@ def _original() -> str | None:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether torch.compile made it of a module."""
-    return type(model).__name__ == "OptimizedModule"  # whose own module takes a second to import
+    """Whether torch.compile or kernelmill.compile made it of a module."""
+    # torch's own module takes a second to import.
+    return type(model).__name__ in ("OptimizedModule", "CompiledModule")
 
 
 def original_module(model: Any) -> Any:

@@ -1,10 +1,11 @@
 """Arguments become one value for each parameter, as Python passes them."""
 
+import functools
 import inspect
 
 import pytest
 
-from kernelmill.artifact.target import Binder
+from kernelmill.artifact.target import Binder, Target
 
 BINDER = Binder(("x", "parts", "mode"), 2)
 
@@ -43,4 +44,28 @@ def test_values_become_a_call_again():
 
     binder = Binder.of(inspect.signature(anything))
     assert binder.by_position == ()
+    assert binder.values((1, 2, 3), {"x": 4}) == (1, (2, 3), 4)
+    assert binder.values((), {}) is None and binder.values((1,), {"y": 2}) is None
     assert binder.apart((1, (2,), 3)) is None
+
+
+def test_what_else_is_passed_by_name_is_a_value():
+    def more(first, second=2, *, last=3, **rest):
+        raise NotImplementedError
+
+    binder = Binder.of(inspect.signature(more))
+    assert binder.values((1,), {}) == (1, 2, 3, {})
+    assert binder.values((1,), {"last": 5, "other": 6}) == (1, 2, 5, {"other": 6})
+    assert binder.values((), {"second": 5, "first": 6}) == (6, 5, 3, {})
+    assert binder.values((1,), {"first": 5}) is None
+    assert binder.values((1, 2, 3), {}) is None and binder.values((), {"other": 1}) is None
+
+
+def test_a_decorated_function_is_what_its_decorator_made():
+    @functools.wraps(BINDER.values)
+    def wrapper(*args, **kwargs):
+        return args, kwargs
+
+    target = Target.of(wrapper)
+    assert target.binder.names == ("args", "kwargs") and target.rest == (("argument", "kwargs"),)
+    assert target.values((1,), {"x": 2}) == ((1,), {"x": 2})

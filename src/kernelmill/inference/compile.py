@@ -1,0 +1,150 @@
+"""`kernelmill.compile`: the front door."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from kernelmill.artifact.fingerprint import name_of
+from kernelmill.backend.entry import configured
+from kernelmill.config import CompilerConfig, given_config
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
+from kernelmill.gears.declaration import declare
+from kernelmill.inference.compiled_calls import CompiledCalls, CompiledForward
+from kernelmill.inference.compiled_module import CompiledModule
+from kernelmill.inference.kept_programs import Options, folder_given
+from kernelmill.inference.torch_calls import NeverKept
+from kernelmill.torch_internals.modules import original_module
+
+_MOST_DIMS = 64
+
+Gears = Mapping[str, Mapping[int, Sequence[int]]]
+
+
+def compile(
+    model: Any = None,
+    *,
+    dynamic: bool | None = None,
+    gears: Gears | None = None,
+    mode: str | None = None,
+    config: CompilerConfig | Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> Any:
+    """A module, or function, that computes what `model` does, compiled when it is called.
+
+    model      a module, a function, a bound method, an object that can be called; as a decorator of
+               functions, and of methods in a class, each object of which compiles for itself
+    dynamic    None: the first call is compiled for its sizes, the next that differs for all sizes
+               in those dims; True: for all sizes at once; False: for the sizes of each call
+    gears      {"input_ids": {0: [1, 4], 1: [32, 64]}}: the sizes that dims of arguments can have;
+               a program for each, from one trace (`set_dim_gears`)
+    mode       of torch.compile
+    config     a CompilerConfig, or its options by their dotted names
+    cache_dir  where programs are kept; else where `cache_compile` keeps its own
+
+    The result of a module is a module that has its parameters and attributes. A program that is
+    kept serves calls without Dynamo, in later processes too. What cannot be kept, what breaks into
+    several graphs and what needs gradients runs as torch.compile(backend="kernelmill") compiles it;
+    `report()` of the result says what runs how, and why. `kernelmill.uncompile` gives `model` back.
+
+    InputError for a model that is no module and no function; ConfigError for options that do not
+    exist, among them names of `gears` that are no arguments.
+    """
+    if dynamic is not None and type(dynamic) is not bool:
+        raise ConfigTypeError(f"dynamic: {dynamic!r} is neither None nor a bool")
+    if model is None:  # as a decorator with options
+        return partial(
+            compile, dynamic=dynamic, gears=gears, mode=mode, config=config, cache_dir=cache_dir
+        )
+    original = uncompile(model)
+    given: Any = (
+        config if isinstance(config, Mapping) else {"compiler_config": given_config(config)}
+    )
+    options = Options(
+        _function_of(original), copy.deepcopy(configured(CompilerConfig(), mode, given)), dynamic,
+        folder_given(cache_dir), gears=gears and _checked(gears, dynamic, original),
+        module=original if isinstance(original, torch.nn.Module) else None,
+    )  # fmt: skip
+    if gears and any(
+        size < 2 for dims in gears.values() for sizes in dims.values() for size in sizes
+    ):
+        options.config.inference_config.allow_small_gears = True
+    reason = _why_never_kept(options)
+    if options.module is not None:
+        calls = NeverKept(options, reason) if reason else CompiledForward(options)
+        return CompiledModule(options.module, calls)
+    return NeverKept(options, reason) if reason else CompiledCalls(options)
+
+
+def uncompile(model: Any) -> Any:
+    """What `kernelmill.compile` was given for this, or torch.compile for a module; anything else as
+    it is."""
+    if isinstance(model, (CompiledCalls, NeverKept)):
+        return model.original
+    return original_module(model)
+
+
+def _function_of(model: Any) -> Any:
+    """What runs when it is called. InputError for what is neither module nor function."""
+    if isinstance(model, torch.nn.Module):
+        return uncompile(model.forward)
+    if isinstance(model, type):
+        raise InputError(
+            f"{model.__name__} is a class: compile an object of it, kernelmill.compile("
+            f"{model.__name__}(...)), or put @kernelmill.compile above its forward"
+        )
+    if not callable(model):
+        raise InputError(
+            f"kernelmill.compile takes a torch.nn.Module or a function, and {model!r:.60} is a "
+            f"{type(model).__name__}"
+        )
+    called: Any = type(model).__call__
+    if isinstance(model, (FunctionType, MethodType)) or not isinstance(called, FunctionType):
+        return model
+    return MethodType(called, model)
+
+
+def _why_never_kept(options: Options) -> str:
+    """Why no program of it can be kept, whatever it is called with; "" where that is not known."""
+    function, module = options.function, options.module
+    plain = getattr(function, "__func__", function)
+    if not isinstance(plain, FunctionType):
+        return f"{type(plain).__name__} is no function of Python"
+    if module is not None and type(module).__call__ is not torch.nn.Module.__call__:
+        return f"{type(module).__name__} has a __call__ of its own"
+    return ""
+
+
+def _checked(gears: Any, dynamic: bool | None, model: Any) -> Gears:
+    """The gears, if they can be of the arguments of this."""
+    if dynamic is False:
+        raise ConfigError("gears and dynamic=False do not go together: gears come from one trace")
+    if not isinstance(gears, Mapping):
+        raise ConfigTypeError(f"gears: {type(gears).__name__} is no dict of names of arguments")
+    given: Mapping[str, Any] = gears
+    parameters = inspect.signature(_function_of(model)).parameters
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name, dims in given.items():
+        if name not in parameters and not any_name:
+            near = difflib.get_close_matches(str(name), parameters, n=1, cutoff=0.0)
+            nearest = f"; the nearest is {near[0]!r}" if near else ""
+            raise ConfigError(
+                f"gears: {name!r} is no argument of {_name(model)}, which has "
+                f"{', '.join(map(repr, parameters)) or 'none'}{nearest}"
+            )
+        declare(dims, (0,) * _MOST_DIMS)
+    return {
+        name: {dim: tuple(sizes) for dim, sizes in dims.items()} for name, dims in given.items()
+    }
+
+
+def _name(model: Any) -> str:
+    return type(model).__name__ if isinstance(model, torch.nn.Module) else name_of(model)

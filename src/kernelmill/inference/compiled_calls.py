@@ -1,0 +1,346 @@
+"""What `kernelmill.compile` makes of a function: each call goes the quickest way that is right.
+
+| a call | way |
+|---|---|
+| its checks are those of the program of the last call | that program, natively |
+| another program of this process takes it | that one; it is tried first next time |
+| an entry on disk fits | it is loaded; torch._dynamo is not imported |
+| none of these | a trace: static, with what differs from other programs as symbols; it is kept |
+| gradients are on, and an argument or weight requires grad | torch.compile |
+| the module has hooks, or its forward was replaced | torch.compile |
+| a trace of such a call could not be made or kept | torch.compile, without another try |
+| as many traces were made as are kept | torch.compile |
+| modes of torch are active that see each operator | the function as it is |
+| Dynamo traces code around it | the function as it is, traced with that |
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from types import MethodType
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.paths import name_of_argument
+from kernelmill.artifact.settings import modes
+from kernelmill.artifact.target import Values
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.errors import GradientError, InputError, KernelmillError
+from kernelmill.core.garbage import collection_paused
+from kernelmill.inference.compile_report import CompileReport, ProgramReport
+from kernelmill.inference.kept_programs import KeptProgram, KeptPrograms, Options
+from kernelmill.inference.torch_calls import TorchCalls
+from kernelmill.inference.varying_sizes import Varying, with_gears
+from kernelmill.plan.ir import Plan, TensorInput
+from kernelmill.runtime.quick import REFUSED
+from kernelmill.torch_internals.dynamo import is_trace_error
+from kernelmill.torch_internals.modules import own_hooks
+
+if TYPE_CHECKING:
+    from kernelmill.backend.record import Recording
+
+_ABOUT_GRADIENTS = frozenset(
+    ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled")
+)
+"""Code that has one of these names may do otherwise where gradients are on."""
+_NEEDED = "gradients are on, and an argument or weight requires grad"
+_ASKED = "gradients are on, and its code asks for that, or changes it"
+
+
+class CompiledCalls(KeptPrograms):
+    """A compiled function or bound method. As an attribute of a class it is a method, which each
+    object compiles for itself."""
+
+    _traces_gradients = True
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        original = options.module or options.function
+        self._torch = TorchCalls(original, options, self._by_name)
+        self._refused: dict[Any, str] = {}
+        self._reason = ""  # why the trace under way is not kept
+        functools.update_wrapper(self, options.function)
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it. Raises what the function raises, and what kernels of ours do."""
+        if is_dynamo_compiling():
+            return self.original(*args, **kwargs)
+        if not kwargs and len(args) == self._count and not torch.is_grad_enabled():
+            result = self._quick(args)
+            if result is not REFUSED:
+                return result
+        return self._called(args, kwargs)
+
+    @property
+    def original(self) -> Any:
+        """What was compiled."""
+        return self._options.module or self._options.function
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if modes():
+            return self.original(*args, **kwargs)
+        if reason := self._why_not_itself():
+            return self._torch(reason, args, kwargs)
+        try:
+            values = self._target.values(args, kwargs)
+        except TypeError:
+            return self.original(*args, **kwargs)  # which says what is wrong
+        gradients = torch.is_grad_enabled()
+        if gradients and (reason := self._needs_gradients(values)):
+            return self._torch(reason, args, kwargs, logging.INFO)
+        for program in self._bound:
+            result = program.bound.quick(values)
+            if result is not REFUSED:
+                self._take(program)
+                return result
+        kind = _kind_of(values), gradients, getattr(self._target.owner, "training", None)
+        reason = self._refused.get(kind, "")
+        if not reason:
+            result, reason = self._slowly(values, args, kwargs, kind)
+            if not reason:
+                return result
+        with self._changing.lock:
+            self.statistics["uncached"] += 1
+        result = self._torch(reason, args, kwargs)
+        # Where it raises, that is what the call was refused for.
+        self._refused[kind] = reason
+        return result
+
+    def _why_not_itself(self) -> str:
+        """Why no program of the function may be called, whatever the arguments are."""
+        return ""
+
+    def _needs_gradients(self, values: Values) -> str:
+        """Why a call while gradients are on is none for programs, as far as that is known yet."""
+        for program in self._bound:
+            if not self._may_serve(program):
+                return _ASKED if _asks(program) else _NEEDED
+        if any(map(_requires_gradient, values)):
+            return _NEEDED
+        return _NEEDED if not self._bound and _trains(self._target.owner) else ""
+
+    def _may_serve(self, program: KeptProgram) -> bool:
+        gradients = torch.is_grad_enabled()
+        return not gradients or not (_asks(program) or program.bound.reads_gradients)
+
+    def _slowly(
+        self, values: Values, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any
+    ) -> tuple[Any, str]:
+        """The result of a call that no program has taken quickly; or why torch.compile is to make
+        it."""
+        tried = self._bound
+        try:
+            result = self._by_one_of(tried, values)
+            if result is not REFUSED:
+                return result, ""
+            if torch.is_grad_enabled() and _trains(self._target.owner):
+                return None, _NEEDED
+            with self._making.lock, collection_paused():
+                # What another thread has loaded or traced while this one waited.
+                new = [each for each in self._bound if each not in tried]
+                result = self._by_one_of(filter(self._may_serve, new), values)
+                if result is not REFUSED or kind in self._refused:
+                    return result, "" if result is not REFUSED else self._refused[kind]
+                if self.statistics["traced"] >= self._options.max_entries:
+                    return None, (
+                        f"{self._options.max_entries} traces were made of it in this process, and "
+                        "none is for such a call"
+                    )
+                result = self._first_call(values, args, kwargs)
+                if self._reason:
+                    self._refused[kind], self._reason = self._reason, ""
+                return result, ""
+        except GradientError:
+            return None, _NEEDED
+        except Exception as error:
+            if isinstance(error, KernelmillError) or not is_trace_error(error):
+                raise
+            return None, _in_words(error)
+
+    def _not_kept(self, recording: Recording) -> Any:
+        self._reason = recording.reason
+        self._torch.count(recording.reason)
+        self.statistics["uncached"] += 1
+        return recording.returned
+
+    # ---- traces -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _around_trace(
+        self,
+        values: Values,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        others: Sequence[KeptProgram],
+    ) -> Generator[None]:
+        target, options = self._target, self._options
+        with ExitStack() as around:
+            if options.gears:
+                around.enter_context(with_gears(options.gears, self._by_name(args, kwargs)))
+            elif options.dynamic is None:
+                known = [(each.manifest, each.programs.single) for each in others]
+                plans = [(manifest, program.plan) for manifest, program in known if program]
+                around.enter_context(Varying.of(plans, target, values).marked(target, values))
+            yield
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call as its user names them."""
+        signature = inspect.signature(self._options.function)
+        found = signature.bind_partial(*args, **kwargs).arguments
+        kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
+        rest = [
+            found.pop(n) for n, kind in kinds.items() if kind is kind.VAR_KEYWORD and n in found
+        ]
+        return {**found, **(rest[0] if rest else {})}
+
+    # ---- as a method, and elsewhere -----------------------------------------------------------
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """The method of an object that has this in its class: compiled for the object alone."""
+        if instance is None or self._target.owner is not None:
+            return self
+        method = MethodType(self._options.function, instance)
+        if is_dynamo_compiling():
+            return method
+        space = getattr(instance, "__dict__", None)
+        if space is None:
+            raise InputError(
+                f"objects of {type(instance).__name__} have no __dict__, in which the programs of "
+                f"{method.__name__} could be: compile the method of each, kernelmill.compile(x."
+                f"{method.__name__})"
+            )
+        key = f"_kernelmill {self._options.function.__qualname__}"
+        held = space.get(key)
+        if held is None or held.owner is not instance:
+            with self._changing.lock:
+                held = space.get(key)
+                if held is None or held.owner is not instance:
+                    calls = CompiledCalls(replace(self._options, function=method))
+                    held = space[key] = _OfObject(instance, calls)
+        return held.calls
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        # A function that was decorated is found by its name, as functions are.
+        name, module = self._options.function.__qualname__, self._options.function.__module__
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else super().__reduce_ex__(protocol)
+
+    def report(self) -> CompileReport:
+        """What was made for the calls so far, and why torch.compile is in use if so."""
+        programs = tuple(map(_program_report, self._bound))
+        torchs = self._torch
+        return CompileReport(
+            programs, dict(torchs.reasons), torchs.captures, dict(self.statistics), self._counts()
+        )
+
+
+class CompiledForward(CompiledCalls):
+    """The calls of a module: its forward where nothing else belongs to a call of it."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        module: Any = options.module
+        self._module, self._forward = module, module.forward
+        self._hooks = own_hooks(module) or ({"unknown": None},)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        if is_dynamo_compiling():
+            return self._module(*args, **kwargs)
+        plain = not kwargs and len(args) == self._count and not torch.is_grad_enabled()
+        if plain and not any(self._hooks) and self._module.forward == self._forward:
+            result = self._quick(args)
+            if result is not REFUSED:
+                return result
+        return self._called(args, kwargs)
+
+    def of_method(self) -> CompiledCalls:
+        """The same for the method alone, as who calls the hooks himself wants it."""
+        return CompiledCalls(replace(self._options, module=None))
+
+    def _why_not_itself(self) -> str:
+        if any(self._hooks):
+            return "the module has hooks"
+        if self._module.forward != self._forward:
+            return "its forward is another than when it was compiled: compile it again"
+        return ""
+
+
+@dataclass(frozen=True)
+class _OfObject:
+    """The calls of the method of one object, which is no part of what the object is copied to."""
+
+    owner: object
+    calls: CompiledCalls
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+
+def _trains(owner: object) -> bool:
+    """Whether it is a module of which a parameter requires grad."""
+    if not isinstance(owner, torch.nn.Module):
+        return False
+    return any(parameter.requires_grad for parameter in owner.parameters())
+
+
+def _asks(program: KeptProgram) -> bool:
+    return not _ABOUT_GRADIENTS.isdisjoint(program.manifest.guards.names)
+
+
+def _requires_gradient(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad
+    if isinstance(value, (list, tuple)):
+        return any(map(_requires_gradient, value))
+    return isinstance(value, dict) and any(map(_requires_gradient, value.values()))
+
+
+def _kind_of(value: Any) -> Any:
+    """What decides whether a trace with this can be kept, as far as it is cheap to tell."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.dim()
+    if type(value) in (bool, str):
+        return value
+    if type(value) in (list, tuple):
+        return tuple(map(_kind_of, value))
+    if type(value) is dict:
+        return tuple((name, _kind_of(each)) for name, each in value.items())
+    return type(value)
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of what Dynamo says, and of the user's code the last that it names."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = [line for line in lines if line.startswith('File "')]
+    where = f" ({places[-1]})" if places else ""
+    return f"{lines[0] if lines else type(error).__name__}{where}"
+
+
+def _program_report(program: KeptProgram) -> ProgramReport:
+    single = program.programs.single
+    plan = None if single is None else single.plan
+    sizes = "gears" if program.manifest.gears else "dynamic" if plan and plan.symbols else "static"
+    arguments = () if plan is None else tuple(_arguments(program.manifest, plan))
+    origin = "loaded" if program.loaded else "traced"
+    return ProgramReport(program.manifest.spec.name, sizes, origin, arguments)
+
+
+def _arguments(manifest: Manifest, plan: Plan) -> Iterator[str]:
+    for source, entry in zip(manifest.spec.inputs, plan.inputs, strict=True):
+        if source.own and isinstance(entry, TensorInput):
+            shape = ", ".join(map(str, entry.shape))
+            yield f"{name_of_argument(source.path)} {entry.dtype}[{shape}]"

@@ -1,0 +1,100 @@
+"""The calls of a compiled model that torch.compile serves, and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from kernelmill.artifact.fingerprint import name_of
+from kernelmill.backend.report import Capture
+from kernelmill.core.log import get_logger
+from kernelmill.inference.compile_report import CompileReport
+from kernelmill.inference.kept_programs import Options
+from kernelmill.inference.varying_sizes import with_gears
+
+_log = get_logger("inference")
+Arguments = Callable[[tuple[Any, ...], Mapping[str, Any]], Mapping[str, Any]]
+"""The arguments of a call by their names."""
+
+
+class TorchCalls:
+    """`original` by `torch.compile(backend="kernelmill")` with the same options; `reasons` counts
+    the calls for each reason."""
+
+    def __init__(self, original: Callable[..., Any], options: Options, named: Arguments) -> None:
+        self._original, self._options, self._named = original, options, named
+        self._compiled: Callable[..., Any] | None = None
+        self._captures: list[Capture] = []
+        self.reasons: dict[str, int] = {}
+
+    def __call__(
+        self, reason: str, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        level: int = logging.WARNING,
+    ) -> Any:  # fmt: skip
+        """The call; the first with this reason says so in the log."""
+        self.count(reason, level)
+        compiled = self._compile() if self._compiled is None else self._compiled
+        gears = self._options.gears
+        with with_gears(gears, self._named(args, kwargs)) if gears else nullcontext():
+            return compiled(*args, **kwargs)
+
+    def count(self, reason: str, level: int = logging.WARNING) -> None:
+        """One more call for this reason."""
+        known = self.reasons.get(reason, 0)
+        self.reasons[reason] = known + 1
+        if not known:
+            _log.log(level, "%s runs as torch.compile compiles it: %s", self.name, reason)
+
+    @property
+    def name(self) -> str:
+        """Of what is compiled."""
+        original = self._original
+        return name_of(type(original) if isinstance(original, torch.nn.Module) else original)
+
+    @property
+    def captures(self) -> tuple[Capture, ...]:
+        """The graphs that came to this backend."""
+        return tuple(self._captures)
+
+    def _compile(self) -> Callable[..., Any]:
+        from kernelmill.backend.entry import get_backend
+
+        backend = get_backend(compiler_config=self._options.config)
+        self._captures = backend.captures
+        dynamic = self._options.dynamic
+        self._compiled = torch.compile(self._original, backend=backend, dynamic=dynamic)
+        return self._compiled
+
+
+class NeverKept:
+    """Calls of what has no code that a program could be kept of; `reason` says why."""
+
+    def __init__(self, options: Options, reason: str) -> None:
+        self._options, self._reason = options, reason
+        original = options.module or options.function
+        self._torch = TorchCalls(original, options, lambda args, kwargs: kwargs)
+
+    def __getstate__(self) -> tuple[Options, str]:
+        return self._options, self._reason
+
+    def __setstate__(self, state: tuple[Options, str]) -> None:
+        NeverKept.__init__(self, *state)
+
+    @property
+    def original(self) -> Any:
+        """What was compiled."""
+        return self._options.module or self._options.function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it."""
+        return self._torch(self._reason, args, kwargs)
+
+    def report(self) -> CompileReport:
+        """What happened so far."""
+        calls = sum(self._torch.reasons.values())
+        statistics = {"loaded": 0, "traced": 0, "uncached": calls}
+        return CompileReport((), dict(self._torch.reasons), self._torch.captures, statistics, {})

@@ -1,0 +1,149 @@
+"""Which sizes a trace has as symbols: those in which a call differs from earlier ones.
+
+As torch.compile has it (`dynamic=None`), with one difference: what came earlier is told by the
+programs that there are, on disk too, so that a process which has loaded a program for one size
+makes the one for all sizes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelmill.artifact.guards import found_in
+from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.paths import MissingPath, Path, Roots, follow
+from kernelmill.artifact.target import Target, Values
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import to_torch
+from kernelmill.inference.dim_gears import set_dim_gears
+from kernelmill.plan.ir import Plan, TensorInput
+from kernelmill.torch_internals.dynamo import marks
+
+_INTEGER = "int "
+"""How a guard on an integer begins what it has found."""
+
+
+@dataclass(frozen=True)
+class Varying:
+    """What a call has otherwise than earlier ones: `dims` of tensors, by their paths and numbers,
+    and integers."""
+
+    dims: frozenset[tuple[Path, int]] = frozenset()
+    integers: frozenset[Path] = frozenset()
+
+    @classmethod
+    def of(
+        cls, programs: Iterable[tuple[Manifest, Plan]], target: Target, values: Values
+    ) -> Varying:
+        """What a call with these values has otherwise than each of the programs that is for the
+        same arguments but for their sizes, and all that is a symbol in these."""
+        given = dict(zip(target.binder.names, values, strict=True))
+        roots, found = Roots(target.owner, given, target.free), cls()
+        for manifest, plan in programs:
+            one = _differing(manifest, plan, roots)
+            if one is not None:
+                found = cls(found.dims | one.dims, found.integers | one.integers)
+        return found
+
+    @contextmanager
+    def marked(self, target: Target, values: Values) -> Generator[None]:
+        """Inside, Dynamo makes symbols of these."""
+        from torch.compiler import config
+
+        given, functions = dict(zip(target.binder.names, values, strict=True)), marks.get()
+        roots = Roots(target.owner, given, target.free)
+        names = [name for path in self.integers for name in _names_in_trace(path, target)]
+        known = [config.dynamic_sources] if config.dynamic_sources else []
+        dims = () if functions is None else sorted(self.dims)
+        tensors = [(follow(path, roots), dim) for path, dim in dims]
+        marking = [(t, partial(functions.maybe, t, d)) for t, d in tensors if functions]
+        settings: Any = config
+        with _marked_inside(marking), settings.patch(dynamic_sources=",".join((*known, *names))):
+            yield
+
+
+@contextmanager
+def with_gears(
+    gears: Mapping[str, Mapping[int, Sequence[int]]], arguments: Mapping[str, Any]
+) -> Generator[None]:
+    """Inside, those of the arguments that are tensors have the gears of their names."""
+    tensors = [
+        (value, dims)
+        for name, dims in gears.items()
+        if isinstance(value := arguments.get(name), torch.Tensor)
+    ]
+    marking = [
+        (tensor, partial(set_dim_gears, tensor, {dim: [*sizes] for dim, sizes in dims.items()}))
+        for tensor, dims in tensors
+    ]
+    with _marked_inside(marking):
+        yield
+
+
+@contextmanager
+def _marked_inside(
+    marking: Iterable[tuple[torch.Tensor, Callable[[], None]]],
+) -> Generator[None]:
+    """Tensors have marks inside that they had not before."""
+    added: list[tuple[dict[str, Any], set[str]]] = []
+    try:
+        for tensor, mark in marking:
+            before = set(vars(tensor))
+            mark()
+            added.append((vars(tensor), set(vars(tensor)) - before))
+        yield
+    finally:
+        for space, names in added:
+            for name in names:
+                space.pop(name, None)
+
+
+def _differing(manifest: Manifest, plan: Plan, roots: Roots) -> Varying | None:
+    """None where the program is not for arguments like these."""
+    dims: set[tuple[Path, int]] = set()
+    integers: set[Path] = set()
+    for guard in manifest.spec.checks:
+        value = _found(guard.path, roots)
+        if guard.kind != "value" or found_in(guard, value) == guard.found:
+            continue
+        if type(value) is not int or not guard.found.startswith(_INTEGER):
+            return None
+        integers.add(guard.path)
+    for source, entry in zip(manifest.spec.inputs, plan.inputs, strict=True):
+        if source.axis >= 0 or source.path[0][0] == "tensor":
+            continue
+        value = _found(source.path, roots)
+        if not isinstance(entry, TensorInput):
+            integers.add(source.path)
+        elif not isinstance(value, torch.Tensor) or not _is_alike(value, entry):
+            return None
+        else:
+            others = [n for n, d in enumerate(entry.shape) if d != value.shape[n]]
+            if others and not source.own:
+                return None
+            dims.update((source.path, number) for number in others)
+    return Varying(frozenset(dims), frozenset(integers))
+
+
+def _is_alike(value: torch.Tensor, entry: TensorInput) -> bool:
+    return value.dim() == len(entry.shape) and value.dtype == to_torch(entry.dtype)
+
+
+def _found(path: Path, roots: Roots) -> Any:
+    try:
+        return follow(path, roots)
+    except MissingPath:
+        return None
+
+
+def _names_in_trace(path: Path, target: Target) -> Sequence[str]:
+    """What Dynamo may call an argument, which is not always traced as what it is passed as."""
+    (_, name), *steps = path
+    last = "".join(f"[{step[1]!r}]" for step in steps)
+    number = target.binder.names.index(name)
+    return [f"L[{name!r}]{last}", f"L['args'][{number}]{last}", f"L['kwargs'][{name!r}]{last}"]
