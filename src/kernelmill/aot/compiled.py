@@ -74,9 +74,8 @@ def _artifact(
     isa = target_isa(config.target, to_run=False)
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     manifest = replace(manifest, ingredients=versions(isa))
-    drafts = [each.draft for each in made]
     # All of its objects are there by now.
-    return with_objects(artifact_of(manifest, drafts, isa, tensors, pieces), store)
+    return with_objects(artifact_of(manifest, made, isa, tensors, pieces), store)
 
 
 def retargeted(artifact: Artifact) -> Artifact:

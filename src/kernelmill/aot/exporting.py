@@ -178,7 +178,7 @@ def _artifact(
     sizes = sizes_in(graph)
     pieces = {"weights": layout.pieces}
     made = None if declared else compiled(graph, config, manifest, tensors, pieces)
-    (plan,) = plans_of(made) if made is not None else [_plan_of_all_sizes(graph, config)]
+    plan = plans_of(made)[0] if made is not None else _plan_of_all_sizes(graph, config)
     limits, conditions = allowed_sizes(exported, sizes, plan, traced.sizes)
     conditions = (*conditions, *equal_integers(sources, repeated))
     asked = replace(spec, limits=limits, conditions=conditions)

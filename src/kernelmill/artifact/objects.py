@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact, SavedKernel
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.core.digest import Key
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target.isa import Isa, parse_isa
 from kernelmill.core.version import ABI_VERSION
-from kernelmill.plan.ir import Plan
+from kernelmill.plan.ir import AtenCall, Plan
+from kernelmill.plan.literals import bodies_in
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.memory.dims import dims_needed
@@ -21,7 +23,7 @@ from kernelmill.store.sealed import Pieces
 from kernelmill.store.store import Store
 
 if TYPE_CHECKING:
-    from kernelmill.compiler.linking import LoweredProgram
+    from kernelmill.compiler.linking import Compiled, LoweredProgram
 
 _PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
 _GRAPH = re.compile(r"^(?=graph )", re.MULTILINE)
@@ -39,26 +41,46 @@ def graph_texts(artifact: Artifact) -> list[str]:
 
 def artifact_of(
     manifest: Manifest,
-    drafts: Sequence[LoweredProgram],
+    made: Sequence[Compiled[Any]],
     isa: Isa,
     tensors: Sequence[Any],
     pieces: Mapping[str, Pieces],
 ) -> Artifact:
     """What the compiler has made for an instruction set, with no machine code but the native
-    executor's. `tensors` and `pieces` are as in `Artifact`."""
+    executor's. `tensors` and `pieces` are as in `Artifact`. The plans of bodies come last, their
+    graphs are inside of the others. UnsupportedError for what only this process can run."""
     # Imported here: loads do not come this way.
+    from kernelmill.compiler.linking import with_theirs
     from kernelmill.graph.printer import print_graph
     from kernelmill.plan.printer import print_plan
 
+    mains = [each.draft for each in made]
+    bodies = with_theirs(body for each in made for body in each.bodies)
+    drafts = [*mains, *(body.draft for body in bodies)]
+    _check_kept(drafts)
     return Artifact(
         replace(manifest, ingredients={**manifest.ingredients, **_key_parts(isa)}),
         "".join(print_plan(draft.lowered.plan) for draft in drafts),
-        "".join(print_graph(draft.graph, own_symbols=True) for draft in drafts),
+        "".join(print_graph(draft.graph, own_symbols=True) for draft in mains),
         tuple(_kernels(drafts, isa)),
         dict([executor_object(isa)]),
         tensors,
         pieces,
     )
+
+
+def _check_kept(drafts: Sequence[LoweredProgram]) -> None:
+    from kernelmill.graph.ir import Held
+
+    for draft in drafts:
+        for step in (each for each in draft.lowered.plan.steps if isinstance(each, AtenCall)):
+            for name in bodies_in(step):
+                body = draft.graph.bodies[name]
+                if isinstance(body, Held):
+                    raise UnsupportedError(
+                        f"{step.target} is given a {body.kind} that only torch can run or read"
+                        f"{step.origin and f' (at {step.origin})'}"
+                    )
 
 
 def _kernels(drafts: Sequence[LoweredProgram], isa: Isa) -> list[SavedKernel]:

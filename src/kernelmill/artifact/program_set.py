@@ -13,11 +13,14 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.shapes import results_in
 from kernelmill.artifact.sizes import broken_sizes, size_check
 from kernelmill.config import CompilerConfig
+from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, InputError, StoreError
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput
+from kernelmill.plan.literals import bodies_of
+from kernelmill.runtime.calls.bodies import ProgramBody
 from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import give_executor
 from kernelmill.runtime.gears.geared import Callee, GearedProgram, Refuse, SizeSource
@@ -65,9 +68,12 @@ def program_set(
     into it. `place` is where packed parameters are kept beyond this process. In mode
     reduce-overhead of `config` each set of sizes is captured when it comes.
     """
-    plans, manifest = plans_of(artifact), artifact.manifest
+    all_plans, manifest = plans_of(artifact), artifact.manifest
     give_executor(artifact.objects)
-    objects = objects_of(artifact, plans, store)
+    objects = objects_of(artifact, all_plans, store)
+    weights = "auto" if config is None else config.check_weights
+    plans, bodies = _with_bodies(all_plans, objects, weights)
+    called = {name: ProgramBody(program) for name, program in bodies.items()}
     _check_counts(manifest, plans)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD
@@ -75,14 +81,31 @@ def program_set(
     for number, plan in enumerate(plans):
         own = _objects_of_plan(plan, number, objects)
         check = None if _beside_padding(manifest.gears, number) else size_check(manifest.spec, plan)
-        program = load(plan, own, pool, check, place, in_order=manifest.spec.in_order)
-        program.check_weights("auto" if config is None else config.check_weights)
+        in_order = manifest.spec.in_order
+        program = load(plan, own, pool, check, place, in_order=in_order, bodies=called)
+        program.check_weights(weights)
         again = captures and bool(plan.symbols)
         programs.append(_recaptured(program, artifact, number, config) if again else program)
     gears, first = manifest.gears, programs[0]
     call = first.call if gears is None else _geared(manifest.spec, gears, programs)
     single = first if gears is None and isinstance(first, Program) else None
-    return ProgramSet(call, tuple(programs), single, _written(plans, gears))
+    return ProgramSet(call, (*programs, *bodies.values()), single, _written(plans, gears))
+
+
+def _with_bodies(
+    plans: Sequence[Plan], objects: Mapping[str, bytes], weights: CheckWeights
+) -> tuple[Sequence[Plan], dict[str, Program]]:
+    """The plans that are no bodies of others, and the programs of those that are: they come last,
+    each behind those that it calls."""
+    named = {name for plan in plans for name in bodies_of(plan)}
+    first = next((n for n, plan in enumerate(plans) if plan.name in named), len(plans))
+    found: dict[str, Program] = {}
+    for number, plan in enumerate(plans[first:], first):
+        known = {name: ProgramBody(program) for name, program in found.items()}
+        program = load(plan, _objects_of_plan(plan, number, objects), bodies=known)
+        program.check_weights(weights)
+        found[plan.name] = program
+    return plans[:first], found
 
 
 def _check_counts(manifest: Manifest, plans: Sequence[Plan]) -> None:

@@ -25,6 +25,7 @@ from kernelmill.artifact.bytecode import (
 from kernelmill.artifact.fingerprint import cells_of, finds_attributes, is_atom, is_data
 from kernelmill.artifact.paths import Path
 from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.graphs import all_nodes
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Reached:
 def reached_by_calls(gm: torch.fx.GraphModule, names: frozenset[str]) -> Reached:
     """What the functions go through that a graph of Dynamo's calls, torch's code too, and the
     methods of tensors of which this code or the traced one, with these names, may call."""
-    called = [node.target for node in gm.graph.nodes if callable(node.target)]
+    called = [node.target for node in all_nodes(gm) if callable(node.target)]
     found = reached_from(called, _is_replaced)
     names |= names_in(found.codes)
     methods = [

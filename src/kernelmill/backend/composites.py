@@ -12,6 +12,7 @@ import torch
 from kernelmill.artifact.fingerprint import OPERATORS
 from kernelmill.artifact.versions import packages_of
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.graphs import all_nodes
 from kernelmill.torch_internals.operators import is_composite
 
 _KNOWN = frozenset(
@@ -42,10 +43,9 @@ def packages_of_composites(gm: torch.fx.GraphModule) -> Mapping[str, str]:
 
 
 def _overloads(gm: torch.fx.GraphModule) -> Iterator[Any]:
-    for part in gm.modules():
-        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
-            target: Any = node.target
-            if isinstance(target, _OVERLOAD):
-                yield target
-            elif isinstance(target, _OPERATOR):
-                yield from (getattr(target, name) for name in target.overloads())
+    for node in all_nodes(gm):
+        target: Any = node.target
+        if isinstance(target, _OVERLOAD):
+            yield target
+        elif isinstance(target, _OPERATOR):
+            yield from (getattr(target, name) for name in target.overloads())

@@ -73,7 +73,7 @@ from kernelmill.backend.side_effects import SideEffects
 from kernelmill.backend.sources import SourceReader, Wrapped, is_known_by_version
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler import Compiler
-from kernelmill.compiler.linking import Compiled, LoweredProgram
+from kernelmill.compiler.linking import Compiled, without_bodies
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
@@ -202,7 +202,7 @@ class _Backend:
         if trace is None or trace.output is not None or _unknown():
             # Traced anew, by the function that serves in this process.
             call = compile()
-            return with_storages_apart(call, [each.draft for each in made])
+            return with_storages_apart(call, [each.draft for each in without_bodies(made)])
         call = trace.compiled(gm, compile, made)
 
         def run(*args: Any) -> Any:
@@ -259,7 +259,7 @@ class _Trace:
     depends: _Dependences | None = None
     captures: list[Capture] = field(default_factory=list[Capture])
     traced: list[Traced] = field(default_factory=list[Traced])
-    drafts: list[LoweredProgram] = field(default_factory=list[LoweredProgram])
+    made: Sequence[Compiled[Any]] = ()
     results: list[Any] = field(default_factory=list[Any])
     scalars: frozenset[int] = frozenset()
 
@@ -274,8 +274,8 @@ class _Trace:
         self.output, self.scalars = tx.output, _scalars(gm)
         sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         call = compile(observe=self.traced.append)
-        self.drafts = [each.draft for each in made]
-        call = with_storages_apart(call, self.drafts)
+        self.made = without_bodies(made)
+        call = with_storages_apart(call, [each.draft for each in self.made])
         try:
             self.depends = self._depends(tx, gm, sources, packages_of_composites(gm))
         except (MissingPath, UnsupportedError) as error:
@@ -369,7 +369,7 @@ class _Trace:
         layout = WeightLayout(held)
         values = (*restored, *self._constants(sources))
         reads = (*depends.reads, *(noted(Guard("value", path), self.roots) for path in values))
-        gears = None if traced.geared is None else _gears(traced.geared, self.drafts)
+        gears = None if traced.geared is None else _gears(traced.geared, self.made)
         spec = CallSpec(
             name_of(self.target.function),
             tuple(map(Parameter, self.target.signature.parameters)),
@@ -390,7 +390,7 @@ class _Trace:
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(
-            read_manifest(manifest.text()), self.drafts, isa,
+            read_manifest(manifest.text()), self.made, isa,
             tuple(each.tensor for each in held), {"weights": layout.pieces},
         )  # fmt: skip
 
@@ -443,7 +443,7 @@ class _Trace:
     ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:  # fmt: skip
         """What the program asks of sizes besides what its plans say. The `integers` that it
         returned may be sizes that Dynamo took from an argument: right for these alone."""
-        plan, geared = self.drafts[0].lowered.plan, traced.geared
+        plan, geared = self.made[0].lowered.plan, traced.geared
         equal = equal_integers(inputs, traced.imported.repeated)
         if equal and gears is not None:
             raise UnsupportedError("it has gears, and an integer that was one of its sizes")
@@ -545,8 +545,8 @@ def _returned(tx: Any, reader: SourceReader) -> list[Guard]:
     return guards + [Guard("keys", reader.path(source)) for source in dicts]
 
 
-def _gears(geared: GearedCalls, drafts: Sequence[LoweredProgram]) -> Gears:
-    plans, program = [id(draft.lowered.plan) for draft in drafts], geared.program
+def _gears(geared: GearedCalls, compiled: Sequence[Compiled[Any]]) -> Gears:
+    plans, program = [id(each.lowered.plan) for each in compiled], geared.program
     numbers = {
         sizes: plans.index(id(made.plan))
         for sizes, made in program.table.items()

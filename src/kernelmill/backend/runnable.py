@@ -13,6 +13,7 @@ from torch.fx.graph import CodeGen
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.graphs import graph_modules
 from kernelmill.torch_internals.operators import (
     OpOverload,
     gives_arguments,
@@ -25,7 +26,7 @@ from kernelmill.torch_internals.operators import (
 def settle_given(gm: fx.GraphModule) -> str | None:
     """Read arguments in place of the results that are these arguments, which torch does not know of
     operators of other libraries. Why the graph has to run in torch, where that cannot be done."""
-    parts = [part for part in gm.modules() if isinstance(part, fx.GraphModule)]
+    parts = graph_modules(gm)
     calls = [_Giving(*call) for part in parts for call in _calls_that_give(part)]
     for call in calls:
         if (reason := call.refused()) is not None:
@@ -146,9 +147,9 @@ class _ComplexNames(CodeGen):
 
 def name_complex_constants(gm: fx.GraphModule) -> None:
     """Make a graph whose constants print so run all the same."""
-    arguments = (
-        argument for node in gm.graph.nodes for argument in (*node.args, *node.kwargs.values())
-    )
-    if any(isinstance(a, complex) and not math.isfinite(abs(a)) for a in arguments):
-        gm.graph.set_codegen(_ComplexNames())
-        gm.recompile()
+    for part in graph_modules(gm):
+        nodes = part.graph.nodes
+        arguments = (a for node in nodes for a in (*node.args, *node.kwargs.values()))
+        if any(isinstance(a, complex) and not math.isfinite(abs(a)) for a in arguments):
+            part.graph.set_codegen(_ComplexNames())
+            part.recompile()

@@ -23,6 +23,7 @@ _STEPS: Mapping[str, Callable[[SourceReader, Any], Path]] = {
     "FloatTensorSource": lambda reader, source: (),
     "CellContentsSource": lambda reader, source: (("attribute", "cell_contents"),),
     "ClosureSource": lambda reader, source: (("attribute", "__closure__"),),
+    "ImportSource": lambda reader, source: (("module", source.module_name),),
     "CodeSource": lambda reader, source: (("attribute", "__code__"),),
     "AttrSource": lambda reader, source: (("attribute", source.member),),
     "GenericAttrSource": lambda reader, source: (("attribute", source.member),),

@@ -50,7 +50,7 @@ class Captures:
     def program(self) -> Compiled[Program | CapturedProgram]:
         """What serves the graph's calls. Raises UnsupportedError when it cannot be lowered."""
         made = self.operators.program(self.graph, self.report)
-        return Compiled(self.around(made.program), made.draft, made.machine)
+        return Compiled(self.around(made.program), made.draft, made.machine, made.bodies)
 
     def around(self, program: Program) -> Program | CapturedProgram:
         """What serves the graph's calls, with the program for all sizes given."""

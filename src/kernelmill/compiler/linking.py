@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
@@ -16,13 +16,14 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import Isa
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.ir import Graph, Held
 from kernelmill.graph.sizes import GraphSource
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.verifier import verify_plan
+from kernelmill.runtime.calls.bodies import ProgramBody
 from kernelmill.runtime.memory.dims import dims_needed
 from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
@@ -57,11 +58,13 @@ AnyProgram = TypeVar("AnyProgram", covariant=True)
 
 @dataclass(frozen=True)
 class Compiled(Generic[AnyProgram]):
-    """What became of one graph: the program, what it was made from, and for which machine."""
+    """What became of one graph: the program, what it was made from, and for which machine; and of
+    the bodies of its higher-order operators, which it calls, each behind those that it calls."""
 
     program: AnyProgram
     draft: LoweredProgram
     machine: Machine
+    bodies: tuple[Compiled[Any], ...] = ()
 
     @property
     def lowered(self) -> Lowered:
@@ -74,16 +77,25 @@ class Compiled(Generic[AnyProgram]):
         return self.draft.report
 
 
+CompiledBodies = Mapping[str, Compiled[Any]]
+"""Compiled bodies by their names."""
+
+NO_BODIES: CompiledBodies = {}
+
 OnCompiled = Callable[[Compiled[Any]], None]
 """Gets each program as soon as it is made."""
 
 
 def link(
-    draft: LoweredProgram, store: Store, machine: Machine, compare: bool = False
+    draft: LoweredProgram,
+    store: Store,
+    machine: Machine,
+    compare: bool = False,
+    bodies: CompiledBodies = NO_BODIES,
 ) -> Compiled[Program]:
     """The program of one draft. For `compare` and what it raises see `link_all`."""
     with KernelBuilds(store, machine.isa) as builds:
-        (compiled,) = link_all([draft], store, machine, builds, compare)
+        (compiled,) = link_all([draft], store, machine, builds, compare, bodies)
     return compiled
 
 
@@ -93,9 +105,11 @@ def link_all(
     machine: Machine,
     builds: KernelBuilds,
     compare: bool = False,
+    bodies: CompiledBodies = NO_BODIES,
 ) -> list[Compiled[Program]]:
     """The programs of several drafts, which share the memory of their calls; the reports are
-    filled. With `compare` a report names the stored kernel most like each new one.
+    filled. `bodies` are those that their graphs have, compiled. With `compare` a report names the
+    stored kernel most like each new one.
 
     While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering
     and LLVM go on side by side. Raises VerificationError for a kernel that lowering got wrong,
@@ -114,11 +128,24 @@ def link_all(
     programs: list[Compiled[Program]] = []
     for draft, entries in zip(made, obtained, strict=True):
         draft = with_names(draft, {name: entry.name for name, entry in entries.items()})
-        program = _load(draft, entries, store, machine, pool)
+        own = [bodies[name] for name in draft.source.general.body_graphs()]
+        program = _load(draft, entries, store, machine, pool, own)
         draft.report.isa = str(machine.isa)
         _fill(draft, entries, store if compare else None)
-        programs.append(Compiled(program, draft, machine))
+        programs.append(Compiled(program, draft, machine, with_theirs(own)))
     return programs
+
+
+def without_bodies(made: Sequence[Compiled[Any]]) -> Sequence[Compiled[Any]]:
+    """Those that are no bodies of others among them."""
+    bodies = {id(body.draft) for each in made for body in each.bodies}
+    return [each for each in made if id(each.draft) not in bodies]
+
+
+def with_theirs(bodies: Iterable[Compiled[Any]]) -> tuple[Compiled[Any], ...]:
+    """Bodies, each once and behind those that it calls."""
+    found = {id(each): each for body in bodies for each in (*body.bodies, body)}
+    return tuple(found.values())
 
 
 def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgram:
@@ -145,6 +172,7 @@ def _load(
     store: Store,
     machine: Machine,
     pool: FramePool,
+    bodies: Sequence[Compiled[Any]],
 ) -> Program:
     plan = draft.lowered.plan
     objects = {name: entry.object for name, entry in entries.items()}
@@ -155,7 +183,13 @@ def _load(
             dims = obtain_dims(plan.symbols, dims_needed(plan), store, machine.isa)
         objects[DIMS_OBJECT] = dims.object
     with draft.report.stage("link"):
-        return load(plan, objects, pool, verified=True)
+        held = {
+            name: body.found
+            for name, body in draft.source.general.bodies.items()
+            if isinstance(body, Held)
+        }
+        called = {each.draft.graph.name: ProgramBody(each.program) for each in bodies}
+        return load(plan, objects, pool, verified=True, bodies={**held, **called})
 
 
 def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store | None) -> None:

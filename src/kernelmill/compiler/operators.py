@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from itertools import chain
 
 from kernelmill.compiler.choices import Choices
-from kernelmill.compiler.linking import Compiled, LoweredProgram, OnCompiled, link
+from kernelmill.compiler.linking import (
+    NO_BODIES,
+    Compiled,
+    CompiledBodies,
+    LoweredProgram,
+    OnCompiled,
+    link,
+)
 from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
@@ -29,7 +36,7 @@ class Operators:
     """Makes such programs. With `build`, static kernels are compiled for what has none yet.
 
     Static kernels that are installed are used in any case. For `automatic_ranges` see
-    `LoweredProgram`, for `on_compiled` and `compare` `Compiler`.
+    `LoweredProgram`, for `on_compiled` and `compare` `Compiler`, for `bodies` `link_all`.
     """
 
     def __init__(
@@ -40,6 +47,7 @@ class Operators:
         automatic_ranges: RangeOptions | None = None,
         on_compiled: OnCompiled | None = None,
         compare: bool = False,
+        bodies: CompiledBodies = NO_BODIES,
     ) -> None:
         self.store = store
         self.machine = machine
@@ -47,6 +55,7 @@ class Operators:
         self.automatic_ranges = automatic_ranges
         self.on_compiled = on_compiled
         self.compare = compare
+        self.bodies = bodies
         self.choices = Choices(store, machine)
 
     def program(
@@ -72,7 +81,7 @@ class Operators:
         draft = LoweredProgram(
             lowered, GraphSource(graph), report, selection.isas, self.automatic_ranges
         )
-        compiled = link(draft, self.store, self.machine, self.compare)
+        compiled = link(draft, self.store, self.machine, self.compare, self.bodies)
         note(compiled.program, draft.source, fused=False)
         if self.on_compiled is not None:
             self.on_compiled(compiled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 
 from kernelmill.compiler.calibration import machine_for
@@ -20,6 +20,7 @@ from kernelmill.compiler.linking import (
     link_all,
     with_names,
     with_super_kernels,
+    with_theirs,
 )
 from kernelmill.compiler.objects import KernelBuilds, Request, kernel_key
 from kernelmill.compiler.operators import Operators
@@ -85,6 +86,7 @@ class Compiler:
     compare: bool = False
     to_run: bool = True
     lower_only: bool = False
+    _bodies: dict[str, Compiled[Served]] = field(default_factory=dict[str, Compiled[Served]])
 
     def compile(self, graph: Graph) -> Compiled[Served]:
         """The program of a graph."""
@@ -96,6 +98,7 @@ class Compiler:
         """A program for each graph; they share the memory of their calls. All kernels are compiled
         together, in parallel."""
         store, machine = self._store_and_machine()
+        self._compile_bodies(graphs)
         optimised = (optimise(graph, self.config) for graph in graphs)
         if self.config.mode != REDUCE_OVERHEAD:
             return self._compiled(optimised, store, machine)
@@ -112,6 +115,7 @@ class Compiler:
         if self._separately:
             return self.compile_all([at_sizes(graph, one.values, one.name) for one in gears])
         store, machine = self._store_and_machine()
+        self._compile_bodies([graph])
         sharing = self._sharing(graph, gears, machine)
         programs = (
             sharing[gear.name]
@@ -130,6 +134,7 @@ class Compiler:
             store, machine = self._store_and_machine()
             sharing = self._sharing(graph, gears, machine)
             if sharing:
+                self._compile_bodies([graph])
                 together = [gear for gear in gears if gear.name in sharing]
                 drafts = [sharing[gear.name] for gear in together]
                 yield together, self._compiled(drafts, store, machine)
@@ -141,8 +146,17 @@ class Compiler:
         """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
         `graph` is what it was lowered from."""
         store, machine = self._store_and_machine()
+        self._compile_bodies([graph])
         report = CompileReport(graph.name, nodes_before=len(graph.nodes))
         return self._captures(self._operators(store, machine), graph, report).around(program)
+
+    def _compile_bodies(self, graphs: Iterable[Graph]) -> None:
+        """Compile the graphs that these have for higher-order operators, equal ones once."""
+        found = {name: body for graph in graphs for name, body in graph.body_graphs().items()}
+        new = [body for name, body in found.items() if name not in self._bodies]
+        if new:
+            made = self.compile_all(new)
+            self._bodies.update({each.draft.graph.name: each for each in made})
 
     @property
     def _separately(self) -> bool:
@@ -177,7 +191,7 @@ class Compiler:
         with quick_switches(), KernelBuilds(store, machine.isa) as builds:
             builds.beside(executor)  # there is no kernel yet
             drafts = _drafts(programs, config, store, machine, partial(_begin, builds))
-            linked = link_all(drafts, store, machine, builds, self.compare)
+            linked = link_all(drafts, store, machine, builds, self.compare, self._bodies)
         fused = config.experimental_config.pattern_fusion_pass
         for each in linked:
             each.program.check_weights(config.check_weights)
@@ -194,7 +208,8 @@ class Compiler:
             draft = with_super_kernels(draft, machine)
             draft = with_names(draft, _names(draft, machine.isa))
             verify_plan(draft.lowered.plan, "lowering")
-            found += self._announced([Compiled(EagerProgram(draft.graph), draft, machine)])
+            own = with_theirs(self._bodies[name] for name in draft.graph.body_graphs())
+            found += self._announced([Compiled(EagerProgram(draft.graph), draft, machine, own)])
         return found
 
     def _announced(self, made: Sequence[Compiled[Served]]) -> Sequence[Compiled[Served]]:
@@ -205,7 +220,9 @@ class Compiler:
 
     def _operators(self, store: Store, machine: Machine) -> Operators:
         build, ranges = _static_build(self.config, store, machine), _automatic_ranges(self.config)
-        return Operators(store, machine, build, ranges, self.on_compiled, self.compare)
+        return Operators(
+            store, machine, build, ranges, self.on_compiled, self.compare, self._bodies
+        )
 
     def _captures(self, operators: Operators, graph: Graph, report: CompileReport) -> Captures:
         limit = self.config.debug.aclgraph.static_capture_size_limit

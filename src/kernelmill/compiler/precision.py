@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dtype import BF16
 from kernelmill.core.target.isa import target_isa
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.ir import Attr, Graph
 from kernelmill.passes.products import AllowProducts, multiplies_f32
+from kernelmill.passes.rewriter import Rewriter
 from kernelmill.runtime.precision import EXACT, allowed_products
 
 
@@ -15,11 +19,46 @@ def depends_on_precision(graph: Graph, config: CompilerConfig) -> bool:
     every product of f32 is one."""
     tiles = target_isa(config.target, to_run=False).tile_unit(BF16, BF16)
     wanted = tiles is not None and config.float32_pieces
-    return wanted and any(map(multiplies_f32, graph.nodes))
+    return wanted and _multiplies_f32(graph)
+
+
+def _multiplies_f32(graph: Graph) -> bool:
+    inside = any(map(_multiplies_f32, graph.body_graphs().values()))
+    return inside or any(map(multiplies_f32, graph.nodes))
 
 
 def under_precision(graph: Graph, products: int | None = None) -> Graph:
     """The graph with so many products of bf16 allowed for each of f32; None: as torch's setting
     says now."""
     products = allowed_products() if products is None else products
-    return graph if products == EXACT else AllowProducts(products).apply(graph)
+    if products == EXACT:
+        return graph
+    graph = AllowProducts(products).apply(graph)
+    return _with_bodies(graph, products) if graph.body_graphs() else graph
+
+
+def _with_bodies(graph: Graph, products: int) -> Graph:
+    """The graph with the same allowed to its bodies. They are other programs by that, and so get
+    other names."""
+    names = {name: f"{name}_{products}" for name in graph.body_graphs()}
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        attrs = {key: node.attrs[key] for key in ("args", "kwargs") if node.op == "aten"}
+        renamed = {key: _renamed(value, names) for key, value in attrs.items()}
+        rewriter.keep(node, **(renamed if renamed != attrs else {}))
+    found = rewriter.finish()
+    found.bodies = {name: body for name, body in graph.bodies.items() if name not in names}
+    for name, body in graph.body_graphs().items():
+        fresh = found.bodies[names[name]] = replace(under_precision(body, products))
+        fresh.name = names[name]
+    return found
+
+
+def _renamed(literal: Attr, names: Mapping[str, str]) -> Attr:
+    match literal:
+        case ("body" | "single" as tag, str(name)):
+            return tag, names.get(name, name)
+        case tuple():
+            return tuple(_renamed(part, names) for part in literal)
+        case _:
+            return literal

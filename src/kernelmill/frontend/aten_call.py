@@ -1,10 +1,12 @@
 """Operators that run as themselves: the `aten` node of the graph IR.
 
 Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
-dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list;
+dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list, and
+("tuple", ...) a tuple, where a higher-order operator is given one;
 ("float", dim) and ("bool", dim) the number that a word stands for;
 ("device", name), ("layout", name), ("memory_format", name) and ("operator", name) those objects of
-torch; ("complex", text) a complex number.
+torch; ("complex", text) a complex number; ("body", name) one of the graph's bodies, as a
+function that gives a tuple, and ("single", name) one that gives its only result.
 Results are the tensors among the operator's results, lists flattened, in order; one that the
 operator leaves undefined has the type bool[0] and no reader.
 """
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Expr
 from kernelmill.core.dtype import BOOL, DType
 from kernelmill.core.errors import UnsupportedError
@@ -27,9 +30,19 @@ UNDEFINED = TensorType(BOOL, (0,))
 """The type of a result that the operator leaves undefined (a gradient nobody asked for)."""
 
 
+@dataclass(frozen=True)
+class BodyName:
+    """An argument that is a body of the graph; `single` where calls of it give its only result and
+    no tuple."""
+
+    name: str
+    single: bool = False
+
+
 class _Encoder:
-    def __init__(self) -> None:
+    def __init__(self, target: str) -> None:
         self.operands: list[Value] = []
+        self.tuples = target.startswith("higher_order.")
 
     def __call__(self, argument: Any) -> Attr:
         if isinstance(argument, Value):
@@ -40,8 +53,11 @@ class _Encoder:
             return argument
         if isinstance(argument, NumberResult):
             return (argument.kind, argument.word)
+        if isinstance(argument, BodyName):
+            return ("single" if argument.single else "body", argument.name)
         if isinstance(argument, (list, tuple)):
-            return ("list", *(self(item) for item in argument))  # type: ignore[reportUnknownVariableType]
+            kind = "tuple" if self.tuples and isinstance(argument, tuple) else "list"
+            return (kind, *(self(item) for item in argument))  # type: ignore[reportUnknownVariableType]
         for kind, tag in _TAGS:
             if isinstance(argument, kind):
                 return (tag, str(argument).removeprefix("torch."))
@@ -69,7 +85,7 @@ def emit_aten(
     reason: str = "",
 ) -> tuple[Value, ...]:
     """Append an `aten` node. Raises UnsupportedError for an argument that has no encoding."""
-    encode = _Encoder()
+    encode = _Encoder(target)
     coded = tuple(encode(arg) for arg in args)
     named = tuple((name, encode(value)) for name, value in kwargs.items())
     types = tuple((kind.dtype, kind.shape, kind.strides) for kind in results)

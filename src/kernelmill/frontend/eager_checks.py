@@ -19,6 +19,7 @@ from torch.fx.node import map_aggregate
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.dispatch import any_autocast, outside_modes
+from kernelmill.torch_internals.graphs import graph_modules
 from kernelmill.torch_internals.operators import OpOverload
 
 _LARGEST = 8
@@ -37,7 +38,7 @@ def refused_by_eager(gm: fx.GraphModule) -> str | None:
     """The first call of a graph of Dynamo's or torch.export's that eager refuses by its dtypes or
     numbers, and what it says; None where there is none. Random numbers are drawn as if nothing had
     been asked."""
-    asked = list(_asked(gm.graph))
+    asked = [each for part in graph_modules(gm) for each in _asked(part.graph)]
     unknown = {each.key: each for each in asked if each.key not in _known}
     if unknown:
         outside_modes(lambda: _ask(list(unknown.values())))

@@ -18,13 +18,14 @@ from kernelmill.core.dtype import BOOL, F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend.aten_call import emit_aten
+from kernelmill.frontend.bodies import Bodies
 from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.operators import OperatorImporter
 from kernelmill.frontend.promotion import Computed
 from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import WAIT, Waits
-from kernelmill.graph.ir import Graph, Input, TensorType, Value
+from kernelmill.graph.ir import Graph, Held, Input, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.dispatch import outside_modes
 from kernelmill.torch_internals.operators import OpOverload, gives_views, overload_named
@@ -63,7 +64,7 @@ def import_fx(
     Roles and names go by the position of the placeholder; an argument that the graph itself updates
     is always the user's. Results from `saved_from` on are for a backward graph alone, and need not
     have the strides that were traced. Raises UnsupportedError when the graph cannot be carried as a
-    whole (sparse tensors, operators that are given graphs); a single operator that has no
+    whole (sparse tensors); a single operator that has no
     translation becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
@@ -75,7 +76,7 @@ class _Importer:
     def __init__(self, gm: fx.GraphModule, name: str, saved_from: int | None) -> None:
         self.gm, self.saved_from = gm, saved_from
         self.context = ImportContext(name)
-        self.operators = OperatorImporter(self.context)
+        self.operators = OperatorImporter(self.context, Bodies(self.context, import_fx))
         self.builder, self.emitter = self.context.builder, self.context.emitter
         self.held: dict[str, Value] = {}
         self.constants: dict[Value, torch.Tensor] = {}
@@ -132,6 +133,8 @@ class _Importer:
             self.waits.note(node, graph.nodes[first:], env)
         elif node.op == "output":
             returned: Any = node.args[0]
+            if isinstance(returned, fx.Node):
+                returned = (returned,)  # of a body: see BodyName.single
             results = ResultImporter(self.context, self.operators, self.saved_from)
             graph.results = results.run(returned)
         elif node.op != "placeholder":
@@ -179,11 +182,14 @@ class _Importer:
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
-    def _constant(self, target: str) -> Value:
+    def _constant(self, target: str) -> Value | Held:
+        """A tensor of the traced module's, or what a higher-order operator is given, as a graph."""
         if target not in self.held:
             tensor: Any = self.gm
             for part in target.split("."):
                 tensor = getattr(tensor, part)
+            if not isinstance(tensor, torch.Tensor):
+                return Held(type(tensor).__name__, tensor)
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise UnsupportedError(f"the traced module holds a {type(tensor).__name__}")
             self.held[target] = self._constant_value(tensor.detach(), self._unique(target))

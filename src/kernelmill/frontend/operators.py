@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
+from torch.fx.node import map_arg
 
 import kernelmill.frontend.aten as _translators
 from kernelmill.core.dim import (
@@ -20,16 +22,18 @@ from kernelmill.core.dim import (
     provably_nonnegative,
     symbols,
 )  # fmt: skip
+from kernelmill.core.dtype import I64
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
-from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
+from kernelmill.frontend.aten_call import UNDEFINED, BodyName, emit_aten
+from kernelmill.frontend.bodies import Bodies
 from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.open_slices import settle
 from kernelmill.frontend.promotion import require_known
 from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
 from kernelmill.frontend.tensors import dense_strides, overlaps
-from kernelmill.graph.ir import TensorType, Value
+from kernelmill.graph.ir import Held, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.operators import name_of_operator, packets_named, schema_of
 
@@ -49,8 +53,8 @@ _BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
 class OperatorImporter:
     """Imports the operator overloads among an FX graph's nodes."""
 
-    def __init__(self, context: ImportContext) -> None:
-        self.context = context
+    def __init__(self, context: ImportContext, bodies: Bodies) -> None:
+        self.context, self.bodies = context, bodies
         self.builder, self.emitter = context.builder, context.emitter
 
     def run(self, node: fx.Node) -> Any:
@@ -175,8 +179,9 @@ class OperatorImporter:
         """The node's operator run as itself. Raises UnsupportedError for one that writes."""
         traced = node.meta.get("val")
         return self._call(
-            node.target, node.args, node.kwargs, traced, kinds, reason, self._binds(node)
-        )
+            node.target, node.args, node.kwargs, traced, kinds, reason,
+            self._binds(node, list(_leaves(traced))),
+        )  # fmt: skip
 
     def effect(self, node: fx.Node) -> list[Any]:
         """`with_effects(token, operator, ...)`, whose tokens only keep calls in their order: ATen
@@ -188,29 +193,49 @@ class OperatorImporter:
         return [None, *self._call(target, args, node.kwargs, traced, kinds, "an effect")]
 
     def higher_order(self, node: fx.Node) -> Any:
-        """An operator of operators, of which torch says no more than its results: it writes to
-        nothing and gives no views. Raises UnsupportedError for one that is given a graph."""
+        """An operator of operators or graphs, of which torch says no more than its results: it
+        writes to nothing and gives no views."""
         name, traced = name_of_operator(node.target), _traced(node)
         if name is None:
             raise UnsupportedError(f"the operator {getattr(node.target, '__name__', node.target)}")
         by_memory = any(name.endswith("_storage_offset") for name in node.kwargs)
-        args = [self._handed_over(arg, False) for arg in node.args]
+        hand_over = partial(self._handed_over, node, name)
+        args = [hand_over(arg, False) for arg in node.args]
         kwargs = {
-            key: self._handed_over(arg, by_memory and key == "_all_bases")
+            key: hand_over(arg, by_memory and key == "_all_bases")
             for key, arg in node.kwargs.items()
         }
-        kinds = [
-            kind if tensor is None else replace(kind, shape=self._known_sizes(kind.shape, tensor))
-            for kind, tensor in zip(self._kinds(traced, name), flattened(traced), strict=True)
-        ]
-        values = emit_aten(
-            self.builder, name, args, kwargs, kinds, reason="a higher-order operator"
-        )
-        found = [
-            None if tensor is None else self._given(value, tensor)
-            for value, tensor in zip(values, flattened(traced), strict=True)
-        ]
-        return _in_place_of(traced, iter(found))
+        leaves = list(_leaves(traced))
+        binds = [*self._numbers(leaves), *self._binds(node, leaves)]
+        kinds = [self._kind(leaf, name) for leaf in leaves]
+        reason = self.bodies.reason((args, kwargs))
+        values = emit_aten(self.builder, name, args, kwargs, kinds, binds, reason)
+        found = (self._found(*pair) for pair in zip(values, leaves, strict=True))
+        return _in_place_of(traced, found)
+
+    def _kind(self, leaf: Any, name: str) -> TensorType:
+        """The type of one result of a higher-order operator."""
+        if not isinstance(leaf, torch.Tensor):
+            return UNDEFINED if leaf is None else TensorType(I64, ())
+        kind = self.context.type_of(leaf, f"a result of {name}")
+        return replace(kind, shape=self._known_sizes(kind.shape, leaf))
+
+    def _found(self, value: Value, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return self._given(value, leaf)
+        return None if leaf is None else self.context.scalar(leaf)
+
+    def _numbers(self, leaves: Sequence[Any]) -> Iterator[tuple[str, int, int]]:
+        """The results that are integers nobody knew before: (symbol, number of the result, -1)."""
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.SymInt):
+                dim = self.context.symbols.of_expr(leaf.node.expr, leaf.node.shape_env)
+                known = as_sym(dim)
+                if known is not None and known.name not in self.builder.graph.symbols:
+                    self.builder.symbol(known)
+                    yield known.name, number, -1
+            elif not isinstance(leaf, (torch.Tensor, int, type(None))):
+                raise UnsupportedError(f"an operator that returns a {type(leaf).__name__}")
 
     def _known_sizes(self, shape: Sequence[Dim], traced: torch.Tensor) -> tuple[Dim, ...]:
         """The shape with numbers for symbols that no argument gives: torch traces the size of a
@@ -224,17 +249,31 @@ class OperatorImporter:
             sizes.append(hint if isinstance(hint, int) else dim)
         return tuple(sizes)
 
-    def _handed_over(self, argument: Any, by_memory: bool) -> Any:
-        """An argument of an operator of operators. Of what counts `by_memory` no tensor may begin
+    def _handed_over(self, node: fx.Node, name: str, argument: Any, by_memory: bool) -> Any:
+        """An argument of a higher-order operator. Of what counts `by_memory` no tensor may begin
         anywhere in its own."""
         if isinstance(argument, (list, tuple)):
-            return [self._handed_over(item, by_memory) for item in argument]
+            parts: list[Any] = [self._handed_over(node, name, item, by_memory) for item in argument]
+            return parts if isinstance(argument, list) else tuple(parts)
+        if isinstance(argument, fx.Node):
+            given = self.context.env[argument]
+            if isinstance(given, Held):
+                return self.bodies.of(given.found, name, node)
+        elif not _is_plain(argument):
+            return self._held(argument)
         value = self._aten_argument(argument, False)
         if not by_memory or not isinstance(value, Value):
             return value
         if self.context.symbols.dim(argument.meta["val"].storage_offset()) != 0:
             raise UnsupportedError("an operator that writes to a view of an argument's memory")
         return self.context.stored(value, value.type.memory_strides)
+
+    def _held(self, argument: Any) -> BodyName:
+        inside: list[fx.Node] = []
+        map_arg(argument, inside.append)
+        if inside:
+            raise UnsupportedError(f"a {type(argument).__name__} of tensors as an argument")
+        return self.bodies.held(dict(argument) if isinstance(argument, dict) else argument)
 
     def _call(
         self,
@@ -298,17 +337,16 @@ class OperatorImporter:
             self.builder, "aten.resolve_neg.default", [value], {}, [value.type], (), reason
         )[0]
 
-    def _binds(self, node: fx.Node) -> list[tuple[str, int, int]]:
+    def _binds(self, node: fx.Node, results: Sequence[Any]) -> list[tuple[str, int, int]]:
         """Sizes known only afterwards: (symbol, number of the result, its dim)."""
         found = node.meta.get("unbacked_bindings")
         if not found:
             return []
-        tensors = flattened(node.meta.get("val"))
-        shape_env = _shape_env(tensors)
+        shape_env = _shape_env(results)
         binds: list[tuple[str, int, int]] = []
         for symbol in resolve_unbacked_bindings(shape_env, found) or {}:
             dim = self.context.symbols.of_expr(symbol, shape_env)
-            known, place = as_sym(dim), self._place(dim, tensors)
+            known, place = as_sym(dim), self._place(dim, results)
             if symbols(dim).keys() <= self.builder.graph.symbols.keys():
                 continue
             if place is None or known is None:
@@ -317,10 +355,11 @@ class OperatorImporter:
             binds.append((known.name, *place))
         return binds
 
-    def _place(self, dim: Dim, tensors: Sequence[torch.Tensor | None]) -> tuple[int, int] | None:
+    def _place(self, dim: Dim, results: Sequence[Any]) -> tuple[int, int] | None:
         """The first (result, dim) that has this size."""
-        for number, tensor in enumerate(tensors):
-            shape = () if tensor is None else self.context.symbols.dims(tensor.shape)
+        for number, result in enumerate(results):
+            sizes = result.shape if isinstance(result, torch.Tensor) else ()
+            shape = self.context.symbols.dims(sizes)
             if dim in shape:
                 return number, shape.index(dim)
         return None
@@ -346,7 +385,27 @@ def _traced(node: fx.Node) -> Any:
     return parts or None
 
 
-def _in_place_of(traced: Any, values: Iterator[Value | None]) -> Any:
+_PLAIN = (
+    type(None), bool, int, float, str, complex, torch.SymInt, torch.SymFloat, torch.SymBool,
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
+
+
+def _is_plain(argument: Any) -> bool:
+    """Whether an argument has a text in our graphs."""
+    return isinstance(argument, _PLAIN) or name_of_operator(argument) is not None
+
+
+def _leaves(traced: Any) -> Iterator[Any]:
+    """The results of an operator in order, without the lists around them."""
+    if isinstance(traced, (list, tuple)):
+        for item in traced:
+            yield from _leaves(item)
+    else:
+        yield traced
+
+
+def _in_place_of(traced: Any, values: Iterator[Any]) -> Any:
     """The values in the lists in which the tensors were traced."""
     if isinstance(traced, (list, tuple)):
         return [_in_place_of(item, values) for item in traced]
@@ -391,10 +450,13 @@ def _mistraced(node: fx.Node, kinds: Sequence[TensorType]) -> bool:
     )
 
 
-def _shape_env(tensors: Sequence[torch.Tensor | None]) -> Any:
-    for tensor in (each for each in tensors if each is not None):
-        strided = tensor.layout == torch.strided
-        for size in (*tensor.shape, tensor.storage_offset() if strided else 0):
+def _shape_env(results: Sequence[Any]) -> Any:
+    for result in results:
+        sizes = [result]
+        if isinstance(result, torch.Tensor):
+            strided = result.layout == torch.strided
+            sizes = [*result.shape, result.storage_offset() if strided else 0]
+        for size in sizes:
             if isinstance(size, torch.SymInt):
                 return size.node.shape_env
     raise UnsupportedError("an operator finds a size that none of its results has")

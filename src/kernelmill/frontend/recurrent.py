@@ -16,6 +16,7 @@ from torch import Tensor, fx
 
 from kernelmill.torch_internals.decompositions import recurrent
 from kernelmill.torch_internals.dispatch import any_autocast
+from kernelmill.torch_internals.graphs import all_nodes, graph_modules
 
 MOST_STEPS = 32
 """So many steps of time, over all layers and directions, are taken apart: each makes kernels."""
@@ -69,13 +70,13 @@ def settle_recurrent(gm: fx.GraphModule) -> str | None:
     Returns the reason why torch has to run the graph as it is, where there is one: what torch makes
     of the layer is not what eager computes, or would be a graph without bound.
     """
-    found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in _LAYERS]
+    found = [n for n in all_nodes(gm) if n.op == "call_function" and n.target in _LAYERS]
     for node in found:
         reason = _settle(node)
         if reason is not None:
             return f"{_LAYERS[node.target]} {reason}"
-    if found:
-        gm.recompile()
+    for part in graph_modules(gm) if found else ():
+        part.recompile()
     return None
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernelmill.torch_internals.graphs import all_nodes
+
 _aten = torch.ops.aten
 _SQUEEZES = (_aten.squeeze, _aten.squeeze_, _aten.squeeze_copy)
 
 
 def squeezed(gm: fx.GraphModule) -> Iterator[tuple[int, Any]]:
     """The dims that the squeezes of a graph are asked about, with their sizes, symbols or not."""
-    for node in gm.graph.nodes:
+    for node in all_nodes(gm):
         packet = getattr(node.target, "overloadpacket", None)
         if packet not in _SQUEEZES or not isinstance(node.args[0], fx.Node):
             continue

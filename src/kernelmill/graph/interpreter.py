@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -17,6 +18,7 @@ from kernelmill.graph.ir import (
     Attr,
     DimInput,
     Graph,
+    Held,
     Input,
     Node,
     NumberResult,
@@ -70,7 +72,8 @@ def run_values(
     values = dict(tensors)
     sizes.update(completed(symbols, sizes))
     for node in graph.nodes:
-        values.update(_run_node(node, [values[operand] for operand in node.operands], sizes))
+        operands = [values[operand] for operand in node.operands]
+        values.update(_run_node(graph, node, operands, sizes))
         if node.attrs.get("binds"):
             sizes.update(completed(symbols, sizes))
     return values, sizes
@@ -157,9 +160,11 @@ def _solve(dim: Dim, size: int, sizes: dict[str, int]) -> None:
 # ---- nodes ----------------------------------------------------------------------------------
 
 
-def _run_node(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> dict[Value, Tensor]:
+def _run_node(
+    graph: Graph, node: Node, operands: Sequence[Tensor], sizes: dict[str, int]
+) -> dict[Value, Tensor]:
     if node.op == "aten":
-        found = _run_aten(node, operands, sizes)
+        found = _run_aten(graph, node, operands, sizes)
     elif node.op == "layout":
         found = [operands[0]]
     else:
@@ -197,12 +202,15 @@ def _in_memory(node: Node, tensor: Tensor, kind: TensorType, sizes: Sizes) -> Te
 # ---- operators that run as themselves -------------------------------------------------------
 
 
-def _run_aten(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> list[Tensor]:
+def _run_aten(
+    graph: Graph, node: Node, operands: Sequence[Tensor], sizes: dict[str, int]
+) -> list[Tensor]:
     target = overload_named(str(node.attrs["target"]))
     args, named = node.attrs["args"], node.attrs["kwargs"]
     assert isinstance(args, tuple) and isinstance(named, tuple)
-    decoded = [_decoded(arg, operands, sizes) for arg in args]
-    kwargs = {name: _decoded(value, operands, sizes) for name, value in cast(Any, named)}
+    decode = partial(_decoded, graph, operands, sizes)
+    decoded = [decode(arg) for arg in args]
+    kwargs = {name: decode(value) for name, value in cast(Any, named)}
     result = target(*decoded, **kwargs)
     found = _flattened(result) if node.results else []
     for name, result, dim in _evaluated(node.attrs["binds"], sizes):
@@ -210,10 +218,13 @@ def _run_aten(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> 
     return found
 
 
-def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
+def _decoded(graph: Graph, operands: Sequence[Tensor], sizes: Sizes, value: Attr) -> Any:
+    decode = partial(_decoded, graph, operands, sizes)
     match value:
         case ("tensor", int(number)):
             return operands[number]
+        case ("body" | "single" as tag, str(name)):
+            return _body(graph.bodies[name], tag == "single")
         case ("operator", str(name)):
             return writing_form(overload_named(name))
         case (str(tag), str(name)) if tag in _NAMED:
@@ -221,13 +232,21 @@ def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
         case (str(tag), Expr() | int() as word) if tag in NUMBERS:
             return NUMBERS[tag](_evaluated(word, sizes))
         case ("list", *items):
-            return [_decoded(item, operands, sizes) for item in items]
-        case tuple():
-            return tuple(_decoded(item, operands, sizes) for item in value)
+            return list(map(decode, items))
+        case ("tuple", *items):
+            return tuple(map(decode, items))
         case DType():
             return to_torch(value)
         case _:
             return _evaluated(value, sizes)
+
+
+def _body(body: Graph | Held, single: bool) -> Any:
+    if isinstance(body, Held):
+        return body.found
+    if single:
+        return lambda *args: run_graph(body, args)[0]
+    return lambda *args: tuple(run_graph(body, args))
 
 
 _NAMED: dict[str, Callable[[str], Any]] = {

@@ -3,7 +3,8 @@
 Grammar of the text form (printer.py writes it, parser.py reads it):
 
     graph    = "graph" NAME "(" [input {"," input}] ")" ["symbols" "(" symbol {"," symbol} ")"]
-               ["where" "(" equation {"," equation} ")"] "{" {node} return "}"
+               ["where" "(" equation {"," equation} ")"] "{" {body} {node} return "}"
+    body     = "body" STRING "=" (graph | "held" STRING)
     equation = dim "=" dim
     input    = VALUE ":" type [role]        role = "param" | "buffer"      (no role: a user's input)
              | NAME ":" "dim"               (an integer argument that binds a symbol)
@@ -20,7 +21,9 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
 
 "at" is the user's source line, "scope" the super-kernel mark (config/super_kernel_marks.py). A
 type's `{...}` are strides in elements, printed when the value lives in memory with a layout that is
-not row-major. Operators are in ops.py, their typing rules in typing.py.
+not row-major. A "body" is what a higher-order operator calls, which its arguments name as ("body",
+STRING), or ("single", STRING) where calls give the only result and no tuple. Operators are in
+ops.py, their typing rules in typing.py.
 """
 
 from __future__ import annotations
@@ -146,6 +149,15 @@ class NumberResult:
     word: Dim
 
 
+@dataclass(frozen=True, eq=False)
+class Held:
+    """An object of this process that a call takes as it is, such as a graph that only torch can
+    run. A text has its `kind` alone, so that a graph with one can be read and not run elsewhere."""
+
+    kind: str
+    found: object = None
+
+
 Result = Union[Value, int, Expr, NumberResult, None]
 """A program returns tensors, numbers, or None in place of a gradient nobody needs."""
 
@@ -156,7 +168,8 @@ class Graph:
 
     `updates` are written after all else: the value on the right replaces the contents of the input
     on the left (a KV cache, a running mean). Nodes never see an updated input. `equations` are
-    dims that the graph takes for equal: a call where they differ is refused.
+    dims that the graph takes for equal: a call where they differ is refused. `bodies` are what
+    higher-order operators are given, by the names that their arguments have.
     """
 
     name: str
@@ -166,6 +179,7 @@ class Graph:
     updates: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])
     symbols: dict[str, Sym] = field(default_factory=dict[str, Sym])
     equations: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
+    bodies: dict[str, Graph | Held] = field(default_factory=dict[str, Union["Graph", Held]])
 
     def users(self) -> dict[Value, list[Node]]:
         """For each value the nodes that read it, in program order; absent when nobody does."""
@@ -177,6 +191,10 @@ class Graph:
 
     def tensor_inputs(self) -> Iterable[Input]:
         return (entry for entry in self.inputs if isinstance(entry, Input))
+
+    def body_graphs(self) -> dict[str, Graph]:
+        """The bodies that are graphs, by name."""
+        return {name: body for name, body in self.bodies.items() if isinstance(body, Graph)}
 
     def late_symbols(self) -> frozenset[str]:
         """Symbols that an ATen operator binds, and what is computed from them: they have no value

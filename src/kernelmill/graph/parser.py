@@ -12,6 +12,7 @@ from kernelmill.graph.ir import (
     Attr,
     DimInput,
     Graph,
+    Held,
     Input,
     Node,
     NumberResult,
@@ -27,12 +28,15 @@ def parse_graph(text: str) -> Graph:
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
     the verifier's.
     """
-    return _Parser(text).graph()
+    reader = Reader(text)
+    graph = _Parser(reader).graph()
+    reader.expect_end()
+    return graph
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self._reader = Reader(text)
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._scope: dict[str, Dim] = {}
         self._values: dict[str, Value] = {}
 
@@ -54,6 +58,11 @@ class _Parser:
         graph.inputs = reader.listed(self._input, ")")
         reader.position = body
         reader.expect("{")
+        while reader.accept("body"):
+            name = reader.string()
+            reader.expect("=")
+            held = reader.accept("held")
+            graph.bodies[name] = Held(reader.string()) if held else _Parser(reader).graph()
         while not reader.accept("return"):
             graph.nodes.append(self._node())
         if not reader.at("update", "}"):
@@ -64,7 +73,6 @@ class _Parser:
             reader.expect("(")
             graph.updates = reader.listed(self._update, ")")
         reader.expect("}")
-        reader.expect_end()
         return graph
 
     # ---- header and results -----------------------------------------------------------------

@@ -53,6 +53,7 @@ class _Printer:
     def __init__(self, graph: Graph, names: bool, own_symbols: bool) -> None:
         self._graph = graph
         self._names = names
+        self._own_symbols = own_symbols
         renumbered = _symbol_names(graph)
         self._symbols = {name: name for name in renumbered} if own_symbols else renumbered
         self._values: dict[Value, str] = {}
@@ -67,13 +68,21 @@ class _Printer:
             header += f" symbols({', '.join(map(self._symbol, self._symbols))})"
         if graph.equations:
             header += f" where({', '.join(map(self._equation, graph.equations))})"
-        lines = [header + " {"]
+        lines = [header + " {", *map(self._body, graph.bodies)]
         for node in graph.nodes:
             for value in node.results:
                 self._number(value)
             lines.append("  " + _node(node, self._symbols, self._use, self._names))
         lines.append("  " + self._return())
         return "\n".join(lines) + "\n}\n"
+
+    def _body(self, name: str) -> str:
+        body = self._graph.bodies[name]
+        if isinstance(body, Graph):
+            text = _Printer(body, self._names, self._own_symbols).text().rstrip()
+        else:
+            text = f"held {string_text(body.kind)}"
+        return f"  body {string_text(name)} = {text}".replace("\n", "\n  ")
 
     def _symbol(self, name: str) -> str:
         return symbol_text(self._graph.symbols[name], self._symbols)

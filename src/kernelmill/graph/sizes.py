@@ -61,7 +61,7 @@ class _Sizes:
 
     def run(self, name: str) -> Graph:
         old, new = self.graph, Graph(name)
-        new.symbols = dict(self.symbols)
+        new.symbols, new.bodies = dict(self.symbols), old.bodies
         for entry in old.inputs:
             if isinstance(entry, Input):
                 new.inputs.append(Input(self._fresh(entry.value), entry.role))

@@ -159,9 +159,12 @@ class _Verifier:
     def _aten(self, node: Node) -> None:
         target = node.attrs.get("target")
         _require(isinstance(target, str), f"the target {target!r} is no operator's name")
-        for tag, number in _tensors(node.attrs.get("args")) + _tensors(node.attrs.get("kwargs")):
+        arguments = (node.attrs.get("args"), node.attrs.get("kwargs"))
+        for number in _tagged("tensor", arguments):
             inside = isinstance(number, int) and 0 <= number < len(node.operands)
-            _require(inside, f'("{tag}", {number}) is none of {len(node.operands)} operands')
+            _require(inside, f'("tensor", {number}) is none of {len(node.operands)} operands')
+        for name in _tagged("body", arguments) + _tagged("single", arguments):
+            _require(name in self._graph.bodies, f"the graph has no body {name!r}")
         binds = node.attrs.get("binds")
         for bind in binds if isinstance(binds, tuple) else ():
             self._bind(node, bind)
@@ -214,13 +217,13 @@ def _same(a: TensorType, b: TensorType) -> bool:
     return a.strides == b.strides or a.memory_strides == b.memory_strides
 
 
-def _tensors(value: Attr) -> list[tuple[str, Attr]]:
-    """Every ("tensor", i) inside the arguments of a call."""
+def _tagged(tag: str, value: Attr) -> list[Attr]:
+    """Of every (tag, this) inside the arguments of a call what it is."""
     if not isinstance(value, tuple):
         return []
-    if len(value) == 2 and value[0] == "tensor":
-        return [("tensor", value[1])]
-    return [found for item in value for found in _tensors(item)]
+    if len(value) == 2 and value[0] == tag:
+        return [value[1]]
+    return [found for item in value for found in _tagged(tag, item)]
 
 
 def _is_int(value: Attr) -> bool:

@@ -18,7 +18,7 @@ class Rewriter:
         self.graph = self._builder.graph
         self.graph.inputs = list(graph.inputs)
         self.graph.symbols = dict(graph.symbols)
-        self.graph.equations = list(graph.equations)
+        self.graph.equations, self.graph.bodies = list(graph.equations), graph.bodies
 
     def value(self, value: Value) -> Value:
         """What stands for a value of the old graph in the new one."""

@@ -103,7 +103,9 @@ class AtenCall:
     Arguments are literals; ("tensor", n) is buffer n, ("dim", text) a dim, ("float", text) and
     ("bool", text) the number that the word of a dim stands for, ("dtype", name),
     ("layout", name), ("device", name), ("memory_format", name), ("operator", name),
-    ("complex", text) and ("list", ...) what they say.
+    ("complex", text), ("list", ...) and ("tuple", ...) what they say, and ("body", name) what a
+    higher-order operator is given: a program whose calls give a tuple, or ("single", name) their
+    only result; or what only this process has.
     `results` are buffer numbers (-1: dropped); `binds` are (symbol, result, dim) as in the graph.
     `mark` is as for a launch.
     """

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from kernelmill.core.dim import Dim, Sym, of_atom, parse
 from kernelmill.core.scalar import NUMBERS
-from kernelmill.plan.ir import Literal
+from kernelmill.plan.ir import AtenCall, Literal, Plan
 
 DIMS = frozenset(("dim", *NUMBERS))
 """The tags of dims among ATen's arguments."""
+
+BODIES = frozenset(("body", "single"))
+"""The tags of bodies."""
 
 
 def buffers_in(literal: Literal) -> Iterator[int]:
@@ -20,6 +23,26 @@ def buffers_in(literal: Literal) -> Iterator[int]:
         else:
             for part in literal:
                 yield from buffers_in(part)
+
+
+def bodies_of(plan: Plan) -> list[str]:
+    """The names of the bodies that the plan's higher-order operators are given, each once."""
+    calls = [step for step in plan.steps if isinstance(step, AtenCall)]
+    return list(dict.fromkeys(name for call in calls for name in bodies_in(call)))
+
+
+def bodies_in(call: AtenCall) -> Iterator[str]:
+    """The names of the bodies that one operator is given."""
+    return _bodies_in((call.args, call.kwargs))
+
+
+def _bodies_in(literal: Literal) -> Iterator[str]:
+    if isinstance(literal, tuple):
+        if len(literal) == 2 and literal[0] in BODIES and isinstance(literal[1], str):
+            yield literal[1]
+        else:
+            for part in literal:
+                yield from _bodies_in(part)
 
 
 def dims_in(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:

@@ -276,6 +276,8 @@ class _Parser:
             return ("dim", str(self._bracketed_dim()))
         if reader.accept("["):
             return ("list", *reader.listed(self._literal, "]"))
+        if reader.accept("("):
+            return ("tuple", *reader.listed(self._literal, ")"))
         if reader.at_number():
             return reader.number()
         word = reader.name("an argument")

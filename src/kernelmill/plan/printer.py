@@ -24,8 +24,9 @@ aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"
 result  = BUFFER | "_"
 bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
 literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | number
-        | ("dtype" | "layout" | "device" | "memory_format" | "operator" | "complex") STRING
-        | "[" [literal ...] "]"
+        | ("dtype" | "layout" | "device" | "memory_format" | "operator" | "complex" | "body"
+           | "single") STRING
+        | "[" [literal ...] "]" | "(" [literal ...] ")"                 (a list, a tuple)
 number  = ["float" | "bool"] "<" dim ">"             (an integer, or what stands for another number)
 return  = "return" "(" [(BUFFER | number | "none") {"," ...}] ")"
 at      = "at" STRING
@@ -61,8 +62,17 @@ from kernelmill.plan.ir import (
     TensorResult,
 )
 
-NAMED_LITERALS = ("dtype", "layout", "device", "memory_format", "operator", "complex")
-"""Kinds of ATen arguments that stand for an object of torch by its name."""
+NAMED_LITERALS = (
+    "dtype",
+    "layout",
+    "device",
+    "memory_format",
+    "operator",
+    "complex",
+    "body",
+    "single",
+)
+"""Kinds of ATen arguments that stand for an object by its name."""
 
 
 def print_plan(plan: Plan) -> str:
@@ -188,6 +198,8 @@ def _literal(literal: Literal) -> str:
     tag, *rest = literal
     if tag == "list":
         return f"[{_listed(map(_literal, rest))}]"
+    if tag == "tuple":
+        return f"({_listed(map(_literal, rest))})"
     (name,) = rest
     if tag == "tensor":
         return f"%{name}"

@@ -14,6 +14,7 @@ from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import profiling
+from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies
 from kernelmill.runtime.calls.engine import CheckSizes, Engine
 from kernelmill.runtime.calls.mixed_calls import mixed_call
 from kernelmill.runtime.calls.native_calls import Call, ProgramResult, native_call
@@ -96,6 +97,7 @@ def load(
     place: PackPlace | None = None,
     verified: bool = False,
     in_order: bool = False,
+    bodies: Bodies = NO_BODIES,
 ) -> Program:
     """Make a plan callable. `objects` are ELF images by kernel name.
 
@@ -105,9 +107,10 @@ def load(
     for values of the symbols that the program is not for. `place` is where packed parameters are
     kept beyond this process. Arguments that have to be `in_order` are refused, not copied, where
     their dims have another order in memory than the plan's. The executor's object may be among the
-    objects too (`executor_object`). A plan that is `verified` is not verified again. Raises
+    objects too (`executor_object`). `bodies` are what higher-order operators of the plan
+    are given, by name. A plan that is `verified` is not verified again. Raises
     VerificationError when the plan breaks its rules, CodegenError when an object does not link,
-    KernelmillError when one is missing or this torch lacks an operator.
+    KernelmillError when one is missing, a body too, or this torch lacks an operator.
     """
     if not verified:
         verify_plan(plan)
@@ -139,7 +142,9 @@ def load(
     packs: Packs | None = None
     if place is not None:
         packs = Packs(place, {kernel.name: sha256(objects[kernel.name]) for kernel in plan.kernels})
-    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers, in_order)
+    engine = Engine(
+        plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers, in_order, bodies
+    )
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else mixed_call(engine)
     profiling.show(engine)

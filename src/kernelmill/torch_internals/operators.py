@@ -101,7 +101,8 @@ def writing_form(operator: Any) -> Any:
     """The operator itself; of one that gives arguments one that calls it and gives only its other
     results, which torch can run without writing. A call raises KernelmillError where a result is
     not the argument that it should be."""
-    return _without_given(operator) if gives_arguments(operator) else operator
+    gives = isinstance(operator, OpOverload) and gives_arguments(operator)
+    return _without_given(operator) if gives else operator
 
 
 @cache

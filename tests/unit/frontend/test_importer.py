@@ -154,11 +154,14 @@ def refused(match: str, function: Callable[..., object], *args: Tensor) -> None:
     assert isinstance(caught.value.inner_exception, UnsupportedError)
 
 
-def test_higher_order_operators_are_refused() -> None:
+def test_graphs_of_higher_order_operators_are_bodies() -> None:
     def function(x: Tensor) -> Tensor:
-        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y + 1, (x,))
 
-    refused("the traced module holds", function, torch.ones(3))
+    graph = trace(function, torch.ones(3)).graph
+    (body,) = graph.body_graphs().values()  # equal graphs are one
+    assert [node.op for node in body.nodes] == ["full", "expand", "add"]
+    assert list(graph.bodies) == [body.name]
 
 
 def test_float_of_a_size_stays_a_number() -> None:

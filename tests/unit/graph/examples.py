@@ -11,7 +11,7 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import Apply
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, NumberResult
+from kernelmill.graph.ir import Graph, Held, NumberResult
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import bit_pointwise, float_pointwise, predicate, shift
 
@@ -46,6 +46,33 @@ def pointwise() -> Graph:
     results.append(b.emit("cast", x, dtype=U8))
     results.append(b.emit("bitcast", x, dtype=I32))
     b.graph.results.extend(results)
+    return b.graph
+
+
+@_example
+def bodies() -> Graph:
+    inner = GraphBuilder("body_1")
+    rows = of_atom(Sym("rows", 2))
+    y = inner.input("y", F32, (rows, 3))
+    weight = inner.input("w", F32, (3, 3), role=InputRole.PARAM)
+    inner.graph.results = [inner.emit("matmul", y, weight)]
+    inner.graph.bodies["held_0"] = Held("GraphModule")
+    b = GraphBuilder("bodies")
+    x, w = b.input("x", F32, (4, 3)), b.input("w", F32, (3, 3), role=InputRole.PARAM)
+    b.graph.bodies = {"body_1": inner.graph, "held_1": Held("dict")}
+    arguments = (
+        ("body", "body_1"),
+        "text",
+        ("tensor", 0),
+        ("tuple", ("tensor", 1)),
+        ("body", "held_1"),
+    )
+    called = b.emit_many(
+        "aten", x, w, target="higher_order.invoke_subgraph", args=arguments,
+        kwargs=(("test", ("single", "body_1")),), results=((F32, (4, 3), None),), binds=(),
+        reason="a higher-order operator",
+    )  # fmt: skip
+    b.graph.results = list(called)
     return b.graph
 
 

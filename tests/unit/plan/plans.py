@@ -60,7 +60,8 @@ def everything() -> Plan:
                 (
                     ("tensor", 6), ("list", ("tensor", 5), None, ("dim", "u0*4")), True, -3, 1.5,
                     float("inf"), "text", ("list",), ("dtype", "f32"), ("float", "calc0"),
-                    ("bool", "s0-2"),
+                    ("bool", "s0-2"), ("tuple", ("tensor", 5), ("tuple",)), ("body", "body_1"),
+                    ("single", "body_2"),
                 ),
                 (
                     ("device", ("device", "cpu")), ("layout", ("layout", "strided")),

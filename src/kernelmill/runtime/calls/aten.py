@@ -15,7 +15,8 @@ from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import AtenCall, Literal
-from kernelmill.plan.literals import DIMS, dim_of
+from kernelmill.plan.literals import BODIES, DIMS, dim_of
+from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies, cond, given_as, invoke_subgraph
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.memory.allocation import empty_strided, lie_alike
 from kernelmill.runtime.memory.sizes import Output, Sizes
@@ -46,8 +47,12 @@ Read = Callable[[Any], object]
 """Gives an argument of an operator for the call that is under way."""
 
 
-_DIRECT: dict[str, Callable[..., object]] = {"aten.convolution.default": torch.convolution}
-"""Operators that Python's own binding calls some microseconds sooner than the dispatcher's does."""
+_DIRECT: dict[str, Callable[..., object]] = {
+    "aten.convolution.default": torch.convolution,
+    "higher_order.cond": cond,
+    "higher_order.invoke_subgraph": invoke_subgraph,
+}
+"""Operators that are called some microseconds sooner without the dispatcher."""
 
 
 def find_operator(target: str) -> Callable[..., object]:
@@ -71,8 +76,9 @@ class AtenStep:
         self._engine, self._step = engine, step
         self.operator = _DIRECT.get(step.target) or find_operator(step.target)
         engine.aten_steps.append(ref(self))
-        self._arguments = CallArguments(step, self._dim)
+        self._arguments = CallArguments(step, self._dim, engine.bodies)
         self.binds = bool(step.binds)
+        self._gives_numbers = step.target.startswith("higher_order.")
         self._only = step.results[0] if len(step.results) == 1 and not self.binds else -1
 
     def run(self, running: Running) -> None:
@@ -93,7 +99,7 @@ class AtenStep:
 
     def _take(self, outcome: object, running: Running) -> None:
         results: list[Any] = list(flattened(outcome))
-        if len(results) > 1:
+        if len(results) > 1 and not self._gives_numbers:
             results = [part for part in results if part is None or isinstance(part, torch.Tensor)]
         if self.binds:
             self._bind(results, running)
@@ -143,10 +149,13 @@ class AtenStep:
 
 class CallArguments:
     """The arguments of an operator's calls. `dim` gives what reads a dim, from its tag and text.
-    What a call is under way with has its tensors by buffer as `tensors`."""
+    What a call is under way with has its tensors by buffer as `tensors`. `bodies` are those that
+    the call may name."""
 
-    def __init__(self, call: AtenCall, dim: Callable[[str, str], Read]) -> None:
-        self._dim = dim
+    def __init__(
+        self, call: AtenCall, dim: Callable[[str, str], Read], bodies: Bodies = NO_BODIES
+    ) -> None:
+        self._dim, self._bodies = dim, bodies
         self._arguments = _Arguments(call.args, self._reader)
         self._names = tuple(name for name, _ in call.kwargs)
         self._keywords = _Arguments([value for _, value in call.kwargs], self._reader)
@@ -163,7 +172,13 @@ class CallArguments:
         tag, *rest = literal
         if tag == "list":
             return _Arguments(rest, self._reader).of
+        if tag == "tuple":
+            among = _Arguments(rest, self._reader)
+            return lambda running: tuple(among.of(running))
         (name,) = rest
+        if tag in BODIES:
+            body = given_as(str(tag), str(name), self._bodies)
+            return lambda _: body
         if tag == "tensor" and isinstance(name, int):
             return lambda running: running.tensors[name]
         assert tag in DIMS and isinstance(name, str)
@@ -208,9 +223,9 @@ def _is_constant(literal: Literal) -> bool:
     """Whether an argument is the same in all calls."""
     if not isinstance(literal, tuple) or not literal:
         return True
-    if literal[0] == "list":
+    if literal[0] in ("list", "tuple"):
         return all(map(_is_constant, literal[1:]))
-    return not _is_tensor(literal) and literal[0] not in DIMS
+    return not _is_tensor(literal) and literal[0] not in DIMS | BODIES
 
 
 def _constant(literal: Literal) -> object:
@@ -219,6 +234,8 @@ def _constant(literal: Literal) -> object:
     tag, *rest = literal
     if tag == "list":
         return [_constant(part) for part in rest]
+    if tag == "tuple":
+        return tuple(_constant(part) for part in rest)
     (name,) = rest
     if tag == "dtype" and isinstance(name, str):
         return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)

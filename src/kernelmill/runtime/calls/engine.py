@@ -16,6 +16,7 @@ import torch
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import argument_validation
+from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies
 from kernelmill.runtime.calls.straight import Straight, straightened
 from kernelmill.runtime.calls.tables import NativeTables
 from kernelmill.runtime.executor import executor
@@ -47,7 +48,7 @@ class Engine:
     programs of one `pool` share the memory of their calls. `check_sizes` sees each new set of
     values of the symbols before the first call with it. `packs` is where packed parameters are
     kept. `drivers` are the objects of super kernels by name; `aten_steps` refers to what runs
-    the plan's ATen calls, in their order. Where arguments have to be
+    the plan's ATen calls, in their order, which may name `bodies`. Where arguments have to be
     `in_order`, one whose dims have another order in memory than the plan's is not copied."""
 
     def __init__(
@@ -61,8 +62,9 @@ class Engine:
         packs: Packs | None = None,
         drivers: Mapping[str, bytes] | None = None,
         in_order: bool = False,
+        bodies: Bodies = NO_BODIES,
     ) -> None:
-        self.plan = plan
+        self.plan, self.bodies = plan, bodies
         self._in_order = in_order
         self.kernels = kernels
         self.drivers = drivers or {}
