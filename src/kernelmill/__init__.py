@@ -12,6 +12,7 @@ from kernelmill.core.version import VERSION as __version__
 if TYPE_CHECKING:
     from kernelmill import aot, fleet, inference, ops, scope, static_kernels
     from kernelmill.backend import get_backend, get_npu_backend
+    from kernelmill.backend.replacements import register_replacement
     from kernelmill.config import CompilerConfig
     from kernelmill.core.errors import (
         CodegenError,
@@ -53,6 +54,7 @@ __all__ = [
     "inference",
     "ops",
     "precompile",
+    "register_replacement",
     "scope",
     "static_kernels",
     "uncompile",
@@ -71,6 +73,8 @@ def __getattr__(name: str) -> Any:
             package = "report"
         case "get_backend" | "get_npu_backend":
             package = "backend"
+        case "register_replacement":
+            package = "backend.replacements"
         case "precompile":
             package = "fleet"
         case _:

@@ -28,6 +28,7 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import equal_integers
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
+from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.entry import Decompositions, configured, given_decompositions
 from kernelmill.compiler import Compiler
 from kernelmill.compiler.precision import under_precision
@@ -123,11 +124,12 @@ def compile(
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:
     """The graph that `compile` would compile of a program. Raises as `compile` does."""
-    return _inputs(read(_decomposed(lambda: program, {}).program), name)[0]
+    exported = read(_decomposed(lambda: program, {}).program)
+    return _inputs(exported, name, CompilerConfig())[0]
 
 
 def _inputs(
-    exported: Exported, name: str
+    exported: Exported, name: str, config: CompilerConfig
 ) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...], tuple[tuple[int, Dim, Dim], ...]]:
     """The graph, the tensors that it takes behind the arguments, where all inputs are found, and
     integers that were equal to others (`ImportedGraph.repeated`)."""
@@ -136,6 +138,8 @@ def _inputs(
     for weight in exported.weights:
         names.append(weight.name)
         roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
+    placeholders = exported.gm.graph.find_nodes(op="placeholder")
+    apply_passes(exported.gm, [node.meta["val"] for node in placeholders], config)
     imported = import_fx(exported.gm, name, roles, names)
     if imported.words:
         raise UnsupportedError(
@@ -167,7 +171,7 @@ def _artifact(
     traced: _Traced,
     declared: DeclaredGears | None,
 ) -> Artifact:
-    graph, held, sources, repeated = _inputs(exported, name)
+    graph, held, sources, repeated = _inputs(exported, name, config)
     layout = WeightLayout(held)
     spec = CallSpec(
         name, exported.parameters, exported.checks, sources, exported.result,

@@ -22,6 +22,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
 from kernelmill.backend.background_calls import BackgroundCalls
+from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.data_dump import DataDump
 from kernelmill.backend.dynamo_compiles import watch_compiles
 from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
@@ -108,6 +109,23 @@ def compile_capture(
     return disable(call, reason="it runs a compiled program")
 
 
+def compile_traced(
+    gm: fx.GraphModule, example_inputs: Sequence[Any] | None, compiler: Compiler
+) -> Call:
+    """A function of the arguments of a graph of ATen operators, as AOTAutograd gives it to a
+    compiler of the user's; its nodes have their values. What of its arguments are weights nobody
+    knows here: none are packed."""
+    compilation = _Compilation(gm, compiler, _forget, None, None, None)
+    values = [node.meta["val"] for node in _placeholders(gm)]
+    given = values if example_inputs is None else example_inputs
+    boxed = compilation.compile(gm, given, kind="traced")
+    return lambda *args: boxed([*args])
+
+
+def _forget(capture: Capture) -> None:
+    pass
+
+
 def _through_autograd(
     compilation: _Compilation,
     example_inputs: Sequence[Any],
@@ -187,6 +205,7 @@ class _Compilation:
     def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
         """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
+        apply_passes(gm, example_inputs, self.config)
         name_complex_constants(gm)
         if self.config.debug.run_eagerly:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")

@@ -66,6 +66,7 @@ from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import attributes_of, identities, one_or_two, reads_of
 from kernelmill.backend.layouts import Layouts
+from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.result_marks import MarkedInteger, MarkedTensor, marked, unmarked
 from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
@@ -291,7 +292,7 @@ class _Trace:
         called = reached_by_calls(gm, names_in(codes))
         names = names_in((*codes, *called.codes))
         own_names = names_in(c for c in codes if is_users(c.co_filename))
-        replaced = reached_from(self.decompositions.values())
+        replaced = reached_from((*self.decompositions.values(), *functions_of(self.config)))
         effects = SideEffects(self.output, reader, roots, self.target.rest)
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes), flags_asked(codes))

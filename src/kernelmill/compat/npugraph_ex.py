@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernelmill import inference
 from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
+from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat.marks import limit_core_num
 from kernelmill.compat.warned import warn_once
 from kernelmill.config import CompilerConfig as OwnConfig
@@ -47,10 +50,11 @@ _OURS: Mapping[str, str] = {
     "super_kernel_optimize_options": f"{_ACLGRAPH}_super_kernel_optimize_options",
     "super_kernel_debug_options": f"{_ACLGRAPH}_super_kernel_debug_options",
     "remove_noop_ops": "experimental_config.remove_noop_ops",
-    "post_grad_custom_pre_pass": "post_grad_custom_pre_pass",
-    "post_grad_custom_post_pass": "post_grad_custom_post_pass",
+    "pattern_fusion_pass": "experimental_config.pattern_fusion_pass",
 }
 """Options that mean the same in `kernelmill.CompilerConfig`."""
+
+_PASSES = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
 
 _NO_POOL = "captures of one graph share their memory in any case, and graphs have their own"
 _IN_PLACE = "what can be written in place is found out for each kernel"
@@ -86,9 +90,7 @@ class CompilerConfig(Group):
     )
     inplace_pass = Switch(True, "Writes in place.", inert=_IN_PLACE)
     input_inplace_pass = Switch(True, "Writes to arguments in place.", inert=_IN_PLACE)
-    pattern_fusion_pass = Switch(
-        True, "Fuses known patterns.", inert="in this mode operators run one by one in any case"
-    )
+    pattern_fusion_pass = Switch(True, "Replaces what was registered.")
     post_grad_custom_pre_pass = hook("A rewrite of the graph, before ours.")
     post_grad_custom_post_pass = hook("A rewrite of the graph, after ours.")
     dump_tensor_data = Switch(False, "Writes what operators read and give.")
@@ -119,6 +121,9 @@ class CompilerConfig(Group):
         for name, option, value in self.options():
             if name in _OURS and value != option.default:
                 config.set(_OURS[name], _without_hardware(name, value))
+        for name in _PASSES:
+            if (own := getattr(self, name)) is not None:
+                setattr(config, name, partial(_run_pass, own, self._changed()))
         if self.dump_tensor_data:
             if self.data_dump_stage == "optimized":
                 warn_once(
@@ -129,6 +134,10 @@ class CompilerConfig(Group):
             config.debug.data_dump.path = self._dump_folder()
         return config
 
+    def _changed(self) -> tuple[tuple[str, Any], ...]:
+        options = ((n, v) for n, option, v in self.options() if v != option.default)
+        return tuple((name, value) for name, value in options if name not in _PASSES)
+
     def _dump_folder(self) -> str:
         """The folder of this process, which is made."""
         rank, size = 0, 1
@@ -138,6 +147,17 @@ class CompilerConfig(Group):
         folder = os.path.join(self.data_dump_dir, f"worldsize{size}_global_rank{rank}")
         os.makedirs(folder, exist_ok=True)
         return folder
+
+
+def _run_pass(
+    function: Callable[..., Any], changed: tuple[tuple[str, Any], ...], gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any], _: OwnConfig,
+) -> None:  # fmt: skip
+    """A pass of the user's, which gets the options as it knows them."""
+    with warnings.catch_warnings():  # they were told when they were set
+        warnings.simplefilter("ignore", UserWarning)
+        config = _with_options(CompilerConfig(), dict(changed))
+    function(gm, example_inputs, config)
 
 
 def _without_hardware(name: str, value: Any) -> Any:
@@ -192,6 +212,27 @@ def get_npu_backend(
 ) -> NpuGraphBackend:
     """A backend with these options. ConfigTypeError for another kind of config."""
     return NpuGraphBackend(_given(compiler_config), custom_decompositions)
+
+
+def get_compiler(
+    compiler_config: CompilerConfig | None = None,
+) -> Callable[[torch.fx.GraphModule, Sequence[Any] | None], Callable[..., Any]]:
+    """What compiles a graph of ATen operators, for a backend of one's own around AOTAutograd."""
+    # Imported here: it loads the compiler.
+    from kernelmill.backend.capture import compile_traced
+    from kernelmill.compiler import Compiler
+
+    compiler = Compiler(_given(compiler_config).ours())
+    return lambda gm, example_inputs=None: compile_traced(gm, example_inputs, compiler)
+
+
+def compile_fx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """A graph of ATen operators compiled, to be called with its arguments."""
+    return get_compiler(_with_options(CompilerConfig(), options))(gm, example_inputs)
 
 
 def by_name(options: Mapping[str, Any] | None, mode: str | None) -> NpuGraphBackend:
@@ -264,6 +305,9 @@ MEMBERS: Mapping[str, dict[str, Any]] = {
     NAME: {
         "CompilerConfig": CompilerConfig,
         "get_npu_backend": get_npu_backend,
+        "get_compiler": get_compiler,
+        "compile_fx": compile_fx,
+        "register_replacement": register_replacement,
         "logger": logging.getLogger("kernelmill"),
     },
     f"{NAME}.configs": {},

@@ -87,8 +87,14 @@ class CompilerConfig(Group):
     experimental_config = Sub(ExperimentalConfig)
     inference_config = Sub(InferenceConfig)
     ge_config = Sub(GeConfig)
-    post_grad_custom_pre_pass = hook("Your rewrite before ours.", pending="custom passes")
-    post_grad_custom_post_pass = hook("Your rewrite after ours.", pending="custom passes")
+    post_grad_custom_pre_pass = hook(
+        "A function (gm, example_inputs, config) that rewrites each graph of ATen operators in "
+        "place, before registered replacements.",
+        advice="For rewrites that kernelmill cannot know are right (docs: custom passes).",
+    )
+    post_grad_custom_post_pass = hook(
+        "The same, behind registered replacements.",
+    )
 
     def as_dict(self) -> dict[str, Any]:
         """Dotted name -> value of every option, in the order of their declaration."""

@@ -28,6 +28,7 @@ from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.backend.entry import Decompositions
+from kernelmill.backend.replacements import passes_text
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
@@ -209,7 +210,7 @@ class KeptPrograms:
         dynamic = self._options.gears is not None or self._options.dynamic is True
         recording = record(
             target, args, kwargs, config=self._options.config, dynamic=dynamic,
-            decompositions=self._options.decompositions or {}, ingredients=self._ingredients,
+            decompositions=self._options.decompositions or {}, ingredients=self._key(),
             gradients=self._traces_gradients and torch.is_grad_enabled(),
         )  # fmt: skip
         self.statistics["traced"] += 1
@@ -271,10 +272,14 @@ class KeptPrograms:
         name = getattr(self._options.function, "__name__", "")
         return os.path.join(self._class_folder(), ranks_folder(*self._options.ranks), name)
 
+    def _key(self) -> dict[str, str]:
+        """What names the folder: replacements may be registered after this was made."""
+        return {**self._ingredients, "custom passes": passes_text(self._options.config)}
+
     def _class_folder(self) -> str:
         owner, options = self._target.owner, self._options
         kind = type(owner).__name__ if owner is not None else "function"
-        return class_folder(options.cache_dir, kind, options.dynamic, self._ingredients)
+        return class_folder(options.cache_dir, kind, options.dynamic, self._key())
 
     def _store(self) -> Store:
         """Where the objects are that entries do not bring."""

@@ -1,6 +1,10 @@
-"""Inductor's options, of which libraries pass some to `torch.compile` whatever its backend is."""
+"""Inductor's options, of which libraries pass some to `torch.compile` whatever its backend is, and
+its matcher of patterns, which is for any graph of ATen operators."""
 
 from __future__ import annotations
+
+import inspect
+from typing import Any
 
 from kernelmill.torch_internals.registry import internal
 
@@ -16,3 +20,19 @@ def inductor_options() -> frozenset[str]:
 
     names = frozenset(_inductor.list_options())
     return names if "max_autotune" in names else frozenset()
+
+
+@internal(
+    "inductor.pattern_matcher",
+    reason="replacing what a user's function describes in graphs (register_replacement)",
+    fallback="register_replacement raises UnsupportedError",
+)
+def pattern_matcher() -> Any:
+    """The module."""
+    from torch._inductor import pattern_matcher as found
+
+    taken = inspect.signature(found.register_replacement).parameters
+    wanted = {"pass_dicts", "extra_check", "scalar_workaround", "search_fn_pattern",
+              "skip_duplicates", "get_decomp_fn"}  # fmt: skip
+    there = callable(found.PatternMatcherPass("probe").apply) and callable(found.fwd_only)
+    return found if there and wanted <= taken.keys() else None

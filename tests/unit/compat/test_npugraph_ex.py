@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import aot_module_simplified
 
 import kernelmill
 from kernelmill.compat import npugraph_ex, warned
@@ -55,6 +56,7 @@ def test_names_and_defaults_are_torchairs() -> None:
         ("super_kernel_debug_options", {"debug-sync-all": 1, "early-start": 1},
          f"{ACLGRAPH}_super_kernel_debug_options", {"debug-sync-all": 1}),
         ("remove_noop_ops", False, "experimental_config.remove_noop_ops", False),
+        ("pattern_fusion_pass", False, "experimental_config.pattern_fusion_pass", False),
     ],
 )  # fmt: skip
 def test_what_means_the_same_is_set(name: str, value: Any, ours: str, found: Any) -> None:
@@ -82,7 +84,7 @@ def test_the_defaults_are_mode_reduce_overhead() -> None:
         ("use_graph_pool", (0, 1)), ("reuse_graph_pool_in_same_fx", False), ("clone_input", False),
         ("clone_output", True), ("disable_static_kernel_compile_cache", True),
         ("frozen_parameter", True), ("remove_cat_ops", False), ("inplace_pass", False),
-        ("input_inplace_pass", False), ("pattern_fusion_pass", False), ("deadlock_check", True),
+        ("input_inplace_pass", False), ("deadlock_check", True),
         ("capture_error_mode", "relaxed"), ("force_recapture", True),
         ("record_statistics_debug_info", True), ("unsafe_skip_npugraph_capture_validation", True),
     ],
@@ -97,7 +99,7 @@ def test_what_has_no_meaning_is_one_warning_with_the_reason(name: str, value: An
 
 def test_nothing_is_ignored_in_silence(tmp_path: Path) -> None:
     """Each option is mapped, or warns, or is one of the dump's, or the mode."""
-    known = {*npugraph_ex._OURS, "mode"}  # type: ignore[reportPrivateUsage]
+    known = {*npugraph_ex._OURS, *npugraph_ex._PASSES, "mode"}  # type: ignore[reportPrivateUsage]
     marked = {name for name, option, _ in CompilerConfig().options() if option.inert}
     marked |= {name for name, option, _ in CompilerConfig().options() if option.pending}
     assert {*DEFAULTS} - known - marked == {"dump_tensor_data", "data_dump_stage", "data_dump_dir"}
@@ -138,6 +140,49 @@ def test_options_of_super_kernels_are_checked() -> None:
     config.super_kernel_optimize_options = {"stream-fusoin": 1}
     with pytest.raises(ConfigError, match="no option 'stream-fusoin'"):
         config.ours()
+
+
+def to_sigmoid(gm: torch.fx.GraphModule, example_inputs: Any, config: Any) -> None:
+    assert type(config) is CompilerConfig and config.clone_output
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default):
+        with gm.graph.inserting_after(node):
+            made = gm.graph.call_function(torch.ops.aten.sigmoid.default, node.args)
+        node.replace_all_uses_with(made)
+
+
+@pytest.mark.filterwarnings("ignore:config.clone_output has no effect")
+@pytest.mark.parametrize("name", ["post_grad_custom_pre_pass", "post_grad_custom_post_pass"])
+def test_a_pass_gets_these_options(name: str) -> None:
+    torch.compiler.reset()
+    backend = npugraph_ex.by_name({name: to_sigmoid, "clone_output": True}, None)
+    x = torch.randn(5)
+    torch.testing.assert_close(torch.compile(torch.tanh, backend=backend)(x), x.sigmoid())
+
+
+@pytest.mark.filterwarnings("ignore:config.clone_output has no effect")
+@pytest.mark.filterwarnings("ignore:Your compiler for AOTAutograd is returning")
+def test_a_backend_of_ones_own_compiles_its_graphs() -> None:
+    """As the page of compile_fx has it, in training."""
+    options = {"post_grad_custom_pre_pass": to_sigmoid, "clone_output": True}
+
+    def compiler(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        return npugraph_ex.compile_fx(gm, example_inputs, options)
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        return aot_module_simplified(gm, example_inputs, fw_compiler=compiler)
+
+    torch.compiler.reset()
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    run: Any = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+    x = torch.randn(3, 4, requires_grad=True)
+    expected = model[0](x).sigmoid()
+    torch.testing.assert_close(run(x), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), expected)
+        model[0].weight.zero_()
+        torch.testing.assert_close(run(x), model[0](x).sigmoid())
+    with pytest.raises(ConfigError, match="no option 'clone_outputs'"):
+        npugraph_ex.compile_fx(torch.fx.symbolic_trace(torch.nn.Tanh()), None, {"clone_outputs": 1})
 
 
 def test_a_backend_of_another_kind_is_refused() -> None:

@@ -281,6 +281,12 @@ def options_of_inductors_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         torch.compile(layer, backend=Backend(), options={"max_autotune": True})(X)
 
 
+@case("inductor.pattern_matcher")
+def replacements_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedError, match=r"inductor\.pattern_matcher is not as expected"):
+        kernelmill.register_replacement(torch.relu, torch.relu, [X])
+
+
 # ---- Dynamo ---------------------------------------------------------------------------------
 
 

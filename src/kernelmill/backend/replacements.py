@@ -1,0 +1,161 @@
+"""Functions of users that rewrite graphs: those of a config, and replacements that are registered
+for the process. Who asks only for the text of a key imports no compiler."""
+
+from __future__ import annotations
+
+import types
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelmill.artifact.fingerprint import cells_of, fingerprint, is_told_apart
+from kernelmill.config import CompilerConfig
+from kernelmill.core.errors import ConfigTypeError
+
+Function = Callable[..., Any]
+
+
+class _Replacements:
+    """What was registered: `functions` of users, and `texts` that keys have of each."""
+
+    def __init__(self) -> None:
+        self.functions: list[Function] = []
+        self.texts: list[str] = []
+        self._matcher: Any = None
+
+    def matcher(self) -> Any:
+        """Torch's matcher that has them."""
+        from kernelmill.torch_internals.inductor import pattern_matcher
+
+        if self._matcher is None:
+            self._matcher = pattern_matcher.require().PatternMatcherPass("kernelmill_replacements")
+        return self._matcher
+
+
+REPLACEMENTS = _Replacements()
+"""Of this process."""
+
+
+def register_replacement(
+    search_fn: Function,
+    replace_fn: Function,
+    example_inputs: Sequence[Any],
+    trace_fn: Function | None = None,
+    extra_check: Callable[[Any], bool] | None = None,
+    search_fn_pattern: Any = None,
+    scalar_workaround: Mapping[str, float | int] | None = None,
+    skip_duplicates: bool = False,
+) -> None:
+    """Have what `search_fn` does replaced by what `replace_fn` does, in every graph that is
+    compiled in this process from now on, by torch's pattern matcher.
+
+    search_fn, replace_fn   functions of the same arguments, which compute the same
+    example_inputs      to trace them with: sizes and values do not matter, the order of dims in
+                        memory does where torch's operators differ by it
+    trace_fn            torch's `fwd_only` (default), or a function like it
+    extra_check         asked of each match (torch's Match); False leaves it as it is
+    search_fn_pattern   a pattern of torch's matcher in place of what search_fn traces to
+    scalar_workaround   values for arguments of search_fn that are numbers
+    skip_duplicates     a pattern that is there already is left out, and is no error
+
+    ConfigTypeError for what is no function. UnsupportedError where this version of torch has
+    another matcher.
+    """
+    checked = {"search_fn": search_fn, "replace_fn": replace_fn}
+    optional = {"trace_fn": trace_fn, "extra_check": extra_check}
+    checked |= {name: value for name, value in optional.items() if value is not None}
+    for name, function in checked.items():
+        if not callable(function):
+            raise ConfigTypeError(f"register_replacement: {name} is {function!r}, no function")
+    # Imported here: methods that are loaded need neither.
+    from kernelmill.frontend import decomposition_table
+    from kernelmill.torch_internals.inductor import pattern_matcher
+
+    torchs = pattern_matcher.require()
+    torchs.register_replacement(
+        search_fn=search_fn,
+        replace_fn=replace_fn,
+        example_inputs=list(example_inputs),
+        trace_fn=_trace if trace_fn in (None, torchs.fwd_only) else trace_fn,
+        pass_dicts=REPLACEMENTS.matcher(),
+        extra_check=extra_check or _is_fine,
+        search_fn_pattern=search_fn_pattern,
+        scalar_workaround=dict(scalar_workaround or {}),
+        skip_duplicates=skip_duplicates,
+        get_decomp_fn=decomposition_table,
+    )
+    REPLACEMENTS.functions += checked.values()
+    parts = [f"{name} {_text(value)}" for name, value in checked.items()]
+    values = search_fn_pattern, sorted((scalar_workaround or {}).items())
+    REPLACEMENTS.texts.append(f"{parts} {values!r} {list(map(_lies, example_inputs))}")
+
+
+def _trace(function: Function, args: Sequence[Any], **options: Any) -> Any:
+    """As torch's own, without the rewrites of Inductor's, which graphs here have not seen."""
+    from kernelmill.torch_internals.inductor import pattern_matcher
+
+    traced = pattern_matcher.require().fwd_only(
+        function, args, run_functional_passes=False, **options
+    )
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    return traced
+
+
+def _is_fine(match: Any) -> bool:
+    return True
+
+
+def functions_of(config: CompilerConfig) -> tuple[Function, ...]:
+    """All functions of users that rewrite graphs which are compiled with these options."""
+    own = (config.post_grad_custom_pre_pass, config.post_grad_custom_post_pass)
+    shared = REPLACEMENTS.functions if config.experimental_config.pattern_fusion_pass else ()
+    return (*(each for each in own if each is not None), *shared)
+
+
+def passes_text(config: CompilerConfig) -> str:
+    """What keys have of them: their code, defaults and what their closures hold."""
+    own = (config.post_grad_custom_pre_pass, config.post_grad_custom_post_pass)
+    shared = REPLACEMENTS.texts if config.experimental_config.pattern_fusion_pass else ()
+    return "\n".join((*map(_text, own), *shared))
+
+
+def _text(function: Any) -> str:
+    """The fingerprint of a function; a name of its own besides where that does not stand for all of
+    it, as for objects with state: no other process has the same."""
+    return fingerprint(function) + ("" if _is_told(function) else f" {_own_name(function)}")
+
+
+_names: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+
+def _own_name(value: Any) -> str:
+    known, name = _names.get(id(value), (None, ""))
+    if known is None or known() is not value:
+        name = str(uuid.uuid4())
+        with suppress(TypeError):  # not every object has references that are weak
+            _names[id(value)] = weakref.ref(value), name
+    return name
+
+
+def _is_told(value: Any, deep: int = 4) -> bool:
+    if isinstance(value, partial):
+        parts = (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, types.FunctionType):
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        parts = (*cells_of(value).values(), *defaults)
+    else:
+        return is_told_apart(value) and not isinstance(value, types.MethodType)
+    return deep > 0 and all(part is value or _is_told(part, deep - 1) for part in parts)
+
+
+def _lies(value: Any) -> str:
+    """What a trace may read of an example."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
+    return repr(value)
