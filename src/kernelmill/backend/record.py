@@ -87,7 +87,7 @@ from kernelmill.runtime.memory.dims import given_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo, trace_notes
 from kernelmill.torch_internals.autograd import output_kinds
-from kernelmill.torch_internals.modules import global_hooks
+from kernelmill.torch_internals.modules import all_have_hooks, global_hooks
 
 _log = get_logger("backend")
 _TENSORS: Path = (("module", "torch.nn"), ("attribute", "Parameter"))
@@ -524,7 +524,7 @@ def _hooks_of_all() -> list[Guard]:
     if found is None:
         return []
     module, names = found
-    if any(map(vars(module).get, names)):
+    if all_have_hooks():
         raise UnsupportedError("all modules have hooks")
     return [Guard("shape", (("module", module.__name__), ("attribute", name))) for name in names]
 

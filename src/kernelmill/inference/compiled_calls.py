@@ -43,7 +43,7 @@ from kernelmill.inference.varying_sizes import Varying, with_gears
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.torch_internals.dynamo import is_trace_error
-from kernelmill.torch_internals.modules import own_hooks
+from kernelmill.torch_internals.modules import all_have_hooks, own_hooks
 
 if TYPE_CHECKING:
     from kernelmill.backend.record import Recording
@@ -88,22 +88,25 @@ class CompiledCalls(KeptPrograms):
         return self._options.module or self._options.function
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if modes():
-            return self.original(*args, **kwargs)
-        if reason := self._why_not_itself():
-            return self._torch(reason, args, kwargs)
         try:
             values = self._target.values(args, kwargs)
         except TypeError:
             return self.original(*args, **kwargs)  # which says what is wrong
-        gradients = torch.is_grad_enabled()
-        if gradients and (reason := self._needs_gradients(values)):
-            return self._torch(reason, args, kwargs, logging.INFO)
-        for program in self._bound:
+        gradients, level = torch.is_grad_enabled(), logging.WARNING
+        reason = self._why_not_itself()
+        if gradients and not reason and (reason := self._needs_gradients(values)):
+            level = logging.INFO
+        for program in () if reason else self._bound:
             result = program.bound.quick(values)
             if result is not REFUSED:
                 self._take(program)
                 return result
+        if modes():
+            return self.original(*args, **kwargs)
+        if gradients and not reason and _trains(self._target.owner):
+            reason, level = _NEEDED, logging.INFO
+        if reason:
+            return self._torch(reason, args, kwargs, level)
         kind = _kind_of(values), gradients, getattr(self._target.owner, "training", None)
         reason = self._refused.get(kind, "")
         if not reason:
@@ -125,14 +128,13 @@ class CompiledCalls(KeptPrograms):
         """Why a call while gradients are on is none for programs, as far as that is known yet."""
         for program in self._bound:
             if not self._may_serve(program):
-                return _ASKED if _asks(program) else _NEEDED
-        if any(map(_requires_gradient, values)):
-            return _NEEDED
-        return _NEEDED if not self._bound and _trains(self._target.owner) else ""
+                return _ASKED if program.names & _ABOUT_GRADIENTS else _NEEDED
+        return _NEEDED if any(map(_requires_gradient, values)) else ""
 
     def _may_serve(self, program: KeptProgram) -> bool:
-        gradients = torch.is_grad_enabled()
-        return not gradients or not (_asks(program) or program.bound.reads_gradients)
+        if not torch.is_grad_enabled():
+            return True
+        return not (program.names & _ABOUT_GRADIENTS or program.bound.reads_gradients)
 
     def _slowly(
         self, values: Values, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any
@@ -144,8 +146,6 @@ class CompiledCalls(KeptPrograms):
             result = self._by_one_of(tried, values)
             if result is not REFUSED:
                 return result, ""
-            if torch.is_grad_enabled() and _trains(self._target.owner):
-                return None, _NEEDED
             with self._making.lock, collection_paused():
                 # What another thread has loaded or traced while this one waited.
                 new = [each for each in self._bound if each not in tried]
@@ -274,6 +274,8 @@ class CompiledForward(CompiledCalls):
     def _why_not_itself(self) -> str:
         if any(self._hooks):
             return "the module has hooks"
+        if all_have_hooks():
+            return "all modules have hooks"
         if self._module.forward != self._forward:
             return "its forward is another than when it was compiled: compile it again"
         return ""
@@ -295,10 +297,6 @@ def _trains(owner: object) -> bool:
     if not isinstance(owner, torch.nn.Module):
         return False
     return any(parameter.requires_grad for parameter in owner.parameters())
-
-
-def _asks(program: KeptProgram) -> bool:
-    return not _ABOUT_GRADIENTS.isdisjoint(program.manifest.guards.names)
 
 
 def _requires_gradient(value: Any) -> bool:

@@ -12,6 +12,7 @@ import torch
 from kernelmill.inference.compile_report import CompileReport
 from kernelmill.inference.compiled_calls import CompiledForward
 from kernelmill.inference.torch_calls import NeverKept
+from kernelmill.torch_internals.modules import own_hooks
 
 _OWN = ("_orig_mod", "_calls", "_inner", "forward")
 _CALL_FORWARD = frozenset(("generate",))
@@ -30,6 +31,13 @@ class CompiledModule(torch.nn.Module):
         super().__init__()
         self._modules["_orig_mod"] = module
         self.__dict__["_calls"] = self.__dict__["forward"] = calls
+        self.__dict__["_own_hooks"] = own_hooks(self) or ({"unknown": None},)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module. Hooks of all modules are called for that one, not for this one too."""
+        if any(self.__dict__["_own_hooks"]):
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
 
     def report(self) -> CompileReport:
         """What was made for the calls so far, and why torch.compile is in use if so."""

@@ -84,12 +84,14 @@ class Options:
 
 @dataclass(frozen=True)
 class KeptProgram:
-    """A program of this process: `loaded` from an entry, or traced here."""
+    """A program of this process: `loaded` from an entry, or traced here. `names` are those that its
+    code uses."""
 
     bound: Bound
     manifest: Manifest
     programs: ProgramSet
     loaded: bool
+    names: frozenset[str]
 
 
 class KeptPrograms:
@@ -304,4 +306,5 @@ class KeptPrograms:
         with container.used(artifact.file):
             programs = program_set(artifact, store, place, self._options.config)
         bound = Bound(artifact.manifest, programs, tensors, target, seen)
-        return KeptProgram(bound, artifact.manifest, programs, seen is not None)
+        names = frozenset(artifact.manifest.guards.names)
+        return KeptProgram(bound, artifact.manifest, programs, seen is not None, names)

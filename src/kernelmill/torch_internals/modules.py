@@ -48,6 +48,12 @@ def global_hooks() -> tuple[ModuleType, tuple[str, ...]] | None:
     return (module, names) if right else None
 
 
+def all_have_hooks() -> bool:
+    """Whether there are hooks that every module calls, as far as these are known."""
+    found = global_hooks.get()
+    return found is not None and any(map(vars(found[0]).get, found[1]))
+
+
 @internal(
     "modules.own_hooks",
     reason="seeing hooks of a module that kernelmill.compile has compiled",

@@ -197,6 +197,20 @@ def test_hooks_are_called_and_taken_away(tmp_path: Path) -> None:
     assert "the module has hooks" in compiled.report().torch
 
 
+def test_hooks_of_all_modules_are_torchs_affair(tmp_path: Path) -> None:
+    compiled, model = made(tmp_path)
+    by_torch, x = torch.compile(model, backend="eager"), torch.randn(3, 8)
+    with torch.no_grad():
+        check(compiled, model, x)
+        handle = nn.modules.module.register_module_forward_hook(lambda m, args, result: result + 1)
+        try:
+            with pytest.warns(UserWarning, match="global hooks"):
+                torch.testing.assert_close(compiled(x), by_torch(x))
+        finally:
+            handle.remove()
+        check(compiled, model, x)
+
+
 def test_another_forward_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, model = made(tmp_path)
     with torch.no_grad():
