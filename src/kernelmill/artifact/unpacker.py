@@ -22,7 +22,7 @@ from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import StepKind, StepRecord, SymbolRecord, words
-from kernelmill.runtime.memory.dims import SymbolSource
+from kernelmill.runtime.memory.dims import SizeSource
 from kernelmill.torch_internals import objects
 
 _UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}
@@ -76,7 +76,7 @@ class ArgumentUnpacker:
         return len(self._objects)
 
     def unpacking(
-        self, arguments: Sequence[int], symbols: Sequence[SymbolSource], effects: Effects | None
+        self, arguments: Sequence[int], symbols: Sequence[SizeSource], effects: Effects | None
     ) -> quick.Unpacking | None:
         """The steps, and the registers of these arguments, symbols and of what effects change; None
         when the values cannot be taken apart."""
@@ -94,7 +94,7 @@ class ArgumentUnpacker:
             _numbers(changed), _numbers(others), self.keep,
         )  # fmt: skip
 
-    def _symbols(self, sources: Sequence[SymbolSource]) -> list[SymbolRecord]:
+    def _symbols(self, sources: Sequence[SizeSource]) -> list[SymbolRecord]:
         """Where the values of symbols are; none of them when a call does not bring them all."""
         found: list[SymbolRecord] = []
         for source in sources:

@@ -11,7 +11,7 @@ from kernelmill.cli.files import text_of
 from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
 from kernelmill.core.errors import ConfigError
 
-STAGES = ("graph", "kernels", "plan", "llvm", "asm")
+STAGES = ("graph", "kernels", "plan", "call", "llvm", "asm")
 _USUAL = ("graph", "kernels", "plan")
 
 

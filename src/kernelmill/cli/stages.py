@@ -15,6 +15,7 @@ from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass
 from kernelmill.plan.printer import print_plan
+from kernelmill.runtime.calls.steps import print_steps, steps_of
 
 
 def machine_named(name: str) -> Machine:
@@ -50,8 +51,8 @@ def graph_of(text: str, file: str) -> Graph:
 def texts(
     graph: Graph, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """A title and a text for each of the `stages` (graph, kernels, plan, llvm, asm) that a graph
-    goes through; passes that change nothing have none.
+    """A title and a text for each of the `stages` (graph, kernels, plan, call, llvm, asm) that a
+    graph goes through; passes that change nothing have none.
 
     Raises VerificationError for a graph that a pass breaks, UnsupportedError for what has no
     lowering.
@@ -76,3 +77,5 @@ def texts(
             yield f"assembly of {name}", assembly(kernel, machine.isa)
     if "plan" in stages:
         yield "plan", print_plan(lowered.plan)
+    if "call" in stages:
+        yield "call", print_steps(steps_of(lowered.plan))

@@ -20,7 +20,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.sizes import at_sizes
 from kernelmill.plan.ir import SymbolInput
-from kernelmill.runtime.calls.native_calls import ProgramResult, argument_picker
+from kernelmill.runtime.calls.caller import ProgramResult, argument_picker
 from kernelmill.runtime.counters import Count, summed
 from kernelmill.runtime.program import Program
 

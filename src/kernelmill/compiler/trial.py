@@ -12,7 +12,7 @@ from kernelmill.core.dtype import to_torch
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.elements.strided import span
 from kernelmill.plan.ir import TensorResult
-from kernelmill.runtime.calls.native_calls import ProgramResult
+from kernelmill.runtime.calls.caller import ProgramResult
 from kernelmill.runtime.program import Program
 
 _ROUNDS = 7

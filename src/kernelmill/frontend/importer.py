@@ -156,7 +156,7 @@ class _Importer:
         if isinstance(value, torch.Tensor):
             for size in value.shape:
                 self.context.symbols.argument(size)
-            # Of a lazily negated one programs see a copy that is not (runtime/calls/straight.py).
+            # Of a lazily negated one programs see a copy that is not (runtime/calls.realign.py).
             kind = self.context.type_of(value, f"argument {name}")
             made = self.builder.input(name, kind.dtype, kind.shape, kind.strides, role)
             self.context.env[node] = made

@@ -97,7 +97,7 @@ def print_plan(plan: Plan) -> str:
     lines += [line for super_kernel in plan.supers for line in _super(super_kernel)]
     if plan.views:
         lines += ["  views {", *(f"    {_aten(call)}" for call in plan.views), "  }"]
-    lines += [f"  return({_listed(map(_result, plan.results))})", "}"]
+    lines += [f"  return({_listed(map(print_result, plan.results))})", "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -212,7 +212,8 @@ def _literal(literal: Literal) -> str:
     raise ValueError(f"no ATen argument is written {literal!r}")
 
 
-def _result(result: Result) -> str:
+def print_result(result: Result) -> str:
+    """The text of a result."""
     if isinstance(result, TensorResult):
         return f"%{result.buffer}"
     if isinstance(result, DimResult):

@@ -1494,7 +1494,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 50:
   %51 = load ptr, ptr %31, align 8
   %52 = icmp eq ptr %47, %51
-  br i1 %52, label %53, label %244
+  br i1 %52, label %53, label %246
 
 53:
   %54 = load i64, ptr %32, align 8
@@ -1590,7 +1590,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  br label %244
+  br label %246
 
 107:
   %108 = load ptr, ptr %13, align 8
@@ -1626,7 +1626,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  br label %244
+  br label %246
 
 129:
   %130 = getelementptr i64, ptr %110, i64 %118
@@ -1657,7 +1657,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  br i1 %148, label %149, label %244
+  br i1 %148, label %149, label %246
 
 149:
   br i1 %4, label %150, label %162
@@ -1676,7 +1676,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %159 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %158) #12
   %160 = and i32 %159, 255
   %161 = icmp eq i32 %160, 0
-  br i1 %161, label %162, label %244
+  br i1 %161, label %162, label %246
 
 162:
   %163 = add nuw nsw i64 %34, 1
@@ -1686,7 +1686,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 
 166:
   %167 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef nonnull %15, ptr noundef %2)
-  br i1 %167, label %168, label %244
+  br i1 %167, label %168, label %246
 
 168:
   %169 = getelementptr i8, ptr %1, i64 24
@@ -1700,7 +1700,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 175:
   %176 = icmp eq i64 %173, 1
   %177 = select i1 %176, i64 -2, i64 -4
-  br label %244
+  br label %246
 
 178:
   %179 = getelementptr i8, ptr %1, i64 104
@@ -1753,46 +1753,50 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %213, label %203, label %214
 
 214:
-  %215 = load ptr, ptr %15, align 8
-  %216 = getelementptr inbounds i8, ptr %215, i64 24
-  %217 = load ptr, ptr %216, align 8
-  %218 = getelementptr inbounds i8, ptr %215, i64 16
-  %219 = load i64, ptr %218, align 8
-  %220 = icmp sgt i64 %219, 0
-  br i1 %220, label %221, label %240
+  %215 = getelementptr i8, ptr %1, i64 72
+  %216 = load ptr, ptr %215, align 8
+  %217 = load ptr, ptr %15, align 8
+  %218 = getelementptr inbounds i8, ptr %217, i64 24
+  %219 = load ptr, ptr %218, align 8
+  %220 = icmp eq ptr %216, null
+  br i1 %220, label %242, label %221
 
 221:
-  %222 = getelementptr i8, ptr %1, i64 72
-  %223 = load ptr, ptr %222, align 8
-  %224 = getelementptr inbounds i8, ptr %223, i64 24
-  %225 = getelementptr inbounds i8, ptr %0, i64 96
-  br label %226
+  %222 = getelementptr inbounds i8, ptr %217, i64 16
+  %223 = load i64, ptr %222, align 8
+  %224 = icmp sgt i64 %223, 0
+  br i1 %224, label %225, label %242
 
-226:
-  %227 = phi i64 [ 0, %221 ], [ %237, %226 ]
-  %228 = load ptr, ptr %224, align 8
-  %229 = getelementptr ptr, ptr %228, i64 %227
-  %230 = load ptr, ptr %229, align 8
-  %231 = load i64, ptr %225, align 8
-  %232 = getelementptr i8, ptr %230, i64 %231
-  %233 = getelementptr i64, ptr %217, i64 %227
-  %234 = load i64, ptr %233, align 8
-  %235 = getelementptr ptr, ptr %23, i64 %234
-  %236 = call i32 @aoti_torch_get_data_ptr(ptr noundef %232, ptr noundef %235) #12
-  %237 = add nuw nsw i64 %227, 1
-  %238 = load i64, ptr %218, align 8
-  %239 = icmp slt i64 %237, %238
-  br i1 %239, label %226, label %240
+225:
+  %226 = getelementptr inbounds i8, ptr %216, i64 24
+  %227 = getelementptr inbounds i8, ptr %0, i64 96
+  br label %228
 
-240:
-  %241 = getelementptr i8, ptr %1, i64 88
-  %242 = load i64, ptr %241, align 8
-  %243 = call fastcc i64 @run(ptr noundef nonnull %15, i64 noundef 0, i64 noundef %242)
-  br label %244
+228:
+  %229 = phi i64 [ 0, %225 ], [ %239, %228 ]
+  %230 = load ptr, ptr %226, align 8
+  %231 = getelementptr ptr, ptr %230, i64 %229
+  %232 = load ptr, ptr %231, align 8
+  %233 = load i64, ptr %227, align 8
+  %234 = getelementptr i8, ptr %232, i64 %233
+  %235 = getelementptr i64, ptr %219, i64 %229
+  %236 = load i64, ptr %235, align 8
+  %237 = getelementptr ptr, ptr %23, i64 %236
+  %238 = call i32 @aoti_torch_get_data_ptr(ptr noundef %234, ptr noundef %237) #12
+  %239 = add nuw nsw i64 %229, 1
+  %240 = load i64, ptr %222, align 8
+  %241 = icmp slt i64 %239, %240
+  br i1 %241, label %228, label %242
 
-244:
-  %245 = phi i64 [ -4, %166 ], [ %177, %175 ], [ %243, %240 ], [ -4, %106 ], [ -4, %128 ], [ -4, %144 ], [ -4, %155 ], [ -4, %50 ]
-  ret i64 %245
+242:
+  %243 = getelementptr i8, ptr %1, i64 88
+  %244 = load i64, ptr %243, align 8
+  %245 = call fastcc i64 @run(ptr noundef nonnull %15, i64 noundef 0, i64 noundef %244)
+  br label %246
+
+246:
+  %247 = phi i64 [ -4, %166 ], [ %177, %175 ], [ %245, %242 ], [ -4, %106 ], [ -4, %128 ], [ -4, %144 ], [ -4, %155 ], [ -4, %50 ]
+  ret i64 %247
 }
 
 ; Function Attrs: nounwind uwtable(sync)

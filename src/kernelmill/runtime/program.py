@@ -15,10 +15,8 @@ from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import profiling
 from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies
+from kernelmill.runtime.calls.caller import Call, ProgramResult, call_of
 from kernelmill.runtime.calls.engine import CheckSizes, Engine
-from kernelmill.runtime.calls.mixed_calls import mixed_call
-from kernelmill.runtime.calls.native_calls import Call, ProgramResult, native_call
-from kernelmill.runtime.calls.returned_views import with_views
 from kernelmill.runtime.counters import Count, summed
 from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.linking import linker, perf_map
@@ -145,10 +143,9 @@ def load(
     engine = Engine(
         plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers, in_order, bodies
     )
-    only_launches = all(isinstance(step, Launch) for step in plan.steps)
-    call = native_call(engine) if only_launches else mixed_call(engine)
+    call = call_of(engine)
     profiling.show(engine)
-    return Program(engine, with_views(plan, call))
+    return Program(engine, call)
 
 
 def _name(name: str, title: str, linked: linker.LinkedObject, objects: Mapping[str, bytes]) -> None:

@@ -9,7 +9,6 @@ programs are called as always.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import types
 from array import array
 from collections.abc import Callable, Collection, Sequence
@@ -19,13 +18,14 @@ import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
-from kernelmill.core.scalar import NUMBERS
-from kernelmill.plan.ir import BufferKind, DimResult, Launch, TensorResult
+from kernelmill.plan.ir import BufferKind, DimResult, TensorResult
+from kernelmill.runtime.calls.caller import Collect, argument_picker, collector
 from kernelmill.runtime.calls.changes import ChangeLog, change_log
-from kernelmill.runtime.calls.native_calls import argument_picker
+from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.calls.object_checks import REFUSES, ObjectChecks, can_check, output_maker
-from kernelmill.runtime.calls.returned_views import ViewMaker, computed_results, views_arguments
-from kernelmill.runtime.calls.straight import straightened
+from kernelmill.runtime.calls.realign import realigned
+from kernelmill.runtime.calls.returned_views import ViewMaker, views_arguments
+from kernelmill.runtime.calls.steps import only_launches
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
     QuickTable,
@@ -306,63 +306,25 @@ class QuickCall(NativeWatch):
         self, build: Build, effects: CallEffects | None = None
     ) -> Callable[[tuple[Any, ...]], Any]:
         """The function to call with a tuple of values: what `build` makes of the results and
-        values, or REFUSED; `effects` get that. IndexError as the program raises it."""
+        values, or REFUSED; `effects` get that. IndexError as the program raises it.
+
+        One native call checks and launches little work. Launches that let other Python threads run,
+        or of calls that change what they are passed, come after the check; the call holds what it
+        was passed meanwhile."""
         engine = self._program.engine
-        order = _order(self._program)
-        if engine.plan.views:
-            build = _with_views(build, order, ViewMaker(engine.plan))
-        elif order != list(range(len(engine.tables.outputs))):
-            build = _reordered(build, order)
-        if engine.works_long or engine.updated or effects is not None:
-            return self._in_steps(build, effects)
-        return self._at_once(build)
-
-    def _at_once(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
-        """`caller` for little work: one native call checks and launches."""
-        engine, make = self._program.engine, _result_maker(self._program)
+        make, collect = output_maker(engine), _collector(engine)
         quick, free, address = executor().quick, engine.free, self.address
-        count = engine.tables.first_prepare
-
-        def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
-            try:
-                frame = free.pop()
-            except IndexError:
-                return REFUSED
-            try:
-                sizes = self._find_sizes(values) if self._sizes_change else frame.sizes
-                if sizes is None:
-                    return REFUSED
-                outs = make(sizes)
-                if self._sizes_change:
-                    self._resize(frame, sizes)
-                bound, _kept = self._bound
-                code = quick(frame.address, bound, address, id(values), id(outs), count, 0)
-            finally:
-                free.append(frame)
-            if code:
-                return self._refused(code, values, given, call, sizes)
-            return build(outs, given or values)
-
-        return call
-
-    def _in_steps(
-        self, build: Build, effects: CallEffects | None
-    ) -> Callable[[tuple[Any, ...]], Any]:
-        """`caller` for launches that let other Python threads run, or calls that change what they
-        are passed: the launches come after the check, and the call holds its tensors meanwhile."""
-        engine, make = self._program.engine, _result_maker(self._program)
-        quick, launch, free = executor().quick, engine.entry_launch, engine.free
-        address = self.address
-        count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
+        apart = engine.works_long or bool(engine.updated) or effects is not None
+        tensors = len(engine.tables.tensor_arguments)
         held_count = tensors + (0 if effects is None else len(effects.changed))
-        pick = argument_picker([engine.tables.tensor_arguments.index(n) for n in engine.updated])
-        updates, increment = bool(engine.updated), version_counter()
+        count, launch = engine.tables.first_prepare, self._launcher(effects)
 
         def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
             try:
                 frame = free.pop()
             except IndexError:
                 return REFUSED
+            held: list[Any] = []
             try:
                 sizes = self._find_sizes(values) if self._sizes_change else frame.sizes
                 if sizes is None:
@@ -371,24 +333,40 @@ class QuickCall(NativeWatch):
                 if self._sizes_change:
                     self._resize(frame, sizes)
                 bound, _kept = self._bound
-                held = [None] * held_count  # gets objects, which others could drop meanwhile
-                code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
-                if effects is not None and not code and not effects.are_apart(held[tensors:]):
-                    code = Refusal.TENSOR
-                if not code and self._written and not self._are_outside_apart(held, sizes):
-                    code = Refusal.TENSOR
-                if not code:
-                    if updates:
-                        increment(pick(held))
-                    code = launch(frame.address, 0, count)
+                if apart:
+                    held = [None] * held_count  # gets objects, which others could drop meanwhile
+                    code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
+                    code = code or launch(frame, held, sizes)
+                else:
+                    code = quick(frame.address, bound, address, id(values), id(outs), count, 0)
             finally:
                 free.append(frame)
             if code:
                 return self._refused(code, values, given, call, sizes)
-            made = build(outs, given or values)
+            made = build(outs if collect is None else collect(outs, (), sizes), given or values)
             return made if effects is None else effects.apply(held[tensors:], made)
 
         return call
+
+    def _launcher(
+        self, effects: CallEffects | None
+    ) -> Callable[[Frame, Sequence[Any], Sizes], int]:
+        """Runs the launches of a call that holds what it was passed; gives their code, or that of a
+        refusal."""
+        engine, increment = self._program.engine, version_counter()
+        count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
+        pick = argument_picker([engine.tables.tensor_arguments.index(n) for n in engine.updated])
+
+        def launch(frame: Frame, held: Sequence[Any], sizes: Sizes) -> int:
+            if effects is not None and not effects.are_apart(held[tensors:]):
+                return Refusal.TENSOR
+            if self._written and not self._are_outside_apart(held, sizes):
+                return Refusal.TENSOR
+            if engine.updated:
+                increment(pick(held))
+            return engine.entry_launch(frame.address, 0, count)
+
+        return launch
 
     def _are_outside_apart(self, held: Sequence[Any], sizes: Sizes) -> bool:
         """Whether none of the call's own tensors that the program writes to lies in the memory of a
@@ -442,53 +420,28 @@ class QuickCall(NativeWatch):
                 self._sizes_change = True
                 return call(values, given)
         # What is written to would have to be looked at for shared memory first.
-        straight = None
+        found = None
         if code == Refusal.TENSOR and not engine.updated:
-            straight = straightened(values, range(len(values)))
-        if straight is None:
+            found = realigned(values, range(len(values)))
+        if found is None:
             self.refusal = code
             return REFUSED
-        engine.copies += len(straight.askew)
-        return call(straight.arguments, values)
+        engine.copies += len(found.originals)
+        return call(found.arguments, values)
 
 
-def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
-    """Makes the tensors of a call's results; those that are numbers stand behind them."""
-    make = output_maker(program.engine)
-    number = program.engine.dims.number
-    results = (r for r in computed_results(program.plan) if isinstance(r, DimResult))
-    readers = [(NUMBERS.get(r.kind, int), number(r.value)) for r in results]
-    if not readers:
-        return make
+def _collector(engine: Engine) -> Collect | None:
+    """Collects what a program returns; None where its new tensors are that."""
+    collect = collector(engine, engine.tables.outputs)
+    if not engine.plan.views:
+        return collect
+    views = ViewMaker(engine.plan)
 
-    def made(sizes: Sizes) -> list[Any]:
-        values = sizes.values
-        return [*make(sizes), *[read(values[number]) for read, number in readers]]
+    def with_views(tensors: Sequence[Any], args: Sequence[Any], sizes: Sizes) -> list[Any]:
+        found = list(tensors) if collect is None else collect(tensors, args, sizes)
+        return views.complete(found, args)
 
-    return made
-
-
-def _order(program: Program) -> list[int]:
-    """The place of each of the `computed_results` among what `_result_maker` gives; that of the
-    first in the place of a view."""
-    outputs = program.engine.tables.outputs
-    behind = itertools.count(len(outputs))
-    return [
-        outputs.index(result.buffer)
-        if isinstance(result, TensorResult)
-        else 0
-        if result is None
-        else next(behind)
-        for result in computed_results(program.plan)
-    ]
-
-
-def _reordered(build: Build, order: Sequence[int]) -> Build:
-    return lambda made, values: build([made[place] for place in order], values)
-
-
-def _with_views(build: Build, order: Sequence[int], views: ViewMaker) -> Build:
-    return lambda made, values: build(views.complete([made[n] for n in order], ()), values)
+    return with_views
 
 
 def suits(program: Program) -> bool:
@@ -499,7 +452,7 @@ def suits(program: Program) -> bool:
     kinds = (BufferKind.TENSOR, BufferKind.VIEW)
     return (
         can_check(engine)
-        and all(isinstance(step, Launch) for step in plan.steps)
+        and only_launches(plan)
         and set(engine.updated) <= set(tables.tensor_arguments)
         and not engine.late
         and all(

@@ -54,6 +54,13 @@ def test_passes_can_be_left_out(file: str, capsys: pytest.CaptureFixture[str]) -
     assert len(stages(capsys.readouterr().out)) == 2
 
 
+def test_what_happens_at_a_call_is_shown(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lower", file, "--print", "call"]) == 0
+    (steps,) = stages(capsys.readouterr().out).values()
+    kinds = [line.split()[0] for line in steps.splitlines() if line]
+    assert kinds == ["MakeTensors", "CheckArguments", "RunLaunches", "ReturnResults"]
+
+
 def test_code_for_a_processor_that_this_machine_need_not_be(
     file: str,
     capsys: pytest.CaptureFixture[str],

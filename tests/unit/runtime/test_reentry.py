@@ -15,8 +15,8 @@ from torch.nn import Parameter
 from kernelmill.core import after_fork
 from kernelmill.plan.ir import Plan, TensorResult
 from kernelmill.runtime import background
+from kernelmill.runtime.calls import caller as calls
 from kernelmill.runtime.calls import engine
-from kernelmill.runtime.calls import native_calls as calls
 from kernelmill.runtime.memory import frames as memory
 from kernelmill.runtime.memory import results
 from kernelmill.runtime.memory.frames import FramePool

@@ -37,7 +37,7 @@ class Running:
     It holds its binding, so that packed buffers stay while it runs.
     """
 
-    tensors: list[torch.Tensor | None]
+    tensors: list[Any]
     sizes: Sizes
     symbols: Mapping[str, int]
     binding: Binding | None = None

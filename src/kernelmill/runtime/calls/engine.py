@@ -17,7 +17,7 @@ from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import argument_validation
 from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies
-from kernelmill.runtime.calls.straight import Straight, straightened
+from kernelmill.runtime.calls.realign import RealignedArguments, realigned
 from kernelmill.runtime.calls.tables import NativeTables
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory.dims import DimsFunction, DimTable, fixed_layout, symbol_sources
@@ -142,16 +142,16 @@ class Engine:
         self.sizes[key] = found
         return found
 
-    def straightened(self, arguments: Sequence[Any]) -> Straight | None:
-        """These arguments with copies of those that lie askew; None when none does, or they are to
+    def realigned(self, arguments: Sequence[Any]) -> RealignedArguments | None:
+        """These arguments with copies of misaligned ones; None when there are none, or they are to
         be validated."""
         if len(arguments) != len(self.plan.inputs):
             return None
         among = self.tables.tensor_arguments
-        straight = straightened(arguments, among, self.updated, self._by_memory, self._lies_well)
-        if straight is not None:
-            self.copies += len(straight.askew)
-        return straight
+        found = realigned(arguments, among, self.updated, self._by_memory, self._lies_well)
+        if found is not None:
+            self.copies += len(found.originals)
+        return found
 
     def _lies_well(self, number: int, tensor: torch.Tensor) -> bool:
         """Whether an argument has the strides that are wanted, as far as these are numbers."""
@@ -186,18 +186,20 @@ class Engine:
 
     # ---- the slow path ---------------------------------------------------------------------
 
-    def on_slow_path(
-        self, arguments: tuple[Any, ...], enter: Callable[[Validated], int]
-    ) -> tuple[Validated, int]:
-        """Validate arguments and hand them to the entry, which gives its code; once more when
-        another thread has changed an argument in between."""
-        attempts = 0
-        while True:
-            attempts += 1
-            validated = self.validate(arguments, again=attempts > 1)
-            code = enter(validated)
-            if code >= 0 or attempts == _MOST_ATTEMPTS:
-                return validated, code
+    def with_validated(
+        self, arguments: tuple[Any, ...], run: Callable[[Validated], tuple[list[Any] | None, int]]
+    ) -> list[Any]:
+        """The results of a call with validated arguments. `run` gives them, or None and the code of
+        the entry: then another thread has changed an argument, and they are validated again."""
+        code = 0
+        for attempt in range(_MOST_ATTEMPTS):
+            found = self.validate(arguments, again=attempt > 0)
+            results, code = run(found)
+            if results is not None:
+                pairs = zip(found[0], arguments, strict=True)
+                originals = {id(copy): its for copy, its in pairs if copy is not its}
+                return RealignedArguments(found[0], originals).finish(results)
+        raise self.error(code)
 
     def validate(self, arguments: tuple[Any, ...], again: bool = False) -> Validated:
         """Arguments that the entry will take, their sizes, and a fresh binding of parameters;

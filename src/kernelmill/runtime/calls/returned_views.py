@@ -21,8 +21,6 @@ from kernelmill.plan.ir import AtenCall, BufferKind, DimResult, Plan, Result, Te
 from kernelmill.plan.literals import buffers_in, dim_of, dims_in
 from kernelmill.runtime.calls.aten import CallArguments, find_operator, flattened
 
-Call = Callable[..., list[Any]]
-
 _MOST_LAYOUTS = 64
 """So many layouts of what views are made of are remembered."""
 
@@ -33,14 +31,6 @@ def computed_results(plan: Plan) -> tuple[Result, ...]:
     results = tuple(None if _is_view(plan, result) else result for result in plan.results)
     tensors = map(TensorResult, _bases(plan, BufferKind.TENSOR))
     return (*results, *tensors, *map(DimResult, _dims(plan)))
-
-
-def with_views(plan: Plan, call: Call) -> Call:
-    """The call of a plan, from one that gives its `computed_results`."""
-    if not plan.views:
-        return call
-    views = ViewMaker(plan)
-    return lambda *args: views.complete(call(*args), args)
 
 
 def views_arguments(plan: Plan) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
-from kernelmill.runtime.calls.native_calls import Call, Pick, argument_picker
+from kernelmill.runtime.calls.caller import Call, Pick, argument_picker
 
 
 class Callee(Protocol):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from kernelmill.core.dim import Dim, Expr, Sym, evaluate, maximum, of_atom, symbols
 from kernelmill.core.errors import InputError
@@ -216,31 +218,44 @@ class DimTable:
                 made[number] = evaluate(dim, values)
 
 
-class SymbolSource:
-    """Where a symbol's value is read at each call: an integer argument, or a size of a tensor."""
+class SizeSource(NamedTuple):
+    """Where a size, or a symbol of this name, is read at each call: an integer argument (axis -1),
+    or an axis of a tensor one."""
 
-    __slots__ = ("argument", "axis", "name")
+    argument: int
+    axis: int = -1
+    name: str = ""
 
-    def __init__(self, name: str, argument: int, axis: int) -> None:
-        self.name, self.argument, self.axis = name, argument, axis
+    def __str__(self) -> str:
+        axis = f" dim {self.axis}" if self.axis >= 0 else ""
+        return f"{self.name} = argument {self.argument}{axis}"
 
 
-def symbol_sources(plan: Plan) -> tuple[SymbolSource, ...]:
+def symbol_sources(plan: Plan) -> tuple[SizeSource, ...]:
     """One source for each symbol that has a value when the call begins.
 
     Integer arguments come first; otherwise a tensor's size that is just the symbol is taken.
     ValueError when a symbol has neither.
     """
-    found: dict[str, SymbolSource] = {}
+    found: dict[str, SizeSource] = {}
     for i, entry in enumerate(plan.inputs):
         if isinstance(entry, SymbolInput):
-            found.setdefault(entry.symbol, SymbolSource(entry.symbol, i, -1))
+            found.setdefault(entry.symbol, SizeSource(i, -1, entry.symbol))
     for i, entry in enumerate(plan.inputs):
         if isinstance(entry, TensorInput):
             for axis, dim in enumerate(entry.shape):
                 if isinstance(dim, Expr) and str(dim) in symbols(dim):
-                    found.setdefault(str(dim), SymbolSource(str(dim), i, axis))
+                    found.setdefault(str(dim), SizeSource(i, axis, str(dim)))
     for name in given_symbols(plan):
         if name not in found:
             raise ValueError(f"plan {plan.name}: nothing gives symbol {name} its value")
     return tuple(found[s.name] for s in plan.symbols if s.name in found)
+
+
+def size_reader(sources: Sequence[SizeSource]) -> Callable[[Sequence[Any]], tuple[int, ...]]:
+    """Gives the sizes in a call's arguments. Raises AttributeError, IndexError or TypeError for odd
+    ones."""
+    if len(sources) > 1 and all(source.axis < 0 for source in sources):
+        return itemgetter(*(source.argument for source in sources))
+    places = [(source.argument, source.axis) for source in sources]
+    return lambda args: tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in places])

@@ -199,10 +199,11 @@ static void place_outputs(FrameHeader *frame, const TVMFFIAny *outputs) {
     addresses_of(frame)[numbers[i]] = ((const DLTensor *)(outputs[i].v_obj + 1))->data;
 }
 
-/* The same for output tensors that are in a list of Python's. */
+/* The same for output tensors that are in a list of Python's, if there is one. */
 static void place_listed(const QuickTable *quick, FrameHeader *frame, const Object *list) {
   const Table *table = frame->table;
   const int64_t *numbers = table->outputs;
+  if (!list) return;
   for (int64_t i = 0; i < table->output_count; i++) {
     Handle tensor = (Handle)((char *)list->list_items[i] + quick->impl_offset);
     aoti_torch_get_data_ptr(tensor, &addresses_of(frame)[numbers[i]]); /* never fails for these */

@@ -73,9 +73,9 @@ static int64_t call_objects(const QuickTable *quick, const TVMFFIAny *args, Obje
 }
 
 /* km_quick(frame, binding, quick, values, outputs, last, held): checks all of a call, then runs
-   launches up to number `last`. `outputs` is the list of the output tensors, `held` is 0 or a list
-   that gets the tensors of the call and what it changes. Gives 0 or a status, or a refusal: nothing
-   has been written then. */
+   launches up to number `last`. `outputs` is the list of the output tensors, or 0 where these are
+   made later; `held` is 0 or a list that gets the tensors of the call and what it changes. Gives 0
+   or a status, or a refusal: nothing has been written then. */
 ENTRY(km_quick) {
   const FrameHeader *frame = args[0].v_ptr;
   const QuickTable *quick = args[2].v_ptr;

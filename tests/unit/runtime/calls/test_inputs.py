@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from kernelmill.core.dtype import BY_NAME, F32, I64
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Plan, TensorInput, TensorResult
-from kernelmill.runtime.calls.straight import straightened
+from kernelmill.runtime.calls.realign import realigned
 from kernelmill.runtime.program import Program, load
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 
@@ -117,8 +117,8 @@ def test_default_devices_do_not_matter_for_copies_of_whole_storages() -> None:
     tensor = torch.randn(3)
     negated = torch._neg_view(tensor)
     with torch.device("meta"):
-        straight = straightened((negated,), (0,), by_memory=True)
-    assert straight is not None and torch.equal(straight.arguments[0], -tensor)
+        found = realigned((negated,), (0,), by_memory=True)
+    assert found is not None and torch.equal(found.arguments[0], -tensor)
 
 
 def test_a_wrong_number_of_arguments(program: Program) -> None:

@@ -15,39 +15,39 @@ from kernelmill.runtime.memory.allocation import empty_strided
 
 
 @dataclass(frozen=True)
-class Straight:
-    """The arguments of a call with copies in the place of what lay askew; `askew` has those, by the
-    id of their copies, and `updated` what is to be copied back."""
+class RealignedArguments:
+    """The arguments of a call with copies in the place of some: `originals` has these, by the id of
+    their copies, and `updated` what is to be copied back."""
 
     arguments: tuple[Any, ...]
-    askew: Mapping[int, torch.Tensor]
-    updated: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    originals: Mapping[int, Any]
+    updated: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
 
     def finish(self, results: list[Any]) -> list[Any]:
         """After the call: bring back what it wrote; its results, with arguments as they came."""
         for original, copy in self.updated:
             original.detach().copy_(copy)
-        return [self.askew.get(id(result), result) for result in results]
+        return [self.originals.get(id(result), result) for result in results]
 
 
-def straightened(
+def realigned(
     arguments: Sequence[Any],
     among: Collection[int],
     updated: Collection[int] = (),
     by_memory: bool = False,
     suits: Callable[[int, torch.Tensor], bool] | None = None,
-) -> Straight | None:
-    """These arguments, of which those `among` are tensors; None when none of them lies askew, or
+) -> RealignedArguments | None:
+    """These arguments, of which those `among` are tensors; None when none of them is misaligned, or
     one is more than plain memory on the CPU. `by_memory`: operators count in their storages, which
     are copied whole. One that does not `suit` for other reasons has to be copied anyway: it stays.
     """
     made: list[Any] | None = None
-    askew: dict[int, torch.Tensor] = {}
+    originals: dict[int, torch.Tensor] = {}
     back: list[tuple[torch.Tensor, torch.Tensor]] = []
     for number in among:
         tensor = arguments[number]
         try:
-            if type(tensor) not in PLAIN_TENSORS or not _is_askew(tensor):
+            if type(tensor) not in PLAIN_TENSORS or not _is_misaligned(tensor):
                 continue
             if suits is not None and not suits(number, tensor):
                 continue
@@ -56,13 +56,13 @@ def straightened(
             return None
         made = list(arguments) if made is None else made
         made[number] = copy
-        askew[id(copy)] = tensor
+        originals[id(copy)] = tensor
         if number in updated:
             back.append((tensor, copy))
-    return None if made is None else Straight(tuple(made), askew, back)
+    return None if made is None else RealignedArguments(tuple(made), originals, back)
 
 
-def _is_askew(tensor: torch.Tensor) -> bool:
+def _is_misaligned(tensor: torch.Tensor) -> bool:
     """RuntimeError for a tensor without memory of its own."""
     wanted = alignment(tensor.dtype)
     if tensor.is_neg():

@@ -1,0 +1,361 @@
+"""Makes one function of the steps of a call (steps.py).
+
+A call is tried as its arguments are, then with copies of those that are misaligned, and last with
+each argument validated in Python. A try that is refused has written nothing. The native entry does
+all of a program of launches alone in one step; the work of others follows when it has agreed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Union
+
+from torch import Tensor
+
+from kernelmill.core.scalar import NUMBERS
+from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorResult
+from kernelmill.runtime.argument_validation import PLAIN_TENSORS
+from kernelmill.runtime.calls.aten import AtenStep, Running
+from kernelmill.runtime.calls.engine import Engine, Validated
+from kernelmill.runtime.calls.object_checks import ObjectChecks, can_check, output_maker
+from kernelmill.runtime.calls.returned_views import ViewMaker, computed_results
+from kernelmill.runtime.calls.steps import (
+    RunLaunches,
+    Work,
+    only_launches,
+    tensors_made_first,
+    work_of,
+)
+from kernelmill.runtime.executor import executor
+from kernelmill.runtime.memory.dims import size_reader
+from kernelmill.runtime.memory.frames import Frame
+from kernelmill.runtime.memory.results import result_tensor
+from kernelmill.runtime.memory.sizes import Sizes, scratch_bytes
+from kernelmill.torch_internals.dispatch import plain_calls
+
+ProgramResult = Union[Tensor, float, None]
+Call = Callable[..., list[ProgramResult]]
+Try = Callable[[tuple[Any, ...]], Union[list[ProgramResult], None]]
+"""A call with a tuple of arguments; None when it is refused."""
+
+Outcome = tuple[Union[list[ProgramResult], None], int]
+"""Results, or None and the code with which the native entry has refused."""
+
+
+def call_of(engine: Engine) -> Call:
+    """The function that runs a program."""
+    at_once, by_steps = only_launches(engine.plan), cache(partial(_tries_by_steps, engine))
+    attempt = _native_try(engine) if at_once else by_steps()[0]
+
+    def call(*args: Any) -> list[ProgramResult]:
+        results = attempt(args)
+        if results is not None:
+            return results
+        realigned = engine.realigned(args)
+        if realigned is None:
+            return engine.with_validated(args, last_try)
+        results = attempt(realigned.arguments)
+        if results is None:
+            results = engine.with_validated(realigned.arguments, last_try)
+        return realigned.finish(results)
+
+    def last_try(found: Validated) -> Outcome:
+        results = attempt(found[0])
+        return (results, 0) if results is not None else by_steps()[1](found)
+
+    # The plan is what was traced: neither autograd nor autocast has a say in its operators.
+    run: Call = call if at_once else plain_calls(call)
+    if not engine.plan.views:
+        return run
+    views = ViewMaker(engine.plan)
+    return lambda *args: views.complete(run(*args), args)
+
+
+# ---- what is found and checked ------------------------------------------------------------------
+
+
+Pick = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def argument_picker(positions: Sequence[int]) -> Pick:
+    """Gives the arguments at these positions."""
+    if not positions:
+        return lambda args: ()
+    first, last = positions[0], positions[-1]
+    if list(positions) == list(range(first, last + 1)):
+        return operator.itemgetter(slice(first, last + 1))
+    return operator.itemgetter(*positions)
+
+
+def _sizes_finder(engine: Engine) -> Callable[[tuple[Any, ...]], Sizes | None]:
+    """Gives the sizes that a call's arguments mean; None when the arguments are odd."""
+    read, known = size_reader(engine.sources), engine.sizes
+
+    def find(args: tuple[Any, ...]) -> Sizes | None:
+        try:
+            key = read(args)
+            found = known.get(key)
+        except (AttributeError, IndexError, TypeError):
+            return None
+        if found is None and all(type(value) is int for value in key):
+            return engine.new_sizes(key)
+        return found
+
+    return find
+
+
+Enter = Callable[[Frame, int, tuple[Any, ...], list[Any]], int]
+"""Hands arguments to the native entry with the address of a binding and, for launches alone, the
+new tensors, which it then fills; gives its code."""
+
+
+def _native_entry(engine: Engine) -> Enter:
+    """The entry takes the tensors from the tuple of arguments where it can look at them. Else it
+    gets each from tvm-ffi, and Python sees to what that does not tell: that they are plain, and not
+    lazily negated."""
+    if can_check(engine):
+        return _object_entry(engine)
+    tensors = engine.tables.tensor_arguments
+    # Opaque ones go to ATen as they are.
+    checked = [i for i in tensors if not engine.tensor_input(i).dtype.is_opaque]
+    pick, pick_checked = argument_picker(tensors), argument_picker(checked)
+    updated = engine.updated
+    entry = engine.entry_call if only_launches(engine.plan) else engine.entry_validate
+
+    def enter(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        for tensor in pick_checked(args):
+            if type(tensor) not in PLAIN_TENSORS or tensor.is_neg():
+                return -1
+        if updated:
+            engine.update_versions(args)
+        return entry(frame.address, bound, id(args), *pick(args), *outs)
+
+    return enter
+
+
+def _object_entry(engine: Engine) -> Enter:
+    # Which of them are the call's own, and may share memory, Dynamo has seen to.
+    checks = ObjectChecks(engine, [False] * len(engine.tables.tensor_arguments))
+    objects, launch = executor().objects, engine.entry_launch
+    launches, updated = only_launches(engine.plan), engine.updated
+    count = engine.tables.first_prepare if launches else 0
+
+    def at_once(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        return objects(frame.address, bound, checks.address, id(args), id(outs), count, 0)
+
+    def in_steps(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        made = id(outs) if launches else 0
+        code = objects(frame.address, bound, checks.address, id(args), made, 0, 0)
+        if code:
+            return code
+        if updated:
+            engine.update_versions(args)
+        return launch(frame.address, 0, count) if launches else 0
+
+    return at_once if launches and not engine.works_long and not updated else in_steps
+
+
+# ---- what is returned ---------------------------------------------------------------------------
+
+
+Collect = Callable[[Sequence[Any], Sequence[Any], Sizes], list[Any]]
+"""Gives the `computed_results` from the tensors, arguments and sizes of a call."""
+
+
+def collector(engine: Engine, places: Sequence[int]) -> Collect | None:
+    """Collects results where the tensor of buffer `places[i]` is in place i; None where the tensors
+    are the results."""
+    results = computed_results(engine.plan)
+    if list(results) == [TensorResult(n) for n in places]:
+        return None
+    readers = [_result_reader(engine, result, places) for result in results]
+    return lambda tensors, args, sizes: [read(tensors, args, sizes) for read in readers]
+
+
+def _result_reader(
+    engine: Engine, result: Result, places: Sequence[int]
+) -> Callable[[Sequence[Any], Sequence[Any], Sizes], Any]:
+    if isinstance(result, DimResult):
+        number, read = engine.dims.number(result.value), NUMBERS.get(result.kind, int)
+        return lambda tensors, args, sizes: read(sizes.values[number])
+    if not isinstance(result, TensorResult):
+        return lambda tensors, args, sizes: None
+    buffer = engine.plan.buffers[result.buffer]
+    if buffer.kind == BufferKind.INPUT:
+        return lambda tensors, args, sizes: args[buffer.source]
+    place = places.index(result.buffer)
+    return lambda tensors, args, sizes: tensors[place]
+
+
+# ---- at once ------------------------------------------------------------------------------------
+
+
+def _native_try(engine: Engine) -> Try:
+    """The try of a plan of launches alone."""
+    count = len(engine.plan.inputs)
+    static = None if engine.sources else engine.sizes_of(())
+    find_sizes, make = _sizes_finder(engine), output_maker(engine)
+    parameters = engine.parameters
+    bindings = {} if parameters is None else parameters.bindings
+    key_argument = -1 if parameters is None else parameters.key_argument
+    enter, collect = _native_entry(engine), collector(engine, engine.tables.outputs)
+    free, new_frame = engine.free, engine.new_frame
+
+    def attempt(args: tuple[Any, ...]) -> list[ProgramResult] | None:
+        if len(args) != count:
+            raise engine.wrong_count(len(args))
+        sizes = find_sizes(args) if static is None else static
+        if sizes is None:
+            return None
+        bound = 0
+        if key_argument >= 0:
+            binding = bindings.get(id(args[key_argument]))
+            if binding is None:
+                return None
+            bound = binding.address
+        try:
+            frame = free.pop()
+        except IndexError:
+            frame = new_frame()
+        try:
+            outs = make(sizes)
+            if frame.sizes is not sizes:
+                frame.adopt(sizes)
+            code = enter(frame, bound, args, outs)
+        except Exception:
+            # An argument that cannot even be handed over; validation finds out which one.
+            code, outs = -1, []
+        finally:
+            free.append(frame)
+        if not code:
+            return outs if collect is None else collect(outs, args, sizes)
+        if code > 0:
+            raise engine.error(code)
+        return None
+
+    return attempt
+
+
+# ---- step by step -------------------------------------------------------------------------------
+
+
+Act = Callable[[Running, Frame], None]
+
+
+def _tries_by_steps(engine: Engine) -> tuple[Try, Callable[[Validated], Outcome]]:
+    """Tries whose work follows step by step when the entry has agreed: one with arguments as they
+    are, and one with those that were validated."""
+    plan, late, made_first = engine.plan, engine.late, tensors_made_first(engine.plan)
+    pick = argument_picker(engine.tables.tensor_arguments)
+    inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT]
+    work = [_act(engine, step) for step in work_of(plan)]
+    count = len(plan.buffers)
+    collect = collector(engine, range(count))
+    look, enter = _quick_look(engine), _native_entry(engine)
+
+    def begin(found: Validated, frame: Frame) -> Running:
+        arguments, sizes, binding = found
+        if late:  # operators will put the sizes that they find into it
+            sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
+        tensors: list[Any] = [None] * count
+        for buffer, argument in inputs:
+            tensors[buffer] = arguments[argument]
+        if binding is not None:
+            for buffer, tensor in binding.packed.items():
+                tensors[buffer] = tensor
+        for buffer in made_first:
+            tensor = tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
+            frame.set_address(buffer, tensor.data_ptr())
+        if frame.sizes is not sizes:
+            frame.adopt(sizes)  # later calls begin with them, so there has to be memory
+        return Running(tensors, sizes, sizes.symbols, binding)
+
+    def enter_validated(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        return engine.entry_validate(frame.address, bound, id(args), *pick(args))
+
+    def go_through(running: Running, frame: Frame) -> None:
+        for act in work:
+            act(running, frame)
+
+    def run(found: Validated, enter: Enter) -> Outcome:
+        frame, args, binding = engine.pool.take(), found[0], found[2]
+        try:
+            running = begin(found, frame)
+            try:
+                code = enter(frame, 0 if binding is None else binding.address, args, [])
+            except Exception:
+                if enter is enter_validated:
+                    raise
+                code = -1  # an argument that cannot even be handed over
+            if code:
+                return None, code
+            if binding is None or not binding.pending:
+                go_through(running, frame)
+            else:
+                with binding.streaming():
+                    go_through(running, frame)
+            tensors = running.tensors
+            return tensors if collect is None else collect(tensors, args, running.sizes), 0
+        finally:
+            engine.free.append(frame)
+
+    def attempt(args: tuple[Any, ...]) -> list[ProgramResult] | None:
+        found = look(args)
+        return None if found is None else run(found, enter)[0]
+
+    return attempt, lambda found: run(found, enter_validated)
+
+
+def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]:
+    """Finds what goes with arguments that Python does not look at; None where it has to."""
+    count, parameters = len(engine.plan.inputs), engine.parameters
+    static = None if engine.sources else engine.sizes_of(())
+    find_sizes = _sizes_finder(engine)
+
+    def look(args: tuple[Any, ...]) -> Validated | None:
+        if len(args) != count:
+            raise engine.wrong_count(len(args))
+        sizes, binding = static or find_sizes(args), None
+        if parameters is not None:
+            binding = parameters.bindings.get(id(args[parameters.key_argument]))
+            if binding is None:
+                return None
+        return None if sizes is None else (args, sizes, binding)
+
+    return look
+
+
+def _act(engine: Engine, step: Work) -> Act:
+    """What does this step of the plan."""
+    if isinstance(step, RunLaunches):
+        return partial(_launch, engine, step)
+    aten, placed = AtenStep(engine, step.call), step.placed
+
+    def act(running: Running, frame: Frame) -> None:
+        aten.run(running)
+        if aten.binds:
+            scratch = scratch_bytes(engine.plan.steps, engine.dims, running.sizes.values)
+            running.sizes = replace(running.sizes, scratch_bytes=scratch)
+            frame.adopt(running.sizes)
+        for buffer in placed:
+            tensor = running.tensors[buffer]
+            if tensor is not None:
+                frame.set_address(buffer, tensor.data_ptr())
+        for buffer in step.drops:
+            running.tensors[buffer] = None
+
+    return act
+
+
+def _launch(engine: Engine, step: RunLaunches, running: Running, frame: Frame) -> None:
+    for buffer in step.makes:
+        tensor = running.tensors[buffer] = result_tensor(*engine.output(buffer, running.sizes))
+        frame.set_address(buffer, tensor.data_ptr())
+    status = engine.launch(frame, step.first, step.last, running.binding)
+    if status:
+        raise engine.error(status)
+    for buffer in step.drops:
+        running.tensors[buffer] = None

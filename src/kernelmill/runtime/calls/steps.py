@@ -1,0 +1,188 @@
+"""What happens at a call of a program, as data: one list of steps, which follows from its plan.
+
+`call_of` (caller.py) makes one function of them, in which the native entry takes as many at once as
+it can; `kernelmill lower --print call` shows them. What is around programs that are chosen by the
+sizes of a call, or called at larger ones, is in runtime/gears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, Union
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferKind,
+    DimResult,
+    Launch,
+    Plan,
+    Result,
+    TensorInput,
+    TensorResult,
+)
+from kernelmill.plan.literals import buffers_in
+from kernelmill.plan.printer import print_result, print_step
+from kernelmill.runtime.calls.returned_views import computed_results
+from kernelmill.runtime.calls.tables import is_bound
+from kernelmill.runtime.memory.dims import SizeSource, symbol_sources
+
+
+@dataclass(frozen=True)
+class FindSizes:
+    """Symbols get their values from arguments. What follows from them is worked out once for each
+    set of values (memory/sizes.py)."""
+
+    sources: tuple[SizeSource, ...]
+
+
+@dataclass(frozen=True)
+class BindWeights:
+    """The binding of these long-lived arguments is found: what was packed from them (weights/)."""
+
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MakeTensors:
+    """Tensors are made for these buffers."""
+
+    buffers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CheckArguments:
+    """The native entry checks these tensors, and the binding. Tensors that it refuses are copied
+    where they are misaligned (realign.py); else Python looks at them (`Engine.validate`), and
+    copies them too, or refuses them by name. Nothing is written before the entry has agreed; then
+    torch is told that those that are `updated` change."""
+
+    tensors: tuple[int, ...]
+    updated: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RunLaunches:
+    """Launches `first` up to `last`, one after the other. `makes` are tensor buffers that they are
+    the first to touch, and `drops` those that nobody needs afterwards."""
+
+    first: int
+    last: int
+    makes: tuple[int, ...]
+    drops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CallOperator:
+    """A call of ATen. `placed` are those of its results that launches read."""
+
+    call: AtenCall
+    placed: tuple[int, ...]
+    drops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MakeViews:
+    """Views that are returned are made, in the caller's own modes (returned_views.py)."""
+
+    calls: tuple[AtenCall, ...]
+
+
+@dataclass(frozen=True)
+class ReturnResults:
+    """The results, in their order."""
+
+    results: tuple[Result, ...]
+
+
+Work = Union[RunLaunches, CallOperator]
+Step = Union[FindSizes, BindWeights, MakeTensors, CheckArguments, Work, MakeViews, ReturnResults]
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """All that happens at a call of this plan, in order."""
+    tensors = [(n, entry) for n, entry in enumerate(plan.inputs) if isinstance(entry, TensorInput)]
+    bound = tuple(n for n, entry in tensors if is_bound(entry))
+    checked = tuple(n for n, entry in tensors if not is_bound(entry))
+    updated = tuple(n for n, entry in tensors if entry.updated)
+    made = tensors_made_first(plan)
+    found: list[Step] = [FindSizes(sources)] if (sources := symbol_sources(plan)) else []
+    found += [BindWeights(bound)] if bound else []
+    found += [MakeTensors(made)] if made else []
+    found += [CheckArguments(checked, updated), *work_of(plan)]
+    found += [MakeViews(plan.views)] if plan.views else []
+    return [*found, ReturnResults(plan.results)]
+
+
+def print_steps(steps: Sequence[Step]) -> str:
+    """A line for each: its kind, then what it is with, as far as that is something."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, (TensorResult, DimResult)) or value is None:
+            return print_result(value)
+        if isinstance(value, tuple) and not isinstance(value, SizeSource):
+            return ", ".join(map(written, value))
+        return print_step(value) if isinstance(value, AtenCall) else str(value)
+
+    lines: list[str] = []
+    for step in steps:
+        parts = [(field.name, written(getattr(step, field.name))) for field in fields(step)]
+        texts = [f"{name}({text})" for name, text in parts if text]
+        lines.append(" ".join((type(step).__name__, *texts)) + "\n")
+    return "".join(lines)
+
+
+def only_launches(plan: Plan) -> bool:
+    """Whether the native entry does all of a call at once."""
+    return all(isinstance(step, Launch) for step in plan.steps)
+
+
+def tensors_made_first(plan: Plan) -> tuple[int, ...]:
+    """The tensors that are made before the check: all of a plan of launches alone; of others those
+    without elements, which no step writes."""
+    written = {b for launch in plan.prepare for b in launch.buffers}
+    for step in () if only_launches(plan) else plan.steps:
+        written.update(step.results if isinstance(step, AtenCall) else step.buffers)
+    kinds = (BufferKind.TENSOR, BufferKind.PACKED)
+    return tuple(n for n, b in enumerate(plan.buffers) if b.kind in kinds and n not in written)
+
+
+def work_of(plan: Plan) -> Iterator[Work]:
+    """The steps of the plan, launches gathered."""
+    if only_launches(plan):
+        yield RunLaunches(0, len(plan.steps), (), ())
+        return
+    groups: list[list[Launch] | AtenCall] = []
+    for step in plan.steps:
+        if isinstance(step, AtenCall):
+            groups.append(step)
+        elif groups and isinstance(groups[-1], list):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    touched = [_touched(plan, group) for group in groups]
+    last_use = {buffer: number for number, its in enumerate(touched) for buffer in its}
+    kept = {r.buffer for r in computed_results(plan) if isinstance(r, TensorResult)}
+    read_natively = {b for step in plan.steps if isinstance(step, Launch) for b in step.buffers}
+    known, launches = set(tensors_made_first(plan)), 0
+    for number, group in enumerate(groups):
+        its = touched[number]
+        drops = tuple(sorted(b for b in its - kept if last_use[b] == number))
+        if isinstance(group, AtenCall):
+            yield CallOperator(
+                group, tuple(b for b in group.results if b in read_natively - {-1}), drops
+            )
+        else:
+            first, launches = launches, launches + len(group)
+            yield RunLaunches(first, launches, tuple(sorted(its - known)), drops)
+        known |= its
+
+
+def _touched(plan: Plan, group: Sequence[Launch] | AtenCall) -> set[int]:
+    """Tensor buffers that these steps read or write."""
+    if isinstance(group, AtenCall):
+        numbers = {*group.results, *buffers_in((group.args, group.kwargs))}
+    else:
+        numbers = {buffer for launch in group for buffer in launch.buffers}
+    return {n for n in numbers if n >= 0 and plan.buffers[n].kind == BufferKind.TENSOR}
