@@ -23,8 +23,9 @@ from kernelmill.plan.literals import bodies_of
 from kernelmill.runtime.calls.bodies import ProgramBody
 from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import give_executor
-from kernelmill.runtime.gears.geared import Callee, GearedProgram, Refuse, SizeSource
+from kernelmill.runtime.gears.geared import Callee, GearedProgram, Refuse
 from kernelmill.runtime.gears.padded_calls import PaddedCalls
+from kernelmill.runtime.memory.dims import SizeSource
 from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from kernelmill.runtime.weights.packing import PackPlace

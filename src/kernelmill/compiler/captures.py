@@ -6,7 +6,7 @@ is one native replay of its launches. A graph without symbols is one capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from kernelmill.compiler.linking import Compiled
@@ -15,18 +15,17 @@ from kernelmill.compiler.report import CompileReport
 from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dim import bounds
-from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.sizes import at_sizes
 from kernelmill.plan.ir import SymbolInput
-from kernelmill.runtime.calls.caller import ProgramResult, argument_picker
+from kernelmill.runtime.calls.caller import ProgramResult
 from kernelmill.runtime.counters import Count, summed
+from kernelmill.runtime.gears.geared import GearedProgram
 from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")
-
-Replay = Callable[[tuple[Any, ...]], list[ProgramResult]]
 
 
 class Captures:
@@ -93,17 +92,22 @@ class Captures:
 
 
 class CapturedProgram:
-    """Replays the capture of a call's sizes; the first call of each set makes it."""
+    """Runs the capture of a call's sizes; the first call of each set makes it."""
 
     def __init__(self, program: Program, captures: Captures) -> None:
         self.plan = program.plan
-        self._program = program
-        self._captures = captures
-        self._known: dict[tuple[int, ...], Replay] = {}
-        self._programs: dict[tuple[int, ...], Program] = {}
+        self._program, self._captures = program, captures
+        sources = program.engine.sources
+        names = [source.name for source in sources]
+        kept = tuple(
+            i
+            for i, entry in enumerate(self.plan.inputs)
+            if not isinstance(entry, SymbolInput) or entry.symbol not in names
+        )
+        self._captured = GearedProgram(sources, tuple(names), {}, kept, len(self.plan.inputs))
         self._capturing = RenewedLock()
         self._warned = False
-        self.call = self._call()
+        self.call = self._captured.caller(self._without_capture)
 
     def __call__(self, *args: Any) -> list[ProgramResult]:
         """As `Program` does, and with its errors."""
@@ -112,7 +116,7 @@ class CapturedProgram:
     @property
     def captures(self) -> tuple[tuple[int, ...], ...]:
         """The sets of sizes that are captured, oldest first, in the order of the plan's symbols."""
-        return tuple(self._known)
+        return tuple(self._captured.table)
 
     def report(self) -> dict[str, int]:
         """The counters of `Program.report` over all captures there are, and how many these are."""
@@ -120,43 +124,32 @@ class CapturedProgram:
 
     def counts(self) -> Iterator[Count]:
         """The numbers of `report` with what each belongs to."""
-        for program in (self._program, *self._programs.values()):
-            yield from program.counts()
-        yield "captures", self, len(self._known)
+        programs = dict.fromkeys((self._program, *self._captured.table.values()))
+        for program in programs:
+            if isinstance(program, Program):
+                yield from program.counts()
+        yield "captures", self, len(self._captured.table)
 
-    def _call(self) -> Callable[..., list[ProgramResult]]:
-        count = len(self.plan.inputs)
-        sources = [(source.argument, source.axis) for source in self._program.engine.sources]
-        known = self._known
-
-        def call(*args: Any) -> list[ProgramResult]:
-            if len(args) != count:
-                return self._program.call(*args)  # which says what is wrong
-            try:
-                key = tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in sources])
-                replay = known[key]
-            except (KeyError, IndexError, AttributeError, TypeError):
-                replay = self._capture(args)
-            return replay(args)
-
-        return call
-
-    def _capture(self, args: tuple[Any, ...]) -> Replay:
-        engine = self._program.engine
+    def _without_capture(self, args: tuple[Any, ...], error: Exception | None) -> Any:
+        if len(args) != len(self.plan.inputs):
+            return self._program.call(*args)  # which says what is wrong
+        if isinstance(error, InputError):
+            raise error
+        engine, captured = self._program.engine, self._captured
         found = engine.sizes_of(args).symbols
-        values = {source.name: found[source.name] for source in engine.sources}
+        values = {name: found[name] for name in captured.symbols}
         key = tuple(values.values())
         with self._capturing.lock:
-            if key not in self._known:
+            if key not in captured.table:
                 self._make_room()
-                self._known[key] = self._replay(key, values)
-            return self._known[key]
+                self._capture(key, values)
+        program = captured.table.get(key, self._program)
+        return program.call(*(args if program is self._program else captured.pick(args)))
 
     def _make_room(self) -> None:
-        while len(self._known) >= self._captures.limit:
-            oldest = next(iter(self._known))
-            self._known.pop(oldest)
-            self._programs.pop(oldest, None)
+        while len(self.captures) >= self._captures.limit:
+            oldest = self.captures[0]
+            self._captured.remove(oldest)
             level = _log.info if self._warned else _log.warning
             level(
                 "%s: more than %d sets of sizes; the capture of %s is dropped "
@@ -165,17 +158,9 @@ class CapturedProgram:
             )  # fmt: skip
             self._warned = True
 
-    def _replay(self, key: tuple[int, ...], values: dict[str, int]) -> Replay:
-        program = self._program
+    def _capture(self, key: tuple[int, ...], values: dict[str, int]) -> None:
         try:
-            program = self._programs[key] = self._captures.capture(values)
+            self._captured.add(key, self._captures.capture(values))
         except UnsupportedError as error:
             _log.info("%s: no capture of %s: %s", self.plan.name, key, error)
-            return lambda args: self._program.call(*args)
-        places = [
-            i
-            for i, entry in enumerate(self.plan.inputs)
-            if not isinstance(entry, SymbolInput) or entry.symbol not in values
-        ]
-        pick, call = argument_picker(places), program.call
-        return lambda args: call(*pick(args))
+            self._captured.table[key] = self._program  # which takes all arguments: no call finds it

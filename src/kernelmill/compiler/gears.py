@@ -13,7 +13,8 @@ from kernelmill.core.dim import Dim, Expr, as_sym, evaluate, of_atom, symbols
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.graph.sizes import at_sizes
-from kernelmill.runtime.gears.geared import GearedProgram, SizeSource
+from kernelmill.runtime.gears.geared import GearedProgram
+from kernelmill.runtime.memory.dims import SizeSource
 
 Sizes = tuple[int, ...]
 

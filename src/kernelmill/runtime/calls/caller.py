@@ -23,11 +23,12 @@ from kernelmill.runtime.calls.engine import Engine, Validated
 from kernelmill.runtime.calls.object_checks import ObjectChecks, can_check, output_maker
 from kernelmill.runtime.calls.returned_views import ViewMaker, computed_results
 from kernelmill.runtime.calls.steps import (
+    CallOperator,
+    MakeTensors,
     RunLaunches,
     Work,
     only_launches,
-    tensors_made_first,
-    work_of,
+    steps_of,
 )
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory.dims import size_reader
@@ -248,10 +249,11 @@ Act = Callable[[Running, Frame], None]
 def _tries_by_steps(engine: Engine) -> tuple[Try, Callable[[Validated], Outcome]]:
     """Tries whose work follows step by step when the entry has agreed: one with arguments as they
     are, and one with those that were validated."""
-    plan, late, made_first = engine.plan, engine.late, tensors_made_first(engine.plan)
+    plan, late, steps = engine.plan, engine.late, steps_of(engine.plan)
+    made_first = [buffer for s in steps if isinstance(s, MakeTensors) for buffer in s.buffers]
+    work = [_act(engine, s) for s in steps if isinstance(s, (RunLaunches, CallOperator))]
     pick = argument_picker(engine.tables.tensor_arguments)
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT]
-    work = [_act(engine, step) for step in work_of(plan)]
     count = len(plan.buffers)
     collect = collector(engine, range(count))
     look, enter = _quick_look(engine), _native_entry(engine)

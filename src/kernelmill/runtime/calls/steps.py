@@ -106,11 +106,11 @@ def steps_of(plan: Plan) -> list[Step]:
     bound = tuple(n for n, entry in tensors if is_bound(entry))
     checked = tuple(n for n, entry in tensors if not is_bound(entry))
     updated = tuple(n for n, entry in tensors if entry.updated)
-    made = tensors_made_first(plan)
+    made = _made_first(plan)
     found: list[Step] = [FindSizes(sources)] if (sources := symbol_sources(plan)) else []
     found += [BindWeights(bound)] if bound else []
     found += [MakeTensors(made)] if made else []
-    found += [CheckArguments(checked, updated), *work_of(plan)]
+    found += [CheckArguments(checked, updated), *_work(plan, made)]
     found += [MakeViews(plan.views)] if plan.views else []
     return [*found, ReturnResults(plan.results)]
 
@@ -138,8 +138,8 @@ def only_launches(plan: Plan) -> bool:
     return all(isinstance(step, Launch) for step in plan.steps)
 
 
-def tensors_made_first(plan: Plan) -> tuple[int, ...]:
-    """The tensors that are made before the check: all of a plan of launches alone; of others those
+def _made_first(plan: Plan) -> tuple[int, ...]:
+    """Tensors that are there before the check: all of a plan of launches alone; of others those
     without elements, which no step writes."""
     written = {b for launch in plan.prepare for b in launch.buffers}
     for step in () if only_launches(plan) else plan.steps:
@@ -148,8 +148,8 @@ def tensors_made_first(plan: Plan) -> tuple[int, ...]:
     return tuple(n for n, b in enumerate(plan.buffers) if b.kind in kinds and n not in written)
 
 
-def work_of(plan: Plan) -> Iterator[Work]:
-    """The steps of the plan, launches gathered."""
+def _work(plan: Plan, made: Sequence[int]) -> Iterator[Work]:
+    """The steps of the plan, launches gathered. These tensors are there already."""
     if only_launches(plan):
         yield RunLaunches(0, len(plan.steps), (), ())
         return
@@ -165,7 +165,7 @@ def work_of(plan: Plan) -> Iterator[Work]:
     last_use = {buffer: number for number, its in enumerate(touched) for buffer in its}
     kept = {r.buffer for r in computed_results(plan) if isinstance(r, TensorResult)}
     read_natively = {b for step in plan.steps if isinstance(step, Launch) for b in step.buffers}
-    known, launches = set(tensors_made_first(plan)), 0
+    known, launches = set(made), 0
     for number, group in enumerate(groups):
         its = touched[number]
         drops = tuple(sorted(b for b in its - kept if last_use[b] == number))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.calls.caller import Call, Pick, argument_picker
+from kernelmill.runtime.memory.dims import SizeSource, size_reader
 
 
 class Callee(Protocol):
@@ -22,14 +23,6 @@ class Callee(Protocol):
 Refuse = Callable[[tuple[Any, ...], Exception | None], Any]
 """What answers a call that no gear takes: it raises, or gives the results of another way. With an
 exception: the gear that was chosen refused an argument with it."""
-
-
-@dataclass(frozen=True)
-class SizeSource:
-    """Where a call's size is read: an integer argument (axis -1), or an axis of a tensor one."""
-
-    argument: int
-    axis: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +40,33 @@ class GearedProgram:
     def caller(self, refuse: Refuse) -> Call:
         """The function to call: a look into a table and the call of a static program, however many
         gears there are."""
-        if self._one_integer:
-            return _by_one_integer(self._calls, self.sources[0].argument, self.pick, refuse)
-        return _by_sizes(self._calls, self.read, self.pick, refuse)
+        find, pick, count = self._calls.get, self.pick, self.count
+        one = self.sources[0].argument if self._one_integer else -1
+        read = self.read if one < 0 else operator.itemgetter(one)
+
+        def call(*args: Any) -> Any:
+            try:
+                chosen = find(read(args)) if len(args) == count else None
+            except (AttributeError, IndexError, TypeError) as error:
+                return refuse(args, error)
+            if chosen is None:
+                return refuse(args, None)
+            try:
+                return chosen(*pick(args))
+            except InputError as error:
+                return refuse(args, error)
+
+        return call
 
     def add(self, sizes: tuple[int, ...], program: Callee) -> None:
         """Have calls of these sizes run this program from now on."""
         self.table[sizes] = program
         self._calls[self._key(sizes)] = program.call
+
+    def remove(self, sizes: tuple[int, ...]) -> None:
+        """Have no program for these sizes any more."""
+        del self.table[sizes]
+        self._calls.pop(self._key(sizes), None)
 
     @cached_property
     def _calls(self) -> dict[Any, Call]:
@@ -75,54 +87,7 @@ class GearedProgram:
         return argument_picker(self.arguments)
 
     @cached_property
-    def read(self) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-        """Gives the sizes of a call. Raises TypeError, AttributeError or IndexError for odd
+    def read(self) -> Callable[[Sequence[Any]], tuple[int, ...]]:
+        """Gives the sizes of a call. Raises AttributeError, IndexError or TypeError for odd
         arguments."""
-        if len(self.sources) > 1 and all(source.axis < 0 for source in self.sources):
-            return operator.itemgetter(*(source.argument for source in self.sources))
-        places = [(source.argument, source.axis) for source in self.sources]
-
-        def read(args: tuple[Any, ...]) -> tuple[int, ...]:
-            return tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in places])
-
-        return read
-
-
-def _by_one_integer(
-    calls: Mapping[int, Call], position: int, pick: Callable[..., Any], refuse: Refuse
-) -> Call:
-    find = calls.get
-
-    def call(*args: Any) -> Any:
-        chosen = find(args[position])
-        if chosen is None:
-            return refuse(args, None)
-        try:
-            return chosen(*pick(args))
-        except InputError as error:
-            return refuse(args, error)
-
-    return call
-
-
-def _by_sizes(
-    calls: Mapping[tuple[int, ...], Call],
-    read: Callable[[tuple[Any, ...]], tuple[int, ...]],
-    pick: Callable[..., Any],
-    refuse: Refuse,
-) -> Call:
-    find = calls.get
-
-    def call(*args: Any) -> Any:
-        try:
-            chosen = find(read(args))
-        except (AttributeError, IndexError, TypeError) as error:
-            return refuse(args, error)
-        if chosen is None:
-            return refuse(args, None)
-        try:
-            return chosen(*pick(args))
-        except InputError as error:
-            return refuse(args, error)
-
-    return call
+        return size_reader(self.sources)

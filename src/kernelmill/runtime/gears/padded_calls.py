@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Union
 
 import torch
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.target.machine import host
@@ -19,21 +18,13 @@ from kernelmill.runtime.gears.padding import Resizing
 from kernelmill.runtime.memory.dims import plan_dims
 from kernelmill.runtime.program import Program
 
-Call = Callable[..., Any]
+Padded = Callable[[tuple[Any, ...]], Union[list[Any], None]]
+"""A call of one set of true sizes; None when an argument has another shape."""
+
 Sizes = Mapping[str, int]
 
 _MOST_SIZES = 4096
 """How many true sizes a program remembers the gear of."""
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """What calls of one set of true sizes do: `shapes` are those of all tensor arguments. Without
-    `resizing` they run as they are."""
-
-    shapes: tuple[tuple[int, tuple[int, ...]], ...]
-    resizing: Resizing | None
-    call: Call
 
 
 class PaddedCalls:
@@ -55,7 +46,7 @@ class PaddedCalls:
         self.padding, self.dynamic = padding, dynamic
         self._in_order = in_order
         self._program, self._broken = program, broken
-        self._known: dict[tuple[int, ...], _Chosen] = {}
+        self._known: dict[tuple[int, ...], Padded] = {}
         self._gears = 0
 
     def __call__(self, args: tuple[Any, ...]) -> list[Any] | None:
@@ -66,46 +57,45 @@ class PaddedCalls:
         key = self._program.read(args)
         if self._gears != len(self._program.table):  # one more was compiled
             self._known, self._gears = {}, len(self._program.table)
-        chosen = self._known.get(key)
-        if chosen is None:
-            chosen = self._choose(key)
-            if chosen is None:
-                return None
-        if not _fit(args, chosen.shapes):
-            return None
-        if chosen.resizing is None:
-            return chosen.call(*args)
-        padded = chosen.resizing.pad(args, self._in_order)
-        return chosen.resizing.cut(chosen.call(*self._program.pick(padded)))
+        call = self._known.get(key) or self._choose(key)
+        return None if call is None else call(args)
 
     def offer(self, dynamic: Program) -> None:
         """Have this program for all sizes weighed against padding from now on."""
         self.dynamic, self._known = dynamic, {}
 
-    def _choose(self, key: tuple[int, ...]) -> _Chosen | None:
+    def _choose(self, key: tuple[int, ...]) -> Padded | None:
+        """What calls of these true sizes do from now on."""
         gear = smallest_holding(self._program.table, key)
         if gear is None:
             return None
         names, fixed = self._program.symbols, dict(self.padding.fixed)
         sizes = {**fixed, **dict(zip(names, key, strict=True))}
-        padded = {**fixed, **dict(zip(names, gear, strict=True))}
-        resizing = Resizing(self.padding, sizes, padded)
+        resizing = Resizing(self.padding, sizes, {**fixed, **dict(zip(names, gear, strict=True))})
         broken = self._broken(sizes)
         if broken:
             raise InputError(f"the sizes {sizes} cannot be padded: {broken}")
-        shapes = tuple(
+        shapes = [
             (number, tuple(evaluate(dim, sizes) for dim in shape))
             for number, shape in self.padding.tensors
-        )
-        program = self._program.table[gear]
-        made = _Chosen(shapes, resizing, program.call)
-        if self.dynamic is not None and _sooner(self.dynamic, sizes, program, resizing):
-            made = _Chosen(shapes, None, self.dynamic.call)
+        ]
+        program, dynamic = self._program.table[gear], self.dynamic
+        as_they_are = dynamic is not None and _sooner(dynamic, sizes, program, resizing)
+        run = dynamic.call if dynamic is not None and as_they_are else program.call
+        pick, in_order = self._program.pick, self._in_order
+
+        def call(args: tuple[Any, ...]) -> list[Any] | None:
+            if not _fit(args, shapes):
+                return None
+            if as_they_are:
+                return run(*args)
+            return resizing.cut(run(*pick(resizing.pad(args, in_order))))
+
         while len(self._known) >= _MOST_SIZES:
             oldest, *_ = self._known  # at once, as others may add some
             self._known.pop(oldest, None)
-        self._known[key] = made
-        return made
+        self._known[key] = call
+        return call
 
 
 def smallest_holding(
@@ -142,7 +132,7 @@ def _holds(dynamic: Program, sizes: Sizes) -> bool:
     )
 
 
-def _fit(args: tuple[Any, ...], shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> bool:
+def _fit(args: tuple[Any, ...], shapes: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
     """Whether every tensor argument has its shape."""
     for number, shape in shapes:
         argument = args[number]
