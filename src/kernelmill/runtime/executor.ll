@@ -96,155 +96,149 @@ define noundef i32 @km_validate(ptr nocapture noundef readnone %0, ptr nocapture
   %9 = getelementptr i8, ptr %1, i64 40
   %10 = load ptr, ptr %9, align 8
   %11 = getelementptr i8, ptr %1, i64 48
-  %12 = tail call fastcc i64 @validate(ptr noundef %6, ptr noundef %8, ptr noundef %10, ptr noundef %11)
-  store i32 1, ptr %3, align 8
-  %13 = getelementptr inbounds i8, ptr %3, i64 4
-  store i32 0, ptr %13, align 4
-  %14 = getelementptr inbounds i8, ptr %3, i64 8
-  store i64 %12, ptr %14, align 8
-  ret i32 0
-}
+  %12 = load ptr, ptr %6, align 8
+  %13 = getelementptr inbounds i8, ptr %12, i64 8
+  %14 = load ptr, ptr %13, align 8
+  %15 = load i64, ptr %12, align 8
+  %16 = icmp sgt i64 %15, 0
+  br i1 %16, label %17, label %114
 
-; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @validate(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr nocapture noundef readonly %3) unnamed_addr #0 {
-  %5 = load ptr, ptr %0, align 8
-  %6 = getelementptr inbounds i8, ptr %5, i64 8
-  %7 = load ptr, ptr %6, align 8
-  %8 = load i64, ptr %5, align 8
-  %9 = icmp sgt i64 %8, 0
-  br i1 %9, label %10, label %107
+17:
+  %18 = getelementptr i8, ptr %6, i64 160
+  %19 = getelementptr inbounds i8, ptr %6, i64 8
+  br label %20
 
-10:
-  %11 = getelementptr i8, ptr %0, i64 160
-  %12 = getelementptr inbounds i8, ptr %0, i64 8
-  br label %13
+20:
+  %21 = phi i64 [ 0, %17 ], [ %109, %108 ]
+  %22 = getelementptr %struct.InputRecord, ptr %14, i64 %21
+  %23 = load i64, ptr %22, align 8
+  %24 = getelementptr ptr, ptr %18, i64 %23
+  %25 = load ptr, ptr %19, align 8
+  %26 = getelementptr %struct.TVMFFIAny, ptr %11, i64 %21
+  %27 = load i32, ptr %26, align 8
+  %28 = icmp eq i32 %27, 70
+  br i1 %28, label %29, label %112
 
-13:
-  %14 = phi i64 [ 0, %10 ], [ %102, %101 ]
-  %15 = getelementptr %struct.InputRecord, ptr %7, i64 %14
-  %16 = load i64, ptr %15, align 8
-  %17 = getelementptr ptr, ptr %11, i64 %16
-  %18 = load ptr, ptr %12, align 8
-  %19 = getelementptr %struct.TVMFFIAny, ptr %3, i64 %14
-  %20 = load i32, ptr %19, align 8
-  %21 = icmp eq i32 %20, 70
-  br i1 %21, label %22, label %105
-
-22:
-  %23 = getelementptr inbounds i8, ptr %19, i64 8
-  %24 = load ptr, ptr %23, align 8
-  %25 = getelementptr i8, ptr %24, i64 24
-  %26 = getelementptr i8, ptr %24, i64 44
-  %27 = load i32, ptr %26, align 4
-  %28 = getelementptr i8, ptr %24, i64 32
-  %29 = load i32, ptr %28, align 8
-  %30 = icmp eq i32 %29, 1
-  br i1 %30, label %31, label %105
-
-31:
-  %32 = getelementptr i8, ptr %24, i64 40
-  %33 = load i32, ptr %32, align 8
-  %34 = sext i32 %33 to i64
-  %35 = getelementptr inbounds i8, ptr %15, i64 8
-  %36 = load i64, ptr %35, align 8
-  %37 = icmp eq i64 %36, %34
-  br i1 %37, label %38, label %105
+29:
+  %30 = getelementptr inbounds i8, ptr %26, i64 8
+  %31 = load ptr, ptr %30, align 8
+  %32 = getelementptr i8, ptr %31, i64 24
+  %33 = getelementptr i8, ptr %31, i64 44
+  %34 = load i32, ptr %33, align 4
+  %35 = getelementptr i8, ptr %31, i64 32
+  %36 = load i32, ptr %35, align 8
+  %37 = icmp eq i32 %36, 1
+  br i1 %37, label %38, label %112
 
 38:
-  %39 = getelementptr inbounds i8, ptr %15, i64 16
+  %39 = getelementptr i8, ptr %31, i64 40
   %40 = load i32, ptr %39, align 8
-  %41 = icmp eq i32 %27, %40
-  br i1 %41, label %42, label %105
+  %41 = sext i32 %40 to i64
+  %42 = getelementptr inbounds i8, ptr %22, i64 8
+  %43 = load i64, ptr %42, align 8
+  %44 = icmp eq i64 %43, %41
+  br i1 %44, label %45, label %112
 
-42:
-  %43 = load ptr, ptr %25, align 8
-  %44 = getelementptr i8, ptr %24, i64 64
-  %45 = load i64, ptr %44, align 8
-  %46 = getelementptr i8, ptr %43, i64 %45
-  %47 = ptrtoint ptr %46 to i64
-  %48 = getelementptr inbounds i8, ptr %15, i64 20
-  %49 = load i32, ptr %48, align 4
-  %50 = sext i32 %49 to i64
-  %51 = and i64 %50, %47
-  %52 = icmp eq i64 %51, 0
-  br i1 %52, label %53, label %105
+45:
+  %46 = getelementptr inbounds i8, ptr %22, i64 16
+  %47 = load i32, ptr %46, align 8
+  %48 = icmp eq i32 %34, %47
+  br i1 %48, label %49, label %112
 
-53:
-  %54 = getelementptr i8, ptr %24, i64 56
-  %55 = load ptr, ptr %54, align 8
-  %56 = icmp ne ptr %55, null
-  %57 = icmp eq i32 %33, 0
-  %58 = or i1 %57, %56
-  br i1 %58, label %59, label %105
+49:
+  %50 = load ptr, ptr %32, align 8
+  %51 = getelementptr i8, ptr %31, i64 64
+  %52 = load i64, ptr %51, align 8
+  %53 = getelementptr i8, ptr %50, i64 %52
+  %54 = ptrtoint ptr %53 to i64
+  %55 = getelementptr inbounds i8, ptr %22, i64 20
+  %56 = load i32, ptr %55, align 4
+  %57 = sext i32 %56 to i64
+  %58 = and i64 %57, %54
+  %59 = icmp eq i64 %58, 0
+  br i1 %59, label %60, label %112
 
-59:
-  store ptr %46, ptr %17, align 8
-  %60 = load ptr, ptr %25, align 8
-  %61 = icmp ne ptr %60, null
-  %62 = getelementptr i8, ptr %24, i64 48
-  %63 = load ptr, ptr %62, align 8
-  %64 = load ptr, ptr %54, align 8
-  %65 = getelementptr inbounds i8, ptr %15, i64 24
-  %66 = load ptr, ptr %65, align 8
-  %67 = load i64, ptr %35, align 8
-  %68 = getelementptr i64, ptr %66, i64 %67
-  %69 = icmp sgt i64 %67, 0
-  br i1 %69, label %70, label %96
+60:
+  %61 = getelementptr i8, ptr %31, i64 56
+  %62 = load ptr, ptr %61, align 8
+  %63 = icmp ne ptr %62, null
+  %64 = icmp eq i32 %40, 0
+  %65 = or i1 %64, %63
+  br i1 %65, label %66, label %112
 
-70:
-  %71 = phi i64 [ %94, %81 ], [ 0, %59 ]
-  %72 = phi i1 [ %93, %81 ], [ false, %59 ]
-  %73 = phi i1 [ %91, %81 ], [ true, %59 ]
-  %74 = getelementptr i64, ptr %63, i64 %71
-  %75 = load i64, ptr %74, align 8
-  %76 = getelementptr i64, ptr %66, i64 %71
-  %77 = load i64, ptr %76, align 8
-  %78 = getelementptr i64, ptr %18, i64 %77
-  %79 = load i64, ptr %78, align 8
-  %80 = icmp eq i64 %75, %79
-  br i1 %80, label %81, label %105
+66:
+  store ptr %53, ptr %24, align 8
+  %67 = load ptr, ptr %32, align 8
+  %68 = icmp ne ptr %67, null
+  %69 = getelementptr i8, ptr %31, i64 48
+  %70 = load ptr, ptr %69, align 8
+  %71 = load ptr, ptr %61, align 8
+  %72 = getelementptr inbounds i8, ptr %22, i64 24
+  %73 = load ptr, ptr %72, align 8
+  %74 = load i64, ptr %42, align 8
+  %75 = getelementptr i64, ptr %73, i64 %74
+  %76 = icmp sgt i64 %74, 0
+  br i1 %76, label %77, label %103
 
-81:
-  %82 = getelementptr i64, ptr %64, i64 %71
-  %83 = load i64, ptr %82, align 8
-  %84 = getelementptr i64, ptr %68, i64 %71
-  %85 = load i64, ptr %84, align 8
-  %86 = getelementptr i64, ptr %18, i64 %85
-  %87 = load i64, ptr %86, align 8
-  %88 = icmp eq i64 %83, %87
-  %89 = icmp eq i64 %75, 1
-  %90 = or i1 %89, %88
-  %91 = and i1 %73, %90
-  %92 = icmp eq i64 %75, 0
-  %93 = or i1 %72, %92
-  %94 = add nuw nsw i64 %71, 1
-  %95 = icmp eq i64 %94, %67
-  br i1 %95, label %96, label %70
+77:
+  %78 = phi i64 [ %101, %88 ], [ 0, %66 ]
+  %79 = phi i1 [ %100, %88 ], [ false, %66 ]
+  %80 = phi i1 [ %98, %88 ], [ true, %66 ]
+  %81 = getelementptr i64, ptr %70, i64 %78
+  %82 = load i64, ptr %81, align 8
+  %83 = getelementptr i64, ptr %73, i64 %78
+  %84 = load i64, ptr %83, align 8
+  %85 = getelementptr i64, ptr %25, i64 %84
+  %86 = load i64, ptr %85, align 8
+  %87 = icmp eq i64 %82, %86
+  br i1 %87, label %88, label %112
 
-96:
-  %97 = phi i1 [ true, %59 ], [ %91, %81 ]
-  %98 = phi i1 [ false, %59 ], [ %93, %81 ]
-  %99 = and i1 %61, %97
-  %100 = select i1 %99, i1 true, i1 %98
-  br i1 %100, label %101, label %105
+88:
+  %89 = getelementptr i64, ptr %71, i64 %78
+  %90 = load i64, ptr %89, align 8
+  %91 = getelementptr i64, ptr %75, i64 %78
+  %92 = load i64, ptr %91, align 8
+  %93 = getelementptr i64, ptr %25, i64 %92
+  %94 = load i64, ptr %93, align 8
+  %95 = icmp eq i64 %90, %94
+  %96 = icmp eq i64 %82, 1
+  %97 = or i1 %96, %95
+  %98 = and i1 %80, %97
+  %99 = icmp eq i64 %82, 0
+  %100 = or i1 %79, %99
+  %101 = add nuw nsw i64 %78, 1
+  %102 = icmp eq i64 %101, %74
+  br i1 %102, label %103, label %77
 
-101:
-  %102 = add nuw nsw i64 %14, 1
-  %103 = load i64, ptr %5, align 8
-  %104 = icmp slt i64 %102, %103
-  br i1 %104, label %13, label %107
+103:
+  %104 = phi i1 [ true, %66 ], [ %98, %88 ]
+  %105 = phi i1 [ false, %66 ], [ %100, %88 ]
+  %106 = and i1 %68, %104
+  %107 = select i1 %106, i1 true, i1 %105
+  br i1 %107, label %108, label %112
 
-105:
-  %106 = xor i64 %14, -1
-  br label %109
+108:
+  %109 = add nuw nsw i64 %21, 1
+  %110 = load i64, ptr %12, align 8
+  %111 = icmp slt i64 %109, %110
+  br i1 %111, label %20, label %114
 
-107:
-  %108 = tail call fastcc i64 @validate_bound(ptr noundef nonnull %0, ptr noundef %1, ptr noundef %2, ptr noundef null, i64 noundef 0)
-  br label %109
+112:
+  %113 = xor i64 %21, -1
+  br label %116
 
-109:
-  %110 = phi i64 [ %108, %107 ], [ %106, %105 ]
-  ret i64 %110
+114:
+  %115 = tail call fastcc i64 @validate_bound(ptr noundef nonnull %6, ptr noundef %8, ptr noundef %10, ptr noundef null, i64 noundef 0)
+  br label %116
+
+116:
+  %117 = phi i64 [ %115, %114 ], [ %113, %112 ]
+  store i32 1, ptr %3, align 8
+  %118 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %118, align 4
+  %119 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %117, ptr %119, align 8
+  ret i32 0
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -874,72 +868,6 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
-  %5 = getelementptr inbounds i8, ptr %1, i64 8
-  %6 = load ptr, ptr %5, align 8
-  %7 = load ptr, ptr %6, align 8
-  %8 = getelementptr i8, ptr %1, i64 24
-  %9 = load ptr, ptr %8, align 8
-  %10 = getelementptr i8, ptr %1, i64 40
-  %11 = load ptr, ptr %10, align 8
-  %12 = getelementptr i8, ptr %1, i64 48
-  %13 = tail call fastcc i64 @validate(ptr noundef nonnull %6, ptr noundef %9, ptr noundef %11, ptr noundef %12)
-  %14 = icmp eq i64 %13, 0
-  br i1 %14, label %15, label %42
-
-15:
-  %16 = load i64, ptr %7, align 8
-  %17 = getelementptr %struct.TVMFFIAny, ptr %12, i64 %16
-  %18 = load ptr, ptr %6, align 8
-  %19 = getelementptr inbounds i8, ptr %18, i64 24
-  %20 = load ptr, ptr %19, align 8
-  %21 = getelementptr inbounds i8, ptr %18, i64 16
-  %22 = load i64, ptr %21, align 8
-  %23 = icmp sgt i64 %22, 0
-  br i1 %23, label %24, label %38
-
-24:
-  %25 = getelementptr i8, ptr %6, i64 160
-  br label %26
-
-26:
-  %27 = phi i64 [ 0, %24 ], [ %35, %26 ]
-  %28 = getelementptr %struct.TVMFFIAny, ptr %17, i64 %27, i32 2
-  %29 = load ptr, ptr %28, align 8
-  %30 = getelementptr i8, ptr %29, i64 24
-  %31 = load ptr, ptr %30, align 8
-  %32 = getelementptr i64, ptr %20, i64 %27
-  %33 = load i64, ptr %32, align 8
-  %34 = getelementptr ptr, ptr %25, i64 %33
-  store ptr %31, ptr %34, align 8
-  %35 = add nuw nsw i64 %27, 1
-  %36 = load i64, ptr %21, align 8
-  %37 = icmp slt i64 %35, %36
-  br i1 %37, label %26, label %38
-
-38:
-  %39 = getelementptr inbounds i8, ptr %7, i64 48
-  %40 = load i64, ptr %39, align 8
-  %41 = tail call fastcc i64 @run(ptr noundef nonnull %6, i64 noundef 0, i64 noundef %40)
-  br label %42
-
-42:
-  %43 = phi i64 [ %41, %38 ], [ %13, %4 ]
-  store i32 1, ptr %3, align 8
-  %44 = getelementptr inbounds i8, ptr %3, i64 4
-  store i32 0, ptr %44, align 4
-  %45 = getelementptr inbounds i8, ptr %3, i64 8
-  store i64 %43, ptr %45, align 8
-  ret i32 0
-}
-
-; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
-declare void @llvm.lifetime.start.p0(i64 immarg, ptr nocapture) #2
-
-; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
-declare void @llvm.lifetime.end.p0(i64 immarg, ptr nocapture) #2
-
-; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
   %5 = getelementptr inbounds i8, ptr %1, i64 8
   %6 = load ptr, ptr %5, align 8
@@ -1046,6 +974,9 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   store i64 %76, ptr %78, align 8
   ret i32 0
 }
+
+; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
+declare void @llvm.lifetime.start.p0(i64 immarg, ptr nocapture) #2
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unnamed_addr #0 {
@@ -1798,6 +1729,9 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %247 = phi i64 [ -4, %166 ], [ %177, %175 ], [ %245, %242 ], [ -4, %106 ], [ -4, %128 ], [ -4, %144 ], [ -4, %155 ], [ -4, %50 ]
   ret i64 %247
 }
+
+; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
+declare void @llvm.lifetime.end.p0(i64 immarg, ptr nocapture) #2
 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {

@@ -22,7 +22,6 @@ from kernelmill.torch_internals import native
 
 _WATCHERS = ("km_dict_changed", "km_type_changed")
 _ENTRIES = (
-    "km_call",
     "km_validate",
     "km_launch",
     "km_repeat",
@@ -37,7 +36,7 @@ _ENTRIES = (
 
 @dataclass(frozen=True)
 class Executor:
-    """The entries, the first five as pairs: one that keeps the GIL and one that lets go of it. The
+    """The entries, the first four as pairs: one that keeps the GIL and one that lets go of it. The
     others look at Python's objects, and keep it; without `has_quick` they must not be called.
     `watchers` are the addresses of what CPython may call when a dict or a class has changed, which
     is then noted in `changes`; 0 where CPython watches nothing.
@@ -46,7 +45,6 @@ class Executor:
     on the calling thread.
     """
 
-    call: tuple[Any, Any]
     validate: tuple[Any, Any]
     launch: tuple[Any, Any]
     repeat: tuple[Any, Any]
@@ -71,9 +69,9 @@ def executor() -> Executor:
     given = {**native.provided(), **data}
     code = linker.link((*_ENTRIES, *_WATCHERS), _image(), given)
     callbacks = (code["km_dict_changed"], code["km_type_changed"])
-    call, validate, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
+    validate, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
     return Executor(
-        call, validate, launch, repeat, digest, *(keeping for keeping, _ in quickest),
+        validate, launch, repeat, digest, *(keeping for keeping, _ in quickest),
         has_quick=native.for_checks.works, threaded=native.openmp.works,
         watchers=callbacks if native.watchers.works else (0, 0), changes=changes,
     )  # fmt: skip

@@ -114,49 +114,59 @@ new tensors, which it then fills; gives its code."""
 
 
 def _native_entry(engine: Engine) -> Enter:
-    """The entry takes the tensors from the tuple of arguments where it can look at them. Else it
-    gets each from tvm-ffi, and Python sees to what that does not tell: that they are plain, and not
-    lazily negated."""
-    if can_check(engine):
-        return _object_entry(engine)
-    tensors = engine.tables.tensor_arguments
-    # Opaque ones go to ATen as they are.
-    checked = [i for i in tensors if not engine.tensor_input(i).dtype.is_opaque]
-    pick, pick_checked = argument_picker(tensors), argument_picker(checked)
-    updated = engine.updated
-    entry = engine.entry_call if only_launches(engine.plan) else engine.entry_validate
+    """Checks and launches. Launches that other Python threads may run beside, and those of programs
+    that write to arguments, come after the check."""
+    launches, launch, updated = only_launches(engine.plan), engine.entry_launch, engine.updated
+    count = engine.tables.first_prepare if launches else 0
+    if not can_check(engine):
+        check = _tensor_check(engine)
+    elif launches and not engine.works_long and not updated:
+        return _object_check(engine, count)
+    else:
+        check = _object_check(engine, 0)
 
     def enter(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
-        for tensor in pick_checked(args):
-            if type(tensor) not in PLAIN_TENSORS or tensor.is_neg():
-                return -1
-        if updated:
-            engine.update_versions(args)
-        return entry(frame.address, bound, id(args), *pick(args), *outs)
-
-    return enter
-
-
-def _object_entry(engine: Engine) -> Enter:
-    # Which of them are the call's own, and may share memory, Dynamo has seen to.
-    checks = ObjectChecks(engine, [False] * len(engine.tables.tensor_arguments))
-    objects, launch = executor().objects, engine.entry_launch
-    launches, updated = only_launches(engine.plan), engine.updated
-    count = engine.tables.first_prepare if launches else 0
-
-    def at_once(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
-        return objects(frame.address, bound, checks.address, id(args), id(outs), count, 0)
-
-    def in_steps(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
-        made = id(outs) if launches else 0
-        code = objects(frame.address, bound, checks.address, id(args), made, 0, 0)
+        code = check(frame, bound, args, outs)
         if code:
             return code
         if updated:
             engine.update_versions(args)
         return launch(frame.address, 0, count) if launches else 0
 
-    return at_once if launches and not engine.works_long and not updated else in_steps
+    return enter
+
+
+def _object_check(engine: Engine, count: int) -> Enter:
+    """The entry takes the tensors from the tuple of arguments, and launches so many at once."""
+    # Which of them are the call's own, and may share memory, Dynamo has seen to.
+    checks = ObjectChecks(engine, [False] * len(engine.tables.tensor_arguments))
+    objects = executor().objects
+    if only_launches(engine.plan):
+        return lambda frame, bound, args, outs: objects(
+            frame.address, bound, checks.address, id(args), id(outs), count, 0
+        )
+    return lambda frame, bound, args, outs: objects(
+        frame.address, bound, checks.address, id(args), 0, 0, 0
+    )
+
+
+def _tensor_check(engine: Engine) -> Enter:
+    """The entry gets each tensor from tvm-ffi, and Python sees to what that does not tell: that
+    they are plain, and not lazily negated."""
+    tensors, outputs = engine.tables.tensor_arguments, engine.tables.outputs
+    # Opaque ones go to ATen as they are.
+    checked = [i for i in tensors if not engine.tensor_input(i).dtype.is_opaque]
+    pick, pick_checked = argument_picker(tensors), argument_picker(checked)
+
+    def check(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        for tensor in pick_checked(args):
+            if type(tensor) not in PLAIN_TENSORS or tensor.is_neg():
+                return -1
+        for buffer, tensor in zip(outputs, outs, strict=False):
+            frame.set_address(buffer, tensor.data_ptr())
+        return engine.entry_validate(frame.address, bound, id(args), *pick(args))
+
+    return check
 
 
 # ---- what is returned ---------------------------------------------------------------------------
@@ -249,31 +259,12 @@ Act = Callable[[Running, Frame], None]
 def _tries_by_steps(engine: Engine) -> tuple[Try, Callable[[Validated], Outcome]]:
     """Tries whose work follows step by step when the entry has agreed: one with arguments as they
     are, and one with those that were validated."""
-    plan, late, steps = engine.plan, engine.late, steps_of(engine.plan)
-    made_first = [buffer for s in steps if isinstance(s, MakeTensors) for buffer in s.buffers]
-    work = [_act(engine, s) for s in steps if isinstance(s, (RunLaunches, CallOperator))]
+    steps = steps_of(engine.plan)
+    work = [_act(engine, step) for step in steps if isinstance(step, (RunLaunches, CallOperator))]
+    begin = _beginner(engine, [n for s in steps if isinstance(s, MakeTensors) for n in s.buffers])
     pick = argument_picker(engine.tables.tensor_arguments)
-    inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT]
-    count = len(plan.buffers)
-    collect = collector(engine, range(count))
+    collect = collector(engine, range(len(engine.plan.buffers)))
     look, enter = _quick_look(engine), _native_entry(engine)
-
-    def begin(found: Validated, frame: Frame) -> Running:
-        arguments, sizes, binding = found
-        if late:  # operators will put the sizes that they find into it
-            sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
-        tensors: list[Any] = [None] * count
-        for buffer, argument in inputs:
-            tensors[buffer] = arguments[argument]
-        if binding is not None:
-            for buffer, tensor in binding.packed.items():
-                tensors[buffer] = tensor
-        for buffer in made_first:
-            tensor = tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
-            frame.set_address(buffer, tensor.data_ptr())
-        if frame.sizes is not sizes:
-            frame.adopt(sizes)  # later calls begin with them, so there has to be memory
-        return Running(tensors, sizes, sizes.symbols, binding)
 
     def enter_validated(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
         return engine.entry_validate(frame.address, bound, id(args), *pick(args))
@@ -309,6 +300,31 @@ def _tries_by_steps(engine: Engine) -> tuple[Try, Callable[[Validated], Outcome]
         return None if found is None else run(found, enter)[0]
 
     return attempt, lambda found: run(found, enter_validated)
+
+
+def _beginner(engine: Engine, made_first: Sequence[int]) -> Callable[[Validated, Frame], Running]:
+    """Gives the function that gets a call's tensors and its frame ready."""
+    plan, late, count = engine.plan, engine.late, len(engine.plan.buffers)
+    inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT]
+
+    def begin(found: Validated, frame: Frame) -> Running:
+        arguments, sizes, binding = found
+        if late:  # operators will put the sizes that they find into it
+            sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
+        tensors: list[Any] = [None] * count
+        for buffer, argument in inputs:
+            tensors[buffer] = arguments[argument]
+        if binding is not None:
+            for buffer, tensor in binding.packed.items():
+                tensors[buffer] = tensor
+        for buffer in made_first:
+            tensor = tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
+            frame.set_address(buffer, tensor.data_ptr())
+        if frame.sizes is not sizes:
+            frame.adopt(sizes)  # later calls begin with them, so there has to be memory
+        return Running(tensors, sizes, sizes.symbols, binding)
+
+    return begin
 
 
 def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]:

@@ -89,7 +89,6 @@ class Engine:
         self.works_long = self._works_long()
         targets = [step.target for step in plan.steps if isinstance(step, AtenCall)]
         self._by_memory = any(target.startswith("aten.as_strided") for target in targets)
-        self.entry_call = native.call[self.works_long]
         self.entry_validate = native.validate[False]
         self.entry_launch = native.launch[self.works_long]
         self._threaded = native.threaded

@@ -191,16 +191,9 @@ static void keep_alive(const QuickTable *quick, Object **registers, Object *list
     put(list, count + i, registers[changed[i]]);
 }
 
-/* Puts the addresses of output tensors into the frame. They were made for this call. */
-static void place_outputs(FrameHeader *frame, const TVMFFIAny *outputs) {
-  const Table *table = frame->table;
-  const int64_t *numbers = table->outputs;
-  for (int64_t i = 0; i < table->output_count; i++)
-    addresses_of(frame)[numbers[i]] = ((const DLTensor *)(outputs[i].v_obj + 1))->data;
-}
-
-/* The same for output tensors that are in a list of Python's, if there is one. */
-static void place_listed(const QuickTable *quick, FrameHeader *frame, const Object *list) {
+/* Puts the addresses of output tensors, which were made for this call, into the frame; there need
+   not be a list of them. */
+static void place_outputs(const QuickTable *quick, FrameHeader *frame, const Object *list) {
   const Table *table = frame->table;
   const int64_t *numbers = table->outputs;
   if (!list) return;

@@ -39,7 +39,7 @@ static int64_t validate(FrameHeader *frame, BindingTable *binding, Object *argum
   return validate_bound(frame, binding, arguments, NULL, 0);
 }
 
-/* km_validate(frame, binding, arguments, tensor...): checks only, for programs with ATen steps. */
+/* km_validate(frame, binding, arguments, tensor...): checks only. */
 ENTRY(km_validate) {
   return return_int(result, validate(args[0].v_ptr, args[1].v_ptr, args[2].v_ptr, args + 3));
 }
@@ -47,16 +47,6 @@ ENTRY(km_validate) {
 /* km_launch(frame, first, last): a run of launches whose addresses are in the frame. */
 ENTRY(km_launch) {
   return return_int(result, run(args[0].v_ptr, args[1].v_int64, args[2].v_int64));
-}
-
-/* km_call(frame, binding, arguments, tensor..., output...): a call of a program without ATen. */
-ENTRY(km_call) {
-  FrameHeader *frame = args[0].v_ptr;
-  const Table *table = frame->table;
-  int64_t code = validate(frame, args[1].v_ptr, args[2].v_ptr, args + 3);
-  if (code) return return_int(result, code);
-  place_outputs(frame, args + 3 + table->input_count);
-  return return_int(result, run(frame, 0, table->launch_count));
 }
 
 /* The second half of calls whose tensors are in registers: see km_quick. */
@@ -68,7 +58,7 @@ static int64_t call_objects(const QuickTable *quick, const TVMFFIAny *args, Obje
   int64_t code = validate_bound(frame, args[1].v_ptr, arguments, quick->watch, watch_count);
   if (code) return code == CHECK_MOVED ? REFUSAL_WATCH : REFUSAL_TENSOR;
   keep_alive(quick, registers, args[6].v_ptr);
-  place_listed(quick, frame, args[4].v_ptr);
+  place_outputs(quick, frame, args[4].v_ptr);
   return run(frame, 0, args[5].v_int64);
 }
 
