@@ -182,6 +182,10 @@ def collector(engine: Engine, places: Sequence[int]) -> Collect | None:
     results = computed_results(engine.plan)
     if list(results) == [TensorResult(n) for n in places]:
         return None
+    found = [r.buffer for r in results if isinstance(r, TensorResult) and r.buffer in places]
+    if len(found) == len(results):
+        order = [places.index(buffer) for buffer in found]
+        return lambda tensors, args, sizes: [tensors[place] for place in order]
     readers = [_result_reader(engine, result, places) for result in results]
     return lambda tensors, args, sizes: [read(tensors, args, sizes) for read in readers]
 
