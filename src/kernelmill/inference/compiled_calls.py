@@ -11,7 +11,7 @@
 | a trace of such a call could not be made or kept | torch.compile, without another try |
 | as many traces were made as are kept | torch.compile |
 | modes of torch are active that see each operator | the function as it is |
-| Dynamo traces code around it | the function as it is, traced with that |
+| Dynamo, or torch.jit, traces code around it | the function as it is, traced with that |
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch.compiler import is_dynamo_compiling
+from torch.jit import is_tracing  # type: ignore[reportPrivateImportUsage] - documented
 
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.paths import name_of_argument
@@ -74,7 +75,7 @@ class CompiledCalls(KeptPrograms):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. Raises what the function raises, and what kernels of ours do."""
-        if is_dynamo_compiling():
+        if is_dynamo_compiling() or is_tracing():
             return self.original(*args, **kwargs)
         if not kwargs and len(args) == self._count and not torch.is_grad_enabled():
             result = self._quick(args)
@@ -258,7 +259,7 @@ class CompiledForward(CompiledCalls):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        if is_dynamo_compiling():
+        if is_dynamo_compiling() or is_tracing():
             return self._module(*args, **kwargs)
         plain = not kwargs and len(args) == self._count and not torch.is_grad_enabled()
         if plain and not any(self._hooks) and self._module.forward == self._forward:

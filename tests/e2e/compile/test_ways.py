@@ -341,6 +341,18 @@ def test_results_are_right_without_parts_of_torch(tmp_path: Path, part: str) -> 
                 check(compiled, model, torch.randn(rows, 8))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_jit_traces_the_original(tmp_path: Path) -> None:
+    compiled, model = made(tmp_path)
+    function = kernelmill.compile(model.requires_grad_(False).forward, cache_dir=tmp_path)
+    x, y = torch.randn(3, 8), torch.randn(3, 8)
+    with torch.no_grad():
+        for each in (compiled, function):
+            check(each, model, x)
+            script: Any = torch.jit.trace(each, x)
+            torch.testing.assert_close(script(y), model(y))
+
+
 PROCESS = """
 import sys
 import torch
