@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from kernelmill.backend.entry import Backend
 from kernelmill.compiler.linking import Compiled, without_bodies
 from kernelmill.config import CompilerConfig
+from kernelmill.inference import set_dim_gears
 from tests.e2e.higher_order_models import MODELS, Chosen, Layer, Layers, flat
 from tests.tolerances import mismatch
 
@@ -265,3 +266,16 @@ def test_captured_operator_by_operator(name: str) -> None:
             x = torch.rand(3, 8)
             assert_as_eager(run.function(x), module(x))
     assert run.counts == (1, bodies)
+
+
+@pytest.mark.parametrize(("name", "bodies"), [("cond", 2), ("regions", 1)])
+def test_gears_share_their_bodies(name: str, bodies: int) -> None:
+    module = MODELS[name][0]().eval()
+    run = Run(module)
+    function = torch.compile(module, backend=run.backend)
+    with torch.no_grad():
+        first = torch.randn(4, 8)
+        set_dim_gears(first, {0: [4, 8]})
+        for x in (first, torch.randn(8, 8), torch.randn(4, 8)):
+            assert_as_eager(function(x), module(x))
+    assert run.counts == (2, bodies)
