@@ -339,7 +339,10 @@ def recording() -> Generator[None]:
     if settings is None:
         yield
         return
-    with settings.patch(_WHILE_RECORDING), trace_notes.noting():
+    # Where torch refuses code that it has given up, it leaves `dynamic` as it was for that compile.
+    names = "assume_static_by_default", "automatic_dynamic_shapes"
+    as_now = {name: getattr(settings, name) for name in names}
+    with settings.patch({**_WHILE_RECORDING, **as_now}), trace_notes.noting():
         yield
 
 

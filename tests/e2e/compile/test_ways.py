@@ -277,6 +277,7 @@ def test_errors_of_the_code_are_its_own(tmp_path: Path) -> None:
         with pytest.raises(KeyError, match="three"):
             compiled(torch.ones(3))
     assert compiled(torch.ones(2)).tolist() == [2, 2]
+    assert torch._dynamo.config.automatic_dynamic_shapes
 
 
 def test_two_threads_make_one_program(tmp_path: Path) -> None:
