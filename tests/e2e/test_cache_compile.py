@@ -329,7 +329,7 @@ def test_a_cache_can_be_read(tmp_path: Path, capsys: Any):
     for part in (
         "input 0: self.linear.weight",
         "graph graph_",
-        "self.scale: value float ",
+        "scale: float ",
         "plan ",
     ):
         assert part in text
@@ -352,7 +352,7 @@ def test_what_the_tracer_itself_puts_among_the_globals_is_found_by_other_process
         assert model.cached(torch.ones(2)).tolist() == [2.0, 2.0]
     text = readable_cache(tmp_path, print_output=False)
     assert f"{__name__}.torch.Tensor" in text
-    assert "\ntorch.Tensor: value class torch.Tensor\n" in text
+    assert "\nclass torch.Tensor" in text
     assert str(id(torch)) not in text
 
 
@@ -371,7 +371,7 @@ def test_a_later_process_needs_nothing_of_the_tracers_own_python(tmp_path: Path)
     with torch.no_grad():
         assert model.cached(torch.ones(2)).tolist() == [3.0, 3.0]
     text = readable_cache(tmp_path, print_output=False)
-    assert "functools.reduce: value function" in text and "torch._dynamo" not in text
+    assert "functools.reduce: function" in text and "torch._dynamo" not in text
 
 
 SCALE: ContextVar[float] = ContextVar("SCALE", default=2.0)

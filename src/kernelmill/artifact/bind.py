@@ -18,21 +18,24 @@ from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place
-from kernelmill.artifact.guards import (
-    ArgumentLayouts,
-    RepeatedChecks,
-    changes,
-    count_tensors,
-    in_words,
-)
+from kernelmill.artifact.guards import ArgumentLayouts, RepeatedChecks, changes, in_words
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
-from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
+from kernelmill.artifact.owned import Survey
+from kernelmill.artifact.paths import (
+    MISSING,
+    ArgumentReader,
+    Path,
+    Roots,
+    follow,
+    is_outside,
+    name_of_argument,
+)
 from kernelmill.artifact.program_set import ProgramSet
 from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.versions import version_of
-from kernelmill.artifact.watch import Watch
+from kernelmill.artifact.watch import Watch, place_of_input
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GradientError, InputError
 from kernelmill.runtime.calls.object_checks import supported
@@ -55,10 +58,12 @@ def _roots(
 @dataclass(frozen=True)
 class GuardResult:
     """What a program depends on, looked at in full. `reason` says in words why it does not fit,
-    empty when it does; `values` are those of the manifest's tree."""
+    empty when it does; `values` are those of the manifest's tree, and `owned` is what its owner
+    holds."""
 
     reason: str
     values: Sequence[Any] = ()
+    owned: Survey | None = None
 
 
 def evaluate_guards(
@@ -84,12 +89,30 @@ def evaluate_guards(
             return GuardResult(differs)
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
-    if guards.objects >= 0:
-        tensors = [values[place] for place in guards.tensor_places(spec.inputs)]
-        if count_tensors(tensors) != guards.objects:
-            return GuardResult("which of the tensors that it reads are one object")
-    reads = guards.reads if arguments is None else (*guards.reads, *spec.checks)
-    return GuardResult(next(changes(reads, values, frozenset(guards.names)), ""), values)
+    if arguments is not None:
+        differs = next(changes(spec.checks, values, frozenset(guards.names)), "")
+        if differs:
+            return GuardResult(differs)
+    owned = [each for each in spec.inputs if is_outside(each.path)]
+    missing = [e.path for e in owned if values[e.place] is MISSING]
+    if missing:
+        return GuardResult(f"{in_words(missing[0])} is not there")
+    survey = _survey(manifest, target, values, [values[each.place] for each in owned])
+    return GuardResult(survey.difference(guards.lines), values, survey)
+
+
+def _survey(
+    manifest: Manifest, target: Target | None, values: Sequence[Any], inputs: Sequence[Any]
+) -> Survey:
+    """What the owner holds now, gone through as in the trace."""
+    guards, rows = manifest.guards, manifest.tree.rows
+    survey = Survey(frozenset(guards.names), inputs, guards.whole)
+    cells = {} if target is None else target.free.cells
+    for root in guards.roots:
+        before, step = rows[root.place]
+        owner = cells.get(step[-1]) if before < 0 else values[before]
+        survey.add_root(root, values[root.place], owner)
+    return survey
 
 
 def _is_function(manifest: Manifest, target: Target) -> bool:
@@ -234,27 +257,16 @@ class _Watched:
         seen = seen or evaluate_guards(manifest, target, tensors=self._tensors)
         if seen.reason:
             raise Mismatch(seen.reason)
-        names = frozenset(manifest.guards.names)
-        watch = Watch(manifest.tree, seen.values, _roots(target, self._tensors), names)
-        for guard in manifest.guards.reads:
-            watch.add_guard(guard)
-        for use in manifest.guards.code:
-            watch.add_code(use)
-        places: list[Place] = []
-        for source in manifest.spec.inputs:
-            if not source.own:
-                if seen.values[source.place] is MISSING:
-                    raise Mismatch(f"{in_words(source.path)} is not there")
-                place = watch.place(source.place)
-                if place is not None:
-                    watch.add_input(place)
-                places.append(place or ([seen.values[source.place]], 0))
-        if manifest.guards.objects >= 0:
-            watch.add_objects(manifest.guards.tensor_places(()))
+        assert seen.owned is not None  # which it is where nothing differs
+        self.places[:] = [
+            place_of_input(manifest.tree, seen.values, source.place)
+            for source in manifest.spec.inputs
+            if not source.own
+        ]
+        watch = Watch(seen.owned.records, manifest.guards.code, self.places)
         self.watch, self.without_rows = watch, watch.without_rows()
-        self.places[:] = places
         if self._effects is not None:
-            self._effects.look_outside(seen.values)
+            self._effects.keep_apart_from(seen.owned.ids())
         if self._native is not None:
             self._native.watch(watch.rows())
 

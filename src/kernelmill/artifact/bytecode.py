@@ -128,18 +128,6 @@ def _steps(codes: Iterable[types.CodeType]) -> Iterator[list[dis.Instruction]]:
     return (list(dis.get_instructions(code)) for code in _others(codes))
 
 
-def compared_attributes(codes: Iterable[types.CodeType]) -> Compared:
-    """The names of two attributes each of which one is compared with the other, by identity or
-    equality: objects without an `__eq__` are equal where they are one."""
-    found = (
-        _sides(steps[:n])
-        for steps in _steps(codes)
-        for n, each in enumerate(steps)
-        if each.opname == "IS_OP" or (each.opname == "COMPARE_OP" and each.argval in ("==", "!="))
-    )
-    return frozenset(sides for sides in found if len(sides) == len(WITH_GLOBAL)) - {WITH_GLOBAL}
-
-
 def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
     """The names of the attributes that a comparison after these compares. None where its right side
     is not a variable or its attribute: what comes before that is then not known."""

@@ -60,7 +60,6 @@ class Effects:
         own = {path: place for path, place in into.items() if path[0][0] == "argument"}
         self.changed: Sequence[int] = list(changed.values())
         self.others = [place for path, place in own.items() if path not in changed]
-        self._outside_places = [place for path, place in into.items() if path not in own]
         self._outside: frozenset[int] = frozenset()
         places = [*self.changed, *self.others]
         self._read = ArgumentReader(tree, spec.names, places)
@@ -71,10 +70,9 @@ class Effects:
             for effect in spec.effects
         ]
 
-    def look_outside(self, values: Sequence[Any]) -> None:
-        """Values of the tree's places, of which those outside of the arguments stay the same
-        objects until this is called again."""
-        self._outside = frozenset(id(values[place]) for place in self._outside_places)
+    def keep_apart_from(self, owned: frozenset[int]) -> None:
+        """The ids of all objects outside of the arguments that the program depends on."""
+        self._outside = owned
 
     def owners(self, values: Sequence[Any]) -> list[Any] | None:
         """The objects of this call that are changed. None when one is not there, or is another that

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -47,6 +47,14 @@ def is_atom(value: object) -> bool:
     return isinstance(value, (*_ATOMS, float, enum.Enum))
 
 
+def is_constant(value: Any) -> bool:
+    """Whether a value is plain data that nothing can change, tuples of such data too. Equal ones
+    may be one object in one process and two in another."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(is_constant, cast("Iterable[Any]", value)))
+    return is_atom(value) or isinstance(value, _WRITTEN_OUT)
+
+
 def is_data(value: Any, deep: int = 4) -> bool:
     """Whether the fingerprint of a value stands for all of it."""
     if is_atom(value) or isinstance(value, (*_WRITTEN_OUT, *_FUNCTIONS, type, types.CodeType)):
@@ -59,9 +67,14 @@ def is_data(value: Any, deep: int = 4) -> bool:
 
 def is_told_apart(value: Any) -> bool:
     """Whether the fingerprint of a value is no other one's: not where it is the class alone."""
-    if isinstance(value, (types.MethodType, types.ModuleType, partial, *OPERATORS)):
-        return True
-    return is_data(value) or is_numpy_function(value) or is_process_group(value)
+    return is_data(value) or isinstance(value, (types.MethodType, partial)) or is_named(value)
+
+
+def is_named(value: Any) -> bool:
+    """Whether its name finds it again: a module, an operator, a function of numpy's for arrays, a
+    process group."""
+    known = isinstance(value, (types.ModuleType, *OPERATORS))
+    return known or is_numpy_function(value) or is_process_group(value)
 
 
 def is_numpy_function(value: Any) -> bool:
@@ -96,7 +109,7 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, types.CodeType):
         return f"code {code_digest(value)}"
     if isinstance(value, type):
-        return f"class {name_of(value)}{_body_text(value)}{_metaclass_text(type(value))}"
+        return f"class {name_of(value)}{_body_text(value)}{metaclass_text(type(value))}"
     if isinstance(value, types.MethodType) and deep:
         return f"method {fingerprint(value.__func__, deep - 1)} of {name_of(type(value.__self__))}"
     if isinstance(value, types.FunctionType) and deep:
@@ -172,15 +185,15 @@ def signs_of_keys(value: dict[Any, Any]) -> list[Any]:
 def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
     """How a class finds its methods: which of `names`, and of the methods that decide what an
     attribute is, each class in its `__mro__` defines itself."""
-    found = ""
-    for part in kind.__mro__:
-        found += name_of(part)
-        if not is_immutable(part):
-            used = (n for n in vars(part) if n in names or finds_attributes(n))
-            defined = [f"{n}{_taken_from(part, n)}" for n in sorted(used)]
-            found += f" {defined}{_body_text(part)}"
-        found += ";"
-    return found
+    return "".join(f"{name_of(part)}{members_text(part, names)};" for part in kind.__mro__)
+
+
+def members_text(kind: type, names: frozenset[str]) -> str:
+    """The same of what a class defines itself."""
+    if is_immutable(kind):
+        return ""
+    used = (n for n in vars(kind) if n in names or finds_attributes(n))
+    return f" {[f'{n}{_taken_from(kind, n)}' for n in sorted(used)]}{_body_text(kind)}"
 
 
 def is_immutable(kind: type) -> bool:
@@ -244,7 +257,7 @@ def _body_text(kind: type) -> str:
         _described.reset(token)
 
 
-def _metaclass_text(kind: type) -> str:
+def metaclass_text(kind: type) -> str:
     """Of a class that others than Python and torch have made: what is in it may be asked of its
     classes, of which nothing tells."""
     top = kind.__module__.partition(".")[0]

@@ -14,13 +14,15 @@ from functools import partial
 from operator import attrgetter, eq, is_
 from typing import Any, get_args
 
+import torch
+
 from kernelmill.artifact.fingerprint import (
     finds_attributes,
     fingerprint,
     is_atom,
     is_immutable,
-    signs_of_keys,
 )
+from kernelmill.artifact.layouts import layout_of
 from kernelmill.artifact.paths import MISSING
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.layout import WatchKind
@@ -44,12 +46,13 @@ Place = tuple[Any, Any]
 class Property:
     """What `read` gives of an object, compared by `same`. `row` is its record, None where there is
     none and Python has to look at each call. `with_contents`: whoever watches all changes of a dict
-    or class notices this one."""
+    or class notices this one, unless it is `ordered` and the keys of an OrderedDict are moved."""
 
     read: Callable[[Any], Any]
     same: Callable[[Any, Any], bool]
     row: Callable[[Any], Row | None] | None
     with_contents: bool = False
+    ordered: bool = False
 
 
 CLASS = Property(type, is_, class_row)
@@ -58,7 +61,6 @@ SPACE = Property(vars, is_, space_row)
 ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
 """In which classes a class looks for attributes."""
 SIZE = Property(len, eq, size_row, with_contents=True)
-KEYS = Property(signs_of_keys, eq, None, with_contents=True)
 
 
 def _held(cell: types.CellType) -> Any:
@@ -76,20 +78,31 @@ FUNCTION = [
 """The code of a function, and its defaults."""
 
 
-def _same_items(found: dict[str, Any], value: dict[str, Any]) -> bool:
-    """Whether these are the same objects, in any order."""
-    same = (found.get(name, MISSING) is each for name, each in value.items())
-    return len(found) == len(value) and all(same)
+def _elements(value: Any) -> Any:
+    return fingerprint(value) if isinstance(value, (set, frozenset)) else list(value)
+
+
+ELEMENTS = Property(_elements, lambda found, value: _alike(found, value), None)
+"""What a set or a deque has."""
+
+
+def items_of(owner: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """What a dict of any class has, in its order."""
+    if isinstance(owner, OrderedDict):
+        return list(OrderedDict.items(owner))
+    return list(dict.items(owner))
 
 
 def is_noticed(kind: Property, owner: Any) -> bool:
     """Whether whoever watches all changes of a dict or class notices this one. An OrderedDict may
     have its keys moved without a change of the dict that it is."""
-    moves = kind is KEYS and isinstance(owner, OrderedDict) and len(owner) > 1
+    moves = kind.ordered and isinstance(owner, OrderedDict) and len(owner) > 1
     return kind.with_contents and not moves
 
 
-def found_by(step: Callable[[Any], Any]) -> Property:
+def found_by(
+    step: Callable[[Any], Any], same: Callable[[Any, Any], bool] | None = None
+) -> Property:
     """What a step from an object leads to that is not kept under a key: every call takes it."""
 
     def read(owner: Any) -> Any:
@@ -98,7 +111,7 @@ def found_by(step: Callable[[Any], Any]) -> Property:
         except (AttributeError, LookupError, TypeError):
             return MISSING
 
-    return Property(read, _alike, None)
+    return Property(read, same or _alike, None)
 
 
 def _alike(found: Any, value: Any) -> bool:
@@ -123,30 +136,109 @@ def held_in_context(*default: Any) -> Property:
     return Property(read, is_, None)
 
 
+@dataclass(frozen=True, eq=False)
+class _HeldTensor:
+    """Stands for a tensor, which a watch must not keep alive: `torch.utils.swap_tensors` refuses
+    those to which there are other references. `layout` is what has to stay of it, None of inputs.
+    """
+
+    number: int
+    kind: type
+    layout: tuple[Any, ...] | None
+
+
 class GuardRecords:
     """Collects what has to stay, each once. `items` are (owner, key, value), MISSING for nothing
-    there; `properties` are (owner, kind, value)."""
+    there; `properties` are (owner, kind, value). `often` has the ids of dicts and classes that
+    change often: they are not watched as a whole. `replaceable` has the ids of inputs that another
+    tensor may replace which is none of `known`: they are held in one place."""
 
-    def __init__(self, names: frozenset[str] = frozenset()) -> None:
-        """`names` are those that traced code has, for attributes too."""
+    def __init__(
+        self,
+        names: frozenset[str] = frozenset(),
+        inputs: Collection[int] = (),
+        known: Collection[int] = (),
+    ) -> None:
+        """`names` are those that traced code has, for attributes too; `inputs` are the ids of the
+        program's tensors."""
 
         def members(space: dict[str, Any]) -> dict[str, Any]:
             return {n: v for n, v in list(space.items()) if n in names or finds_attributes(n)}
 
-        self.members = Property(members, _same_items, None, with_contents=True)
+        self.members = Property(members, self._same_items, None, with_contents=True)
+        self.contents = Property(items_of, self._same_pairs, None, with_contents=True, ordered=True)
+        self._attributes: dict[Any, Property] = {}
+        self._inputs, self._known = inputs, known
+        self._replaced: dict[int, _HeldTensor] = {}
+        self.replaceable, self.often = set[int](), set[int]()
         self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self.properties: dict[tuple[int, Property], tuple[Any, Property, Any]] = {}
+
+    def _held(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        layout = None if id(value) in self._inputs else layout_of(value)
+        return _HeldTensor(id(value), type(value), layout)
+
+    def _is_same(self, found: Any, value: Any) -> bool:
+        """Whether a value is what was found."""
+        if type(found) is not _HeldTensor:
+            return found is value
+        if type(value) is not found.kind:
+            return False
+        if id(value) == found.number:
+            return found.layout is None or layout_of(value) == found.layout
+        free = found.number in self.replaceable and id(value) not in self._known
+        return free and self._replaced.setdefault(id(value), found) is found
+
+    def _same_pairs(self, found: list[tuple[Any, Any]], value: list[tuple[Any, Any]]) -> bool:
+        pairs = zip(found, value, strict=False)
+        return len(found) == len(value) and all(
+            self._is_same(held, now) and _alike(key, its) for (key, held), (its, now) in pairs
+        )
+
+    def _same_items(self, found: dict[str, Any], value: dict[str, Any]) -> bool:
+        """Whether these are the same objects, in any order."""
+        same = (self._is_same(found.get(name, MISSING), each) for name, each in value.items())
+        return len(found) == len(value) and all(same)
 
     def add_item(self, owner: Any, key: Any, value: Any) -> None:
         """What is there has to stay the same object. Tuples never change."""
         if not isinstance(owner, tuple):
-            self.items.setdefault((id(owner), key), (owner, key, value))
+            self.items.setdefault((id(owner), key), (owner, key, self._held(value)))
 
     def add_property(self, owner: Any, kind: Property) -> Any:
         """What this is has to stay; gives it."""
+        value = kind.read(owner)
         if (id(owner), kind) not in self.properties:
-            self.properties[id(owner), kind] = owner, kind, kind.read(owner)
-        return self.properties[id(owner), kind][2]
+            self.properties[id(owner), kind] = owner, kind, value
+        return value
+
+    def add_contents(self, owner: dict[Any, Any]) -> list[tuple[Any, Any]]:
+        """The keys of a dict in their order, and what it has under them, have to stay; gives
+        them."""
+        items = items_of(owner)
+        held = [(key, self._held(value)) for key, value in items]
+        self.properties.setdefault((id(owner), self.contents), (owner, self.contents, held))
+        return items
+
+    def add_attributes(self, space: dict[str, Any], names: frozenset[str] | None) -> dict[str, Any]:
+        """What a __dict__ has under these names, all where there are none, has to stay; gives
+        it."""
+
+        def read(space: dict[str, Any]) -> dict[str, Any]:
+            found = list(space.items())
+            return {name: value for name, value in found if names is None or name in names}
+
+        if names not in self._attributes:
+            self._attributes[names] = Property(read, self._same_items, None, with_contents=True)
+        return self._add_items(space, self._attributes[names])
+
+    def _add_items(self, space: dict[str, Any], kind: Property) -> dict[str, Any]:
+        found = kind.read(space)
+        held = {name: self._held(value) for name, value in found.items()}
+        self.properties.setdefault((id(space), kind), (space, kind, held))
+        return found
 
     def look_up(self, space: Any, name: Any) -> Any:
         """What a dict, or the namespace of a class, has under a name, and has to keep; MISSING for
@@ -174,7 +266,7 @@ class GuardRecords:
         for part in self.add_property(kind, ORDER):
             space = None if is_immutable(part) else dict_of(vars(part))
             if space is not None:
-                self.add_property(space, self.members)
+                self._add_items(space, self.members)
 
     def add_function(self, function: types.FunctionType) -> None:
         """Its code and defaults have to stay."""
@@ -186,12 +278,12 @@ class GuardRecords:
         try:
             for owner, key, value in self.items.values():
                 found = owner[key] if isinstance(owner, list) else dict.get(owner, key, MISSING)
-                if found is not value:
+                if not self._is_same(value, found):
                     return False
         except IndexError:
             return False
         properties = self.properties.values()
-        return all(kind.same(kind.read(owner), value) for owner, kind, value in properties)
+        return all(kind.same(value, kind.read(owner)) for owner, kind, value in properties)
 
     def rows(self, watched: Collection[int] = ()) -> list[Row | None]:
         """The records; without those of the dicts and classes of which all changes are watched, by
@@ -206,7 +298,8 @@ class GuardRecords:
 
 def item_row(owner: Any, key: Any, value: Any) -> Row:
     """Watches what a dict or list has there."""
-    expected = 0 if value is MISSING else id(value)
+    held = value.number if type(value) is _HeldTensor else id(value)
+    expected = 0 if value is MISSING else held
     if isinstance(owner, list):
         return WatchKind.LIST_ITEM, owner, None, key, expected
     return WatchKind.DICT_ITEM, owner, key, hash(key), expected

@@ -1,4 +1,4 @@
-"""Whether what a trace read besides the contents of tensors is still so; see `Guard`."""
+"""Whether the arguments of a call are what a program is for; see `Guard`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
-
-import torch
 
 from kernelmill.artifact.fingerprint import class_text, name_of
 from kernelmill.artifact.guard_kinds import KINDS, Texts
@@ -29,11 +27,6 @@ def noted(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> Gu
     other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
     texts = partial(class_text, names=names)
     return replace(guard, found=text(guard, follow(guard.path, roots), other, texts))
-
-
-def count_tensors(values: Iterable[Any]) -> int:
-    """How many objects the tensors among these are."""
-    return len({id(value) for value in values if isinstance(value, torch.Tensor)})
 
 
 def found_in(guard: Guard, value: Any) -> str:
@@ -59,8 +52,6 @@ def _difference(guard: Guard, value: Any, other: Any, texts: Texts) -> str:
         now = name_of(type(value))
     if now == guard.found:
         return ""
-    if not guard.of_argument:
-        return f"{guard.text()}: was {guard.found}, is {now}"
     wanted, came = (text.replace("builtins.", "")[:_SHOWN] for text in (guard.found, now))
     attribute = "" if is_about_layout(guard) else guard.name
     return f"{in_words(guard.path, attribute)}: expected {wanted}, got {came}"

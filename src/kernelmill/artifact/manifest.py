@@ -12,11 +12,11 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
 # be compiled at each load.
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any
 
-from kernelmill.artifact.paths import Path, Tree, is_outside, read_places, text_of
+from kernelmill.artifact.paths import Path, Tree, read_places, text_of
 from kernelmill.artifact.shapes import Shape, read_shape
 from kernelmill.artifact.typed import DATA, UNFIT, kept_fields, made_of, maker, of_type
 from kernelmill.core.dataclass import dataclass
@@ -24,7 +24,7 @@ from kernelmill.core.dim import Expr
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 18
+FORMAT = 19
 """Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a
 file of `aot.compile` brings its machine code along."""
 
@@ -105,6 +105,17 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Root:
+    """From where objects are gone through: a path that no call and no artifact brings, and what
+    counts besides: "all", of a dict its "class" alone (what other roots find under its keys has
+    roots of its own), of a tensor also the "layout", or the "attributes" of the object."""
+
+    path: Path
+    what: Annotated[str, {"all", "class", "layout", "attributes"}.__contains__] = "all"
+    place: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True)
 class Effect:
     """What a call leaves in an object that it was passed: the one at `path`. `kind` is "attribute",
     "item" or "append", `key` the name, number or key, and `value` a shape (effects.py)."""
@@ -173,26 +184,25 @@ class CallSpec:
 class Guards:
     """What a trace depended on outside of the arguments; all of it has to be as it was.
 
-    reads, code what it read, and which code it went through
-    names       that this code uses: a class is compared by those of its methods
+    code        that it went through
+    names       that this code uses, which say what counts of objects and classes
+    whole       whether all attributes of objects of a user's classes count, since code looks into
+                the `__dict__` of some
+    roots       from where what its owner holds was gone through (owned.py), and the `lines` about
+                that
     settings    of torch, by name (settings.py)
     packages    versions of the installed packages that the code is of, by name
     function    digest of the code of the function itself: an object may have several of one name
-    objects     how many the tensors are that neither calls nor the artifact bring, where code
-                compares some by identity; -1 where it does not
     """
 
-    reads: tuple[Guard, ...] = ()
     code: tuple[CodeUse, ...] = ()
     names: tuple[str, ...] = ()
+    whole: bool = False
+    roots: tuple[Root, ...] = ()
+    lines: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
     function: str = ""
-    objects: int = -1
-
-    def tensor_places(self, inputs: Iterable[Source]) -> Iterator[int]:
-        """Where in the tree those may be."""
-        yield from (each.place for each in (*inputs, *self.reads) if is_outside(each.path))
 
 
 @dataclass(frozen=True)
@@ -276,7 +286,7 @@ class Manifest:
                 place, other = tree.number(value.path), tree.number(value.other)
                 return [value.kind, place, found, value.name, other]
             parts = [getattr(value, name) for name in kept_fields(type(value))]
-            if isinstance(value, (Source, Effect)):
+            if isinstance(value, (Source, Effect, Root)):
                 parts[0] = tree.number(value.path)
             return parts
 
@@ -344,8 +354,8 @@ def _makers(paths: Sequence[Path], texts: Sequence[str]) -> Mapping[Any, Callabl
         return make
 
     return {
-        Guard: guard, Source: placed(Source), Effect: placed(Effect), Shape: read_shape,
-        Any: _option,
+        Guard: guard, Source: placed(Source), Effect: placed(Effect), Root: placed(Root),
+        Shape: read_shape, Any: _option,
     }  # fmt: skip
 
 

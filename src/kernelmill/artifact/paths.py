@@ -161,6 +161,14 @@ def follow(path: Path, roots: Roots) -> Any:
     return value
 
 
+def find_at(path: Path, roots: Roots) -> Any:
+    """The same; MISSING where there is nothing."""
+    try:
+        return follow(path, roots)
+    except MissingPath:
+        return MISSING
+
+
 def path_of_class(kind: type) -> Path | None:
     """The path by which other processes find a class; None where its name does not find it."""
     first, *inner = kind.__qualname__.split(".")

@@ -34,7 +34,7 @@ def data_of(artifact: Artifact, everything: bool = True) -> dict[str, Any]:
         "settings": dict(sorted(guards.settings.items())),
         "packages": dict(sorted(guards.packages.items())),
         "code": [asdict(use) for use in guards.code],
-        "read": [{"what": r.text(), "kind": r.kind, "found": r.found} for r in guards.reads],
+        "owned": list(guards.lines),
         "tensors": [
             {n: getattr(tensor, n) for n in ("name", "role", "dtype", "shape", "offset")}
             for tensor in manifest.tensors

@@ -59,7 +59,7 @@ class ArgumentUnpacker:
         self.right = (
             self.registers <= MOST_REGISTERS
             and all(map(self._place, range(len(self._tree.rows))))
-            and all(map(self._check, (*manifest.spec.checks, *manifest.guards.reads)))
+            and all(map(self._check, manifest.spec.checks))
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[self._inputs[n].place]
@@ -206,8 +206,6 @@ class ArgumentUnpacker:
 
     def _check(self, guard: Guard) -> bool:
         """Add what a guard of an argument asks for; False when no step can."""
-        if not guard.of_argument:
-            return not guard.other or guard.other[0][0] != "argument"
         if guard.place in self._known:  # the same object, as the steps and rows are
             return KINDS[guard.kind].lasts(self._known[guard.place])
         register = self._places[guard.place]

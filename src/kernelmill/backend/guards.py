@@ -5,40 +5,70 @@ Which kinds of guards are understood, and as what, is in the table of artifact/g
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
+from dataclasses import field
 from itertools import combinations
 from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared, is_users
+from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared
 from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
-from kernelmill.artifact.guards import noted
-from kernelmill.artifact.layouts import LAYOUT
-from kernelmill.artifact.manifest import Guard
-from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, is_outside
+from kernelmill.artifact.layouts import LAYOUT, is_about_layout
+from kernelmill.artifact.manifest import Guard, Root
+from kernelmill.artifact.paths import MissingPath, Path, Roots, find_at, follow
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader, is_known_by_version
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.dynamo import asked_of
 
 
-def reads_of(
-    guards: Iterable[Any],
-    reader: SourceReader,
-    roots: Roots,
-    names: frozenset[str],
-    layouts: Layouts,
-) -> tuple[Guard, ...]:
-    """The reads behind Dynamo's guards, with what is found now. Tensors that are inputs of the
-    program are checked with these, and need none.
+@dataclass
+class Reads:
+    """What a trace has read. `arguments` are guards of these, not yet with what they find; the
+    `outside` are paths of all else, with whether of a dict there more than its class counts.
+    `tensors` are roots for those that are asked for their layout or attributes."""
+
+    arguments: list[Guard] = field(default_factory=list[Guard])
+    outside: dict[Path, bool] = field(default_factory=dict[Path, bool])
+    tensors: dict[Root, None] = field(default_factory=dict[Root, None])
+    _asked: set[str] = field(default_factory=set[str])
+
+    def add(self, guard: Guard) -> None:
+        """Add what one guard reads."""
+        if guard.of_argument:
+            self.arguments.append(guard)
+            return
+        if is_about_layout(guard):
+            self.tensors[Root(guard.path, "layout")] = None
+        elif guard.kind in ("absent", "has"):
+            self.tensors[Root(guard.path, "attributes")] = None
+        if not is_about_layout(guard):
+            self._asked.add(guard.name)
+        if guard.kind == "contains":
+            self.outside[(*guard.path, ("item", guard.name))] = True
+        for path in (guard.path, guard.other):
+            if path and not is_known_by_version(path):
+                whole = guard.kind in ("shape", "keys", "value")
+                self.outside[path] = self.outside.get(path, False) or whole
+
+    def names(self) -> frozenset[str]:
+        """Of the attributes and keys that were read outside, and of those on the way there."""
+        steps = (step for path in self.outside for step in path)
+        parts = (part for _, *parts in steps for part in parts)
+        return frozenset(self._asked.union(part for part in parts if type(part) is str))
+
+
+def reads_of(guards: Iterable[Any], reader: SourceReader, roots: Roots, layouts: Layouts) -> Reads:
+    """The reads behind Dynamo's guards. Tensors that are inputs of the program are checked with
+    these, and need none.
 
     UnsupportedError names what cannot be kept.
     """
     kinds = {name: kind for kind, row in KINDS.items() for name in row.dynamo}
-    found: dict[Guard, Guard] = {}
+    found = Reads()
     for guard in guards:
         what = guard.create_fn_name()
         if what in ELSEWHERE:
@@ -47,18 +77,17 @@ def reads_of(
             raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
         try:
             if kinds[what] == LAYOUT:
-                found |= {each: noted(each, roots) for each in layouts.guards(guard, reader)}
-                continue
-            if reader.is_of_call(guard.originating_source):
-                continue
-            read = _read(guard, what, kinds[what], reader, roots)
-            if all(map(is_known_by_version, filter(None, (read.path, read.other)))):
-                continue
-            found[read] = noted(read, roots, names)
+                for each in layouts.guards(guard, reader):
+                    found.add(each)
+            elif not reader.is_of_call(guard.originating_source):
+                read = _read(guard, what, kinds[what], reader, roots)
+                if not all(map(is_known_by_version, filter(None, (read.path, read.other)))):
+                    found.add(read)
         except MissingPath as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
-    found |= {each: noted(each, roots, names) for each in layouts.integers(reader)}
-    return tuple(found.values())
+    for each in layouts.integers(reader):
+        found.add(each)
+    return found
 
 
 def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) -> Guard:
@@ -91,17 +120,18 @@ _BOTH = 2
 
 
 def identities(
-    compared: Compared, inputs: Iterable[Path], reads: Iterable[Guard], roots: Roots
+    compared: Compared, inputs: Iterable[Path], reads: Reads, roots: Roots
 ) -> list[Guard]:
-    """That values are one object, or two, as they were in the trace, where its code compares some
-    by identity: Dynamo says nothing of what is two.
+    """That values in arguments are one object, or two, as they were in the trace, where its code
+    compares some by identity: Dynamo says nothing of what is two.
 
     UnsupportedError where an argument may be compared with what is no argument, or there are too
     many.
     """
     if not compared:
         return []
-    seen = {read.path: follow(read.path, roots) for read in reads}
+    paths = dict.fromkeys((*(read.path for read in reads.arguments), *reads.outside))
+    seen = {path: find_at(path, roots) for path in paths}
     found = {path: value for path, value in seen.items() if _is_mark(value)}
     tensors = {path: value for path in inputs if _is_tensor(value := follow(path, roots))}
     tensors |= {path: value for path, value in seen.items() if _is_tensor(value)}
@@ -119,45 +149,10 @@ def identities(
     for kind in (_is_tensor, _is_mark):
         if all(any(kind(found[path]) for path in paths) for paths in (own, outside)):
             raise UnsupportedError("it compares by identity, and not arguments alone")
-    marks = [path for path in outside if _is_mark(found[path])]
-    pairs = [pair for paths in (own, marks) for pair in combinations(sorted(paths, key=repr), 2)]
+    pairs = list(combinations(sorted(own, key=repr), 2))
     if len(pairs) > _MOST_PAIRS:
         raise UnsupportedError("it compares by identity, and there is much that it may compare")
     return [Guard("same", path, other=other) for path, other in pairs]
-
-
-def one_or_two(compared: Compared, reads: Iterable[Guard], roots: Roots) -> list[Guard]:
-    """That objects outside of arguments, of which code compares two attributes with each other, are
-    one or two as they were in the trace."""
-    paths = dict.fromkeys(read.path for read in reads if is_outside(read.path))
-    found = {(path[:-1], path[-1][-1]): path for path in paths if _is_object(follow(path, roots))}
-    pairs = [
-        (path, found[before, second])
-        for (before, name), path in found.items()
-        for first, second in compared
-        if first == name and (before, second) in found
-    ]
-    return [Guard("same", path, other=other) for path, other in pairs]
-
-
-def attributes_of(reads: Iterable[Guard], roots: Roots) -> list[Guard]:
-    """Which attributes the objects of a user's classes have, where a user's code looks into the
-    `__dict__` of any."""
-    owners = {read.path: follow(read.path, roots) for read in reads if read.kind == "class"}
-    return [
-        Guard("keys", (*path, ("attribute", "__dict__")))
-        for path, value in owners.items()
-        if hasattr(value, "__dict__") and _is_of_user(type(value))
-    ]
-
-
-def _is_of_user(kind: type) -> bool:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file is not None and is_users(file)
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, (dict, list, set)) or not (is_data(value) or _is_tensor(value))
 
 
 def _is_tensor(value: Any) -> bool:

@@ -15,8 +15,6 @@ import torch
 
 from kernelmill.artifact.bind import calls_functions, refuse_gradients
 from kernelmill.artifact.bytecode import (
-    WITH_GLOBAL,
-    compared_attributes,
     compared_by_identity,
     flags_asked,
     is_library,
@@ -28,7 +26,7 @@ from kernelmill.artifact.bytecode import (
 from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guards import count_tensors, noted
+from kernelmill.artifact.guards import noted
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
@@ -42,11 +40,14 @@ from kernelmill.artifact.manifest import (
     read_manifest,
 )
 from kernelmill.artifact.objects import artifact_of
+from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import (
     CONTEXT,
     MissingPath,
     Path,
     Roots,
+    Tree,
+    find_at,
     follow,
     is_outside,
     name_of_argument,
@@ -64,7 +65,7 @@ from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import attributes_of, identities, one_or_two, reads_of
+from kernelmill.backend.guards import Reads, identities, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
@@ -227,20 +228,21 @@ class _Dependences:
     codes     that it went through, with those of decompositions; `called` is what AOTAutograd may
               have gone through in functions that the graph calls; and the `names` that these use
     packages  versions of the installed packages that these, and operators, come from
-    reads     guards of ours
+    checks    of arguments
+    owned     what the owner holds, and `whole` as in `Guards`
     sources   of the inputs, and the values of those that are no sizes, by their paths
-    objects   as in `Guards`
     """
 
     codes: Sequence[Any]
     called: Sequence[Any]
     names: frozenset[str]
     packages: Mapping[str, str]
-    reads: tuple[Guard, ...]
+    checks: tuple[Guard, ...]
+    owned: Survey
+    whole: bool
     sources: Sequence[Source]
     values: Mapping[Path, Any]
     side_effects: SideEffects
-    objects: int
 
 
 @dataclass
@@ -290,40 +292,58 @@ class _Trace:
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         called = reached_by_calls(gm, names_in(codes))
-        names = names_in((*codes, *called.codes))
         own_names = names_in(c for c in codes if is_users(c.co_filename))
         replaced = reached_from((*self.decompositions.values(), *functions_of(self.config)))
         effects = SideEffects(self.output, reader, roots, self.target.rest)
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes), flags_asked(codes))
-        reads = reads_of(self.output.guards, reader, roots, names, layouts)
+        reads = reads_of(self.output.guards, reader, roots, layouts)
         inputs = [_input(source, reader) for source in sources]
         tensors = [each.path for each in inputs if each.axis < 0]
         _refuse_functions(follow(path, roots) for path in tensors)
-        more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
         compared = compared_by_identity(codes)
         if trace_notes.has_hashed_tensors():
             compared |= {()}
-        more += [noted(read, roots, names) for read in _missed(trace_notes.caught_errors(), reader)]
-        more += [noted(read, roots) for read in _hooks_of_all()]
-        more += [noted(Guard("value", path), roots) for path in (*replaced.data, *called.data)]
-        more.append(noted(Guard("methods", _TENSORS), roots, names))
-        more += [noted(read, roots) for read in identities(compared, tensors, reads, roots)]
-        pairs = one_or_two(compared_attributes(codes), reads, roots)
-        more += [noted(read, roots) for read in pairs]
-        if own_names & {"__dict__", "vars"}:
-            more += [noted(read, roots) for read in attributes_of(reads, roots)]
+        for read in (
+            *effects.reads,
+            *_returned(tx, reader),
+            *_missed(trace_notes.caught_errors(), reader),
+            *_hooks_of_all(),
+            *(Guard("value", path) for path in (_TENSORS, *replaced.data, *called.data)),
+            *identities(compared, tensors, reads, roots),
+        ):
+            reads.add(read)
+        names = names_in((*codes, *called.codes)) | reads.names()
+        checks = tuple(dict.fromkeys(noted(read, roots, names) for read in reads.arguments))
+        whole = bool(own_names & {"__dict__", "vars"})
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
-        reads = tuple(dict.fromkeys((*reads, *more)))
-        objects = -1
-        if compared - {WITH_GLOBAL}:
-            paths = dict.fromkeys((*tensors, *(read.path for read in reads)))
-            objects = count_tensors(follow(path, roots) for path in paths if is_outside(path))
-        codes += replaced.codes
+        owned = self._owned(names, inputs, reads, whole)
         packages = {**packages_of(modules_of((*codes, *called.codes))), **packages}
         return _Dependences(
-            codes, called.codes, names, packages, reads, inputs, values, effects, objects
+            [*codes, *replaced.codes], called.codes, names, packages, checks, owned, whole, inputs,
+            values, effects,
         )  # fmt: skip
+
+    def _owned(
+        self, names: frozenset[str], inputs: Sequence[Source], reads: Reads, whole: bool
+    ) -> Survey:
+        """What the owner holds, and all that was read outside of arguments besides."""
+        roots = self.roots
+        cells = self.target.free.cells
+        outside = [each.path for each in inputs if is_outside(each.path)]
+        survey = Survey(names, [follow(path, roots) for path in outside], whole)
+        own = [(("self",),)] if self.target.owner is not None else []
+        paths = {**dict.fromkeys((*own, *outside), False), **reads.outside}
+        tree = Tree()
+        for path in paths:
+            tree.number(path)
+        survey.follow(tree, tree.values(roots), paths, cells)
+        for root in reads.tensors:
+            path, value = root.path, find_at(root.path, roots)
+            if isinstance(value, torch.Tensor):
+                before = find_at(path[:-1], roots) if path[1:] else cells.get(path[0][-1])
+                survey.add_root(root, value, before)
+        return survey
 
     @property
     def may_be_kept(self) -> bool:
@@ -369,25 +389,26 @@ class _Trace:
         held = held_constants(traced.imported.constants)
         layout = WeightLayout(held)
         values = (*restored, *self._constants(sources))
-        reads = (*depends.reads, *(noted(Guard("value", path), self.roots) for path in values))
+        constants = [noted(Guard("value", path), self.roots) for path in values]
         gears = None if traced.geared is None else _gears(traced.geared, self.made)
         spec = CallSpec(
             name_of(self.target.function),
             tuple(map(Parameter, self.target.signature.parameters)),
-            tuple(read for read in reads if read.of_argument),
+            (*depends.checks, *(each for each in constants if each.of_argument)),
             (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
             shaper.describe(returned),
             *self._allowed_sizes(traced, gears, sources, shaper.integers),
             effects,
         )
         guards = Guards(
-            tuple(read for read in reads if not read.of_argument),
             uses_of(depends.codes, depends.called),
             tuple(sorted(depends.names)),
+            depends.whole,
+            tuple(depends.owned.roots),
+            tuple(depends.owned.lines),
             state(),
             depends.packages,
             code_digest(self.target.code),
-            depends.objects,
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(

@@ -102,18 +102,12 @@ def of_parameters(x):
 def test_functions_inside_are_read_too():
     codes = [with_inner.__code__]
     assert bytecode.compared_by_identity(codes) == {("other", "one")}
-    assert bytecode.compared_attributes(codes) == {("other", "one")}
     assert {"one", "other", "inner_name", "getattr"} <= bytecode.names_in(codes)
 
 
 def test_texts_are_names_of_globals_where_code_looks_for_these():
     assert bytecode.globals_in(with_inner.__code__) == {"one", "other", "getattr"}
     assert "inner_name" in bytecode.globals_in(by_text.__code__)
-
-
-def test_attributes_that_are_compared_with_each_other():
-    assert bytecode.compared_attributes([equal_attributes.__code__]) == {("other", "one")}
-    assert bytecode.compared_attributes([of_a_global.__code__, of_variables.__code__]) == set()
 
 
 def test_flags_that_code_asks_for():

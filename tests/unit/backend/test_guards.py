@@ -1,6 +1,5 @@
 """Dynamo's guards: each kind is in one table, and a trace that has another is not kept."""
 
-import functools
 import importlib
 from contextvars import ContextVar
 from dataclasses import replace
@@ -13,14 +12,15 @@ from torch._dynamo import source as dynamo
 from torch._dynamo.guards import GuardBuilder
 
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE, GuardKind
-from kernelmill.artifact.guards import changes
+from kernelmill.artifact.guards import changes, noted
 from kernelmill.artifact.paths import Roots
 from kernelmill.backend.guards import reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 
-IMPORTS = {"__import_stand_in": "torch._dynamo.polyfills.functools", "__import_own": "functools"}
+STAND_IN = "torch._dynamo.polyfills.functools"
+IMPORTS = {"__import_stand_in": STAND_IN, "__import_own": "functools"}
 UNDERSTOOD = {name for kind in KINDS.values() for name in kind.dynamo}
 DYNAMOS = {name for name in dir(GuardBuilder) if name.isupper()}
 LATER = {"CONSTANT_SUBCLASS_MATCH", "DICT_NOT_CONTAINS", "FAKE_SCRIPT_TYPE_MATCH",
@@ -35,12 +35,21 @@ def guard(kind, source=None, create=None):
     )
 
 
-def reads(kind, value, **more):
+def found_reads(kind, value, **more):
     reader = SourceReader("", frozenset({"x"}), "m", IMPORTS, {})
     env = SimpleNamespace(guards=[], replacements={}, var_to_range={}, var_to_sources={})
     layouts = Layouts(SimpleNamespace(shape_env=env, input_source_to_sizes_strides={}), [], (), ())
-    roots = Roots(None, {"x": value}, {})
-    return reads_of([guard(kind, **more)], reader, roots, frozenset(), layouts)
+    return reads_of([guard(kind, **more)], reader, Roots(None, {"x": value}, {}), layouts)
+
+
+def reads(kind, value, **more):
+    found = found_reads(kind, value, **more)
+    return [noted(read, Roots(None, {"x": value}, {})) for read in found.arguments]
+
+
+def outside(kind, **more):
+    """The paths that are read outside of arguments."""
+    return list(found_reads(kind, 1, **more).outside)
 
 
 def test_a_tensor_whose_sizes_are_not_known_is_refused():
@@ -149,28 +158,26 @@ def global_of_stand_in(*names):
 
 @pytest.mark.parametrize("names", [(), ("_initial_missing",), ("reduce",), ("reduce", "__code__")])
 def test_what_a_stand_in_has_of_its_own_is_no_read(names):
-    assert not reads("TYPE_MATCH", 1, source=global_of_stand_in(*names))
+    assert not outside("TYPE_MATCH", source=global_of_stand_in(*names))
 
 
 def test_a_module_among_a_stand_ins_globals_is_read_in_its_own_place():
-    (read,) = reads("FUNCTION_MATCH", 1, source=global_of_stand_in("functools", "reduce"))
-    assert read.path == (("module", "functools"), ("attribute", "reduce"))
+    (path,) = outside("FUNCTION_MATCH", source=global_of_stand_in("functools", "reduce"))
+    assert path == (("module", "functools"), ("attribute", "reduce"))
 
 
-def test_what_is_the_same_object_as_one_of_a_stand_ins_is_compared():
-    stand_in = importlib.import_module("torch._dynamo.polyfills.functools")
-    same = stand_in._initial_missing is functools._initial_missing
+def test_what_is_the_same_object_as_one_of_a_stand_ins_is_read_in_its_own_place():
     mark = partial(lambda: None, source_b=global_of_stand_in("_initial_missing"))
     module = dynamo.AttrSource(dynamo.GlobalSource("__import_own"), "_initial_missing")
-    (read,) = reads("DUPLICATE_INPUT", 1, source=module, create=mark)
-    assert (read.kind, read.found) == ("same", str(same))
+    (own,) = outside("DUPLICATE_INPUT", source=module, create=mark)
+    assert own == (("module", "functools"), ("attribute", "_initial_missing"))
 
 
 def test_data_of_a_stand_in_is_read(monkeypatch):
-    stand_in = importlib.import_module("torch._dynamo.polyfills.functools")
+    stand_in = importlib.import_module(STAND_IN)
     monkeypatch.setattr(stand_in, "options", [1], raising=False)
-    (read,) = reads("EQUALS_MATCH", 1, source=global_of_stand_in("options"))
-    assert read.path[-1] == ("attribute", "options")
+    (path,) = outside("EQUALS_MATCH", source=global_of_stand_in("options"))
+    assert path[-1] == ("attribute", "options")
 
 
 # ---- ContextVars ----------------------------------------------------------------------------

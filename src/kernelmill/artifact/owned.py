@@ -1,0 +1,435 @@
+"""What a program's owner holds, as text: all that its code may read there besides the contents of
+tensors.
+
+`Survey` goes through everything that its roots lead to, and writes a line for each object: its
+class, and what it holds under attributes, keys and indices. An object that is found again is
+written as its number, so that lines also say which are one object. Of the attributes of objects
+and classes, those count that have one of the `names` in the traced code.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from operator import eq
+from typing import Any, cast
+
+import torch
+
+from kernelmill.artifact.bytecode import is_users
+from kernelmill.artifact.fingerprint import (
+    cells_of,
+    code_digest,
+    fingerprint,
+    is_constant,
+    is_immutable,
+    is_named,
+    members_text,
+    metaclass_text,
+    name_of,
+)
+from kernelmill.artifact.guard_records import (
+    CELL,
+    CLASS,
+    ELEMENTS,
+    SIZE,
+    SPACE,
+    GuardRecords,
+    found_by,
+    held_in_context,
+)
+from kernelmill.artifact.layouts import layout_of, layout_text
+from kernelmill.artifact.manifest import Root
+from kernelmill.artifact.paths import CONTEXT, MISSING, Path, Tree, step_into, text_of
+from kernelmill.core.dataclass import dataclass
+from kernelmill.torch_internals.modules import tables_of
+from kernelmill.torch_internals.objects import dict_of
+
+_HOOKS = {
+    "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
+}
+"""Dicts of a module whose keys are numbers of the process' own, and those that say how some of
+these are called. Others have no say in a forward pass without gradients."""
+_OF_MODULES = frozenset(("_parameters", "_buffers", "_modules", *_HOOKS))
+"""Attributes of all modules that running them depends on."""
+_OF_SAVING = frozenset(vars(torch.nn.Module())) - _OF_MODULES - {"training"}
+"""Those that it does not depend on."""
+_TEXTS = (
+    types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.MethodWrapperType, types.CodeType,
+)  # fmt: skip
+"""Objects that one text says all of."""
+_FOUND_ELSEWHERE = (
+    types.FunctionType, classmethod, staticmethod, property, types.MemberDescriptorType,
+    types.GetSetDescriptorType, *_TEXTS,
+)  # fmt: skip
+"""Members of classes that `class_text` stands for."""
+_OF_FUNCTIONS = (
+    types.FunctionType, types.MethodType, types.CellType, types.CodeType, property, staticmethod,
+    classmethod, partial,
+)  # fmt: skip
+_SPACES, _TO_SPACES = (types.ModuleType, dict), ("module", "namespace")
+"""What holds globals is not gone through: what code takes from there is."""
+_DEEP = 100
+"""Tuples in tuples are written out down to here."""
+_PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """One object, and by which `step` from the object number `before` it was found first; with -1
+    it is a root, and `step` its number."""
+
+    value: Any
+    before: int
+    step: Any
+
+
+class Survey:
+    """Goes through what roots lead to. `lines` are the result, `records` have what to watch;
+    `inputs` are the program's tensors: their sizes are the program's to check.
+
+    `whole`: all attributes of objects of a user's classes count.
+    """
+
+    def __init__(
+        self,
+        names: frozenset[str],
+        inputs: Iterable[Any],
+        whole: bool = False,
+    ) -> None:
+        self.lines: list[str] = []
+        self.roots: list[Root] = []
+        self._names, self._whole = names, whole
+        self._of_modules = (names - _OF_SAVING) | _OF_MODULES
+        self._found: list[_Found] = []
+        self._numbers: dict[int, int] = {}
+        self._pending: list[int] = []
+        self._tables = set[int]()
+        self._inputs = {id(value) for value in inputs}
+        self.records = GuardRecords(names, self._inputs, self._numbers)
+
+    # ---- roots ------------------------------------------------------------------------------
+
+    def add_root(self, root: Root, value: Any, before: Any = None) -> None:
+        """Go through what a root leads to, MISSING for nothing; `before` is what its last step was
+        taken from."""
+        path, number, first = root.path, len(self.roots), len(self.lines)
+        self.roots.append(root)
+        self._watch_root(root, before)
+        self.lines.append("")
+        self._found.append(_Found(None, -1, number))
+        if value is MISSING:
+            text = "nothing"
+        elif isinstance(value, dict) and root.what == "class":
+            text = "; ".join([name_of(type(value)), *self._attributes(value, first)])
+        else:
+            text = self._text(value, -1, number)
+        if isinstance(value, torch.Tensor) and root.what == "layout":
+            text += f"; {layout_text(value, '')}"
+        if isinstance(value, torch.Tensor) and root.what == "attributes":
+            text = "; ".join([text, *self._own(value, first, self._names)])
+        self.lines[first] = f"{text_of(path)}: {text}"
+        while self._pending:
+            self._describe(self._pending.pop())
+
+    def _watch_root(self, root: Root, before: Any) -> None:
+        """Watch what the last step of a root leads to."""
+        step = root.path[-1]
+        kind, *names = step
+        owner, key = before, names[-1] if names else None
+        if kind == "global":
+            owner = vars(sys.modules[names[0]])
+        elif isinstance(before, types.ModuleType):
+            owner = vars(before)
+        if root.what == "layout":
+            take = partial(_taken, step) if owner is before else partial(_taken, ("item", key))
+            self.records.add_property(owner, found_by(lambda o: layout_of(take(o)), eq))
+        elif isinstance(owner, dict) and kind in ("global", "attribute", "item"):
+            self.records.often.add(id(cast("Any", owner)))  # others write to it all the time
+            self.records.look_up(owner, key)
+        elif kind == "free" and isinstance(before, types.CellType):
+            self.records.add_property(before, CELL)
+        elif kind == CONTEXT:
+            self.records.add_property(before, held_in_context(*names))
+        elif len(root.path) > 1:
+            self.records.add_property(before, found_by(partial(_taken, step)))
+
+    # ---- objects ----------------------------------------------------------------------------
+
+    def _text(self, value: Any, before: int, step: Any) -> str:
+        """Data as it is, and the number of everything else."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return f"{kind.__name__} {value!r}"
+        number = self._numbers.get(id(value))
+        if number is not None:
+            self.records.replaceable.discard(id(value))
+            return f"#{number}"
+        if isinstance(value, types.MethodType):  # made anew by each look
+            function = self._text(value.__func__, before, step)
+            return f"method {function} of {self._text(value.__self__, before, step)}"
+        if is_constant(value) or isinstance(value, _TEXTS) or is_named(value):
+            return fingerprint(value, _DEEP)
+        number = len(self.lines)
+        self._numbers[id(value)] = number
+        self._found.append(_Found(value, before, step))
+        self.lines.append("")
+        self._pending.append(number)
+        if id(value) in self._inputs:
+            self.records.replaceable.add(id(value))
+        return f"#{number}"
+
+    def _describe(self, number: int) -> None:
+        value = self._found[number].value
+        self.lines[number] = "; ".join(self._parts(value, number))
+
+    def _parts(self, value: Any, number: int) -> Iterable[str]:
+        if isinstance(value, torch.nn.Module):
+            return self._module(value, number)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, type):
+            return self._class(value, number)
+        if isinstance(value, types.FunctionType):
+            return self._function(value, number)
+        inside = self._inside(value, number)
+        if inside is None:
+            return [fingerprint(value)]
+        return [name_of(type(value)), *inside, *self._attributes(value, number)]
+
+    def _tensor(self, value: torch.Tensor) -> list[str]:
+        own = id(value) in self._inputs
+        return [f"input {name_of(type(value))}" if own else layout_text(value, "")]
+
+    def _module(self, value: torch.nn.Module, number: int) -> list[str]:
+        return [
+            f"{name_of(type(value))} {self._text(type(value), number, ('type',))}",
+            *self._own(value, number, self._of_modules),
+        ]
+
+    def _own(self, value: Any, number: int, names: frozenset[str]) -> list[str]:
+        """What an object has in its __dict__."""
+        self.records.add_property(value, CLASS)
+        space: dict[str, Any] = self.records.add_property(value, SPACE)
+        whole = self._is_whole(type(value))
+        taken = self.records.add_attributes(space, None if whole else names)
+        parts: list[str] = []
+        tables = tables_of.get() or () if isinstance(value, torch.nn.Module) else ()
+        for name in sorted(taken):
+            inner = taken[name]
+            if name in tables or name in _HOOKS:
+                self._tables.add(id(inner))
+            if name in tables:
+                for key, each in self.records.add_contents(inner):
+                    step = ("attribute", key)
+                    parts.append(f"{name}.{key}: {self._text(each, number, step)}")
+            elif name in _HOOKS and isinstance(inner, dict):
+                for key, each in self.records.add_contents(cast("dict[Any, Any]", inner)):
+                    ways = [way for way in _HOOKS[name] if key in space.get(way, ())]
+                    text = self._text(each, number, ("attribute", name))
+                    parts.append(f"{name}: {text} {ways}")
+            else:
+                parts.append(f"{name}: {self._text(inner, number, ('attribute', name))}")
+        return parts
+
+    def _attributes(self, value: Any, number: int) -> list[str]:
+        """The class of an object, and what it holds under attributes."""
+        kind = type(value)
+        if is_immutable(kind):
+            return []
+        parts = [self._text(kind, number, ("type",))]
+        if isinstance(getattr(value, "__dict__", None), dict):
+            parts += self._own(value, number, self._names)
+        slots = [
+            name
+            for part in kind.__mro__
+            for name in _slots(part)
+            if name in self._names or self._is_whole(kind)
+        ]
+        for name in slots:
+            step = ("attribute", name)
+            found = self.records.add_property(value, found_by(partial(_slot, name)))
+            parts.append(f"{name}: {self._text(found, number, step)}")
+        return parts
+
+    def _inside(self, value: Any, number: int) -> list[str] | None:
+        """What a container holds; None for an object of which only its text is known."""
+        if isinstance(value, types.MappingProxyType):
+            value = dict_of(cast("types.MappingProxyType[Any, Any]", value)) or {}
+        if isinstance(value, dict):
+            named = cast("dict[Any, Any]", value)
+            return [
+                f"{self._key(key, number)}: {self._text(each, number, ('item', key))}"
+                for key, each in self.records.add_contents(named)
+            ]
+        if isinstance(value, (list, tuple, deque)):
+            listed = list(cast("Iterable[Any]", value))
+            if isinstance(value, list):
+                self.records.add_property(value, SIZE)
+                for n, each in enumerate(listed):
+                    self.records.add_item(value, n, each)
+            elif isinstance(value, deque):
+                self.records.add_property(value, ELEMENTS)
+            return [self._text(each, number, ("item", n)) for n, each in enumerate(listed)]
+        if isinstance(value, (set, frozenset)):
+            self.records.add_property(value, ELEMENTS)
+            return [fingerprint(cast("Any", value))]
+        if isinstance(value, partial):
+            made = cast("partial[Any]", value)
+            return [self._text(p, number, ("attribute", n)) for n, p in _parts_of(made)]
+        if isinstance(value, types.CellType):
+            found = self.records.add_property(value, CELL)
+            return [self._text(found, number, ("attribute", "cell_contents"))]
+        if isinstance(value, (property, staticmethod, classmethod)):
+            return [self._text(p, number, ("attribute", n)) for n, p in _parts_of(value)]
+        return None if _is_opaque(type(value)) else []
+
+    def _key(self, key: Any, number: int) -> str:
+        return repr(key) if type(key) is str else self._text(key, number, ("key",))
+
+    def _is_whole(self, kind: type) -> bool:
+        """Whether all attributes of its objects count."""
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None) if self._whole else None
+        return file is not None and is_users(file)
+
+    def _class(self, kind: type, number: int) -> list[str]:
+        self.records.add_class(kind)
+        parts = [f"class {name_of(kind)}{members_text(kind, self._names)}"]
+        parts += [self._text(part, number, ("type",)) for part in kind.__mro__[1:]]
+        parts.append(metaclass_text(type(kind)))
+        if is_immutable(kind):
+            return parts
+        space = dict(vars(kind))
+        for name in sorted(n for n in self._names & space.keys() if n[:2] != "__"):
+            value = space[name]
+            if not isinstance(value, _FOUND_ELSEWHERE):
+                parts.append(f"{name}: {self._text(value, number, ('attribute', name))}")
+        return parts
+
+    def _function(self, value: types.FunctionType, number: int) -> list[str]:
+        self.records.add_function(value)
+        for cell in value.__closure__ or ():
+            self.records.add_property(cell, CELL)
+        held = {"__defaults__": value.__defaults__, "__kwdefaults__": value.__kwdefaults__}
+        parts = [f"function {name_of(value)} {code_digest(value.__code__)}"]
+        parts += [
+            f"{name}: {self._text(each, number, ('attribute', name))}"
+            for name, each in held.items()
+            if each is not None
+        ]
+        parts += [
+            f"{name}: {self._text(each, number, ('attribute', '__closure__'))}"
+            for name, each in cells_of(value).items()
+        ]
+        named = self._names & vars(value).keys()
+        return [*parts, *(self._own(value, number, self._names) if named else ())]
+
+    # ---- what was gone through --------------------------------------------------------------
+
+    def follow(
+        self,
+        tree: Tree,
+        values: Sequence[Any],
+        whole: Mapping[Path, bool],
+        cells: Mapping[str, Any],
+    ) -> None:
+        """See to it that all places of a tree are gone through, by roots of their own as far as
+        others do not lead there. `values` are those of the tree, `whole` says of paths whether of a
+        dict there more counts than its class, and `cells` are those of the function's closure."""
+        for (before, step), path, value in zip(tree.rows, tree.paths(), values, strict=True):
+            owner = values[before] if before >= 0 else cells.get(step[-1])
+            if owner is MISSING or (isinstance(value, _SPACES) and step[0] in _TO_SPACES):
+                continue
+            if before < 0 or not self._covers(owner, step):
+                is_whole = whole.get(path, False) or not isinstance(value, dict)
+                self.add_root(Root(path, "all" if is_whole else "class"), value, owner)
+
+    def _covers(self, owner: Any, step: Sequence[Any]) -> bool:
+        """Whether a line about an object says all of what a step from it gives."""
+        kind, *names = step
+        if isinstance(owner, types.ModuleType):
+            return False
+        if kind in ("type", "namespace"):
+            return True
+        if kind in ("item", "key", "nth", "slice"):
+            if isinstance(owner, (dict, list)):
+                return id(cast("Any", owner)) in self._numbers.keys() | self._tables
+            return isinstance(owner, (tuple, types.MappingProxyType))
+        if kind not in ("attribute", "field"):
+            return False
+        (name,) = names
+        if isinstance(owner, (type, *_OF_FUNCTIONS)) or name in ("__class__", "__dict__"):
+            return True
+        if name in getattr(owner, "__dict__", ()):
+            return id(owner) in self._numbers
+        if isinstance(owner, torch.nn.Module):
+            tables = [vars(owner)[table] for table in tables_of.get() or ()]
+            if any(name in table for table in tables):
+                return True
+        found = next((vars(k)[name] for k in type(owner).__mro__ if name in vars(k)), None)
+        if isinstance(found, types.MemberDescriptorType):
+            return not is_immutable(type(owner)) and name in self._names
+        plain = isinstance(found, (types.FunctionType, staticmethod, classmethod))
+        return found is not None and (plain or not hasattr(type(found), "__get__"))
+
+    def ids(self) -> frozenset[int]:
+        """Of all objects that were gone through; they are held as long as this is."""
+        return frozenset(self._numbers)
+
+    def path(self, number: int) -> Path:
+        """By which an object was found first."""
+        found: list[tuple[Any, ...]] = []
+        while True:
+            owner = self._found[number]
+            if owner.before < 0:
+                return (*self.roots[owner.step].path, *reversed(found))
+            found.append(owner.step)
+            number = owner.before
+
+    def difference(self, lines: Sequence[str]) -> str:
+        """What is not as in these lines, in words; "" when all is."""
+        if self.lines == [*lines]:
+            return ""
+        pairs = enumerate(zip(lines, self.lines, strict=False))
+        number, was, now = next(
+            ((n, was, now) for n, (was, now) in pairs if was != now), (0, "", "")
+        )
+        before, after = was.split("; "), now.split("; ")
+        old = next((part for part in before if part not in after), "less")
+        new = next((part for part in after if part not in before), "less")
+        return f"{text_of(self.path(number))}: was {old}, is {new}"
+
+
+def _parts_of(value: Any) -> list[tuple[str, Any]]:
+    names = ("func", "args", "keywords", "__func__", "fget", "fset", "fdel")
+    return [(name, getattr(value, name)) for name in names if getattr(value, name, None)]
+
+
+def _slots(kind: type) -> list[str]:
+    """The names that a class keeps besides a __dict__."""
+    kinds = types.MemberDescriptorType
+    return [
+        n for n, v in list(vars(kind).items()) if isinstance(v, kinds) and not is_immutable(kind)
+    ]
+
+
+def _slot(name: str, owner: Any) -> Any:
+    return getattr(owner, name)
+
+
+def _taken(step: Sequence[Any], owner: Any) -> Any:
+    """What a step gives; from the cell of a free variable what it holds."""
+    return owner.cell_contents if step[0] == "free" else step_into(owner, step)
+
+
+def _is_opaque(kind: type) -> bool:
+    """Whether it is a class of Python's library or of C, whose objects are known by their class."""
+    top = kind.__module__.partition(".")[0]
+    if kind.__module__ in ("types", "collections", "dataclasses"):
+        return is_immutable(kind) and kind is not types.SimpleNamespace
+    return is_immutable(kind) or (top in sys.stdlib_module_names and top != "__main__")
