@@ -43,24 +43,10 @@ from kernelmill.torch_internals import (
     registry,
     tracing,
 )  # fmt: skip
-from tests.compiled import reported
 from tests.forking import in_child
+from tests.unit.torch_internals.cases import CASES, X, case, compiled, layer
 
 inventory.register_all()
-
-Case = Callable[[Path, pytest.MonkeyPatch], None]
-CASES: dict[str, Case] = {}
-
-ONLY_ELSEWHERE = {"objects.versions" if sys.version_info >= (3, 12) else "native.watchers"}
-"""What does not apply to this version of Python."""
-
-
-def case(*names: str) -> Callable[[Case], Case]:
-    def register(function: Case) -> Case:
-        CASES.update(dict.fromkeys(set(names) - ONLY_ELSEWHERE, function))
-        return function
-
-    return register
 
 
 @pytest.fixture(autouse=True)
@@ -81,24 +67,6 @@ def test_without_it_the_result_is_the_same(
 
 def test_each_private_part_has_a_case() -> None:
     assert sorted(CASES) == sorted(registry.known())
-
-
-def compiled(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Backend:
-    """The backend that compiled it, after a call that was as eager's; `reports` of it are those of
-    what it compiled."""
-    backend, reports = reported()
-    backend.reports = reports
-    with torch.no_grad():
-        found = torch.compile(function, backend=backend, dynamic=dynamic)(*args)
-    torch.testing.assert_close(found, function(*args), rtol=1e-5, atol=1e-6)
-    return backend
-
-
-def layer(x: torch.Tensor) -> torch.Tensor:
-    return torch.relu(x @ x.T) + 1
-
-
-X = torch.linspace(-1, 1, 12).reshape(4, 3)
 
 
 # ---- AOTAutograd ----------------------------------------------------------------------------
