@@ -282,14 +282,18 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
     in_order = order == sorted(order)
     positions = sorted(order, key=order.__getitem__)
+    takers = [_integer_in(source) for source in inputs if not source.own]
     apart: list[Any] = [()]  # where the tensors were of the last call in which none shared memory
 
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
         own = find(values)
         try:
-            found = [*own, *[owner[key] for owner, key in places]]
+            outside = [owner[key] for owner, key in places]
         except (KeyError, IndexError) as error:
             raise Mismatch(f"{error} is not there") from error
+        if any(takers):
+            outside = [take(v) if take else v for take, v in zip(takers, outside, strict=True)]
+        found = [*own, *outside]
         for value in own:
             if type(value) not in _PLAIN and calls_functions(value):
                 name = type(value).__name__

@@ -232,11 +232,11 @@ def _is_written(code: types.CodeType, module: str, name: str) -> bool:
 def finds_attributes(name: str) -> bool:
     """Whether code may go through a method of this name that it does not name: operators, loops,
     truth and calls do."""
-    return name == "forward" or (name[:2] == name[-2:] == "__" and name not in _TOLD_OTHERWISE)
+    return name == "forward" or (name[:2] == name[-2:] == "__" and name not in TOLD_OTHERWISE)
 
 
 _OF_EACH_CLASS = frozenset("__dict__ __doc__ __module__ __qualname__ __weakref__".split())
-_TOLD_OTHERWISE = _OF_EACH_CLASS | frozenset(
+TOLD_OTHERWISE = _OF_EACH_CLASS | frozenset(
     "__abstractmethods__ __annotate__ __annotate_func__ __annotations__ __annotations_cache__ "
     "__conditional_annotations__ __constants__ __firstlineno__ __orig_bases__ __parameters__ "
     "__static_attributes__ __type_params__".split()

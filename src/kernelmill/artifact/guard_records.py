@@ -177,7 +177,8 @@ class GuardRecords:
     def _held(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        layout = None if id(value) in self._inputs else layout_of(value)
+        inputs = id(value) in self._inputs or id(value) in self.replaceable
+        layout = None if inputs else layout_of(value)
         return _HeldTensor(id(value), type(value), layout)
 
     def _is_same(self, found: Any, value: Any) -> bool:
@@ -276,10 +277,13 @@ class GuardRecords:
     def unchanged(self) -> bool:
         """Whether everything is as it was."""
         try:
-            for owner, key, value in self.items.values():
+            for place, (owner, key, value) in list(self.items.items()):
                 found = owner[key] if isinstance(owner, list) else dict.get(owner, key, MISSING)
                 if not self._is_same(value, found):
                     return False
+                if type(value) is _HeldTensor and value.number != id(found):
+                    self.replaceable.add(id(found))
+                    self.items[place] = owner, key, self._held(found)
         except IndexError:
             return False
         properties = self.properties.values()

@@ -21,11 +21,13 @@ import torch
 
 from kernelmill.artifact.bytecode import is_users
 from kernelmill.artifact.fingerprint import (
+    TOLD_OTHERWISE,
     cells_of,
     code_digest,
     fingerprint,
     is_constant,
     is_immutable,
+    is_known_module,
     is_named,
     members_text,
     metaclass_text,
@@ -63,11 +65,9 @@ _TEXTS = (
     types.WrapperDescriptorType, types.MethodWrapperType, types.CodeType,
 )  # fmt: skip
 """Objects that one text says all of."""
-_FOUND_ELSEWHERE = (
-    types.FunctionType, classmethod, staticmethod, property, types.MemberDescriptorType,
-    types.GetSetDescriptorType, *_TEXTS,
-)  # fmt: skip
-"""Members of classes that `class_text` stands for."""
+_MEMBERS = (types.FunctionType, classmethod, staticmethod, property)
+_FOUND_ELSEWHERE = (types.MemberDescriptorType, types.GetSetDescriptorType, *_TEXTS)
+"""Members of classes that `members_text` says all of; of torch's classes the others too."""
 _OF_FUNCTIONS = (
     types.FunctionType, types.MethodType, types.CellType, types.CodeType, property, staticmethod,
     classmethod, partial,
@@ -109,7 +109,7 @@ class Survey:
         self._found: list[_Found] = []
         self._numbers: dict[int, int] = {}
         self._pending: list[int] = []
-        self._tables = set[int]()
+        self._tables, self._opaque = set[int](), set[int]()
         self._inputs = {id(value) for value in inputs}
         self.records = GuardRecords(names, self._inputs, self._numbers)
 
@@ -199,6 +199,7 @@ class Survey:
             return self._function(value, number)
         inside = self._inside(value, number)
         if inside is None:
+            self._opaque.add(id(value))
             return [fingerprint(value)]
         return [name_of(type(value)), *inside, *self._attributes(value, number)]
 
@@ -240,9 +241,7 @@ class Survey:
     def _attributes(self, value: Any, number: int) -> list[str]:
         """The class of an object, and what it holds under attributes."""
         kind = type(value)
-        if is_immutable(kind):
-            return []
-        parts = [self._text(kind, number, ("type",))]
+        parts = [] if is_immutable(kind) else [self._text(kind, number, ("type",))]
         if isinstance(getattr(value, "__dict__", None), dict):
             parts += self._own(value, number, self._names)
         slots = [
@@ -304,10 +303,11 @@ class Survey:
         parts.append(metaclass_text(type(kind)))
         if is_immutable(kind):
             return parts
-        space = dict(vars(kind))
-        for name in sorted(n for n in self._names & space.keys() if n[:2] != "__"):
+        space, is_torchs = dict(vars(kind)), is_known_module(kind.__module__)
+        for name in sorted(n for n in self._names & space.keys() if n not in TOLD_OTHERWISE):
             value = space[name]
-            if not isinstance(value, _FOUND_ELSEWHERE):
+            told = is_torchs and isinstance(value, _MEMBERS)
+            if not told and not isinstance(value, _FOUND_ELSEWHERE):
                 parts.append(f"{name}: {self._text(value, number, ('attribute', name))}")
         return parts
 
@@ -345,37 +345,44 @@ class Survey:
             owner = values[before] if before >= 0 else cells.get(step[-1])
             if owner is MISSING or (isinstance(value, _SPACES) and step[0] in _TO_SPACES):
                 continue
-            if before < 0 or not self._covers(owner, step):
+            if before < 0 or not self._covers(owner, step, value):
                 is_whole = whole.get(path, False) or not isinstance(value, dict)
                 self.add_root(Root(path, "all" if is_whole else "class"), value, owner)
 
-    def _covers(self, owner: Any, step: Sequence[Any]) -> bool:
+    def _covers(self, owner: Any, step: Sequence[Any], value: Any) -> bool:
         """Whether a line about an object says all of what a step from it gives."""
         kind, *names = step
-        if isinstance(owner, types.ModuleType):
-            return False
         if kind in ("type", "namespace"):
             return True
         if kind in ("item", "key", "nth", "slice"):
-            if isinstance(owner, (dict, list)):
-                return id(cast("Any", owner)) in self._numbers.keys() | self._tables
-            return isinstance(owner, (tuple, types.MappingProxyType))
-        if kind not in ("attribute", "field"):
+            known = isinstance(owner, (tuple, types.MappingProxyType))
+            kinds = (dict, list, set, frozenset, deque)
+            listed = isinstance(owner, kinds) and self._says(cast("Any", owner))
+            return known or listed or id(cast("Any", owner)) in self._tables
+        if kind not in ("attribute", "field") or isinstance(owner, torch.Tensor):
             return False
         (name,) = names
-        if isinstance(owner, (type, *_OF_FUNCTIONS)) or name in ("__class__", "__dict__"):
+        if isinstance(owner, type):
+            return self._says(owner) or is_immutable(owner)
+        if isinstance(owner, _OF_FUNCTIONS):
+            return self._says(owner) or not isinstance(owner, types.FunctionType)
+        if not self._says(owner):
+            return False
+        if name in ("__class__", "__dict__") or name in getattr(owner, "__dict__", ()):
             return True
-        if name in getattr(owner, "__dict__", ()):
-            return id(owner) in self._numbers
         if isinstance(owner, torch.nn.Module):
             tables = [vars(owner)[table] for table in tables_of.get() or ()]
             if any(name in table for table in tables):
                 return True
-        found = next((vars(k)[name] for k in type(owner).__mro__ if name in vars(k)), None)
-        if isinstance(found, types.MemberDescriptorType):
-            return not is_immutable(type(owner)) and name in self._names
-        plain = isinstance(found, (types.FunctionType, staticmethod, classmethod))
-        return found is not None and (plain or not hasattr(type(found), "__get__"))
+        found = next((vars(k)[name] for k in type(owner).__mro__ if name in vars(k)), MISSING)
+        if found is MISSING:
+            return value is MISSING  # else it is made by a __getattr__
+        own = isinstance(found, (types.MemberDescriptorType, *_MEMBERS[:-1]))
+        return own or not hasattr(type(found), "__get__")
+
+    def _says(self, value: Any) -> bool:
+        """Whether a line says what an object holds."""
+        return id(value) in self._numbers and id(value) not in self._opaque
 
     def ids(self) -> frozenset[int]:
         """Of all objects that were gone through; they are held as long as this is."""
@@ -412,10 +419,8 @@ def _parts_of(value: Any) -> list[tuple[str, Any]]:
 
 def _slots(kind: type) -> list[str]:
     """The names that a class keeps besides a __dict__."""
-    kinds = types.MemberDescriptorType
-    return [
-        n for n, v in list(vars(kind).items()) if isinstance(v, kinds) and not is_immutable(kind)
-    ]
+    members = [] if is_immutable(kind) else list(vars(kind).items())
+    return [name for name, each in members if isinstance(each, types.MemberDescriptorType)]
 
 
 def _slot(name: str, owner: Any) -> Any:

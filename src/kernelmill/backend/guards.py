@@ -47,16 +47,18 @@ class Reads:
             self.tensors[Root(guard.path, "attributes")] = None
         if not is_about_layout(guard):
             self._asked.add(guard.name)
-        if guard.kind == "contains":
-            self.outside[(*guard.path, ("item", guard.name))] = True
+        into = {"contains": "item", "absent": "attribute", "has": "attribute"}.get(guard.kind)
+        if into is not None:
+            self.outside[(*guard.path, (into, guard.name))] = True
         for path in (guard.path, guard.other):
             if path and not is_known_by_version(path):
                 whole = guard.kind in ("shape", "keys", "value")
                 self.outside[path] = self.outside.get(path, False) or whole
 
-    def names(self) -> frozenset[str]:
-        """Of the attributes and keys that were read outside, and of those on the way there."""
-        steps = (step for path in self.outside for step in path)
+    def names(self, inputs: Iterable[Path]) -> frozenset[str]:
+        """Of the attributes and keys that were read outside, and of those on the way there and to
+        these inputs."""
+        steps = (step for path in (*self.outside, *inputs) for step in path)
         parts = (part for _, *parts in steps for part in parts)
         return frozenset(self._asked.union(part for part in parts if type(part) is str))
 

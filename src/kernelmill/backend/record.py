@@ -313,7 +313,7 @@ class _Trace:
             *identities(compared, tensors, reads, roots),
         ):
             reads.add(read)
-        names = names_in((*codes, *called.codes)) | reads.names()
+        names = names_in((*codes, *called.codes)) | reads.names(each.path for each in inputs)
         checks = tuple(dict.fromkeys(noted(read, roots, names) for read in reads.arguments))
         whole = bool(own_names & {"__dict__", "vars"})
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}

@@ -121,3 +121,24 @@ def test_a_parameter_that_is_not_read_may_get_another_dtype(tmp_path: Path) -> N
             assert torch.equal(model.run(None, y), of_parameter(model, None, y))
     model.unread = nn.Parameter(torch.ones(3, 3, dtype=torch.float64))
     assert torch.equal(model.run(None, y), y * 5.0)
+
+
+class Looked(nn.Module):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.held = torch.ones(3)
+        self.run = cache_compile(self.step, cache_dir=folder)
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (2 if hasattr(self.held, "note") else 3)
+
+
+@torch.no_grad()
+def test_a_size_of_an_attribute_that_is_asked_for_no_more_is_found_at_each_call(
+    tmp_path: Path,
+) -> None:
+    for loaded in (0, 1):
+        model = Looked(tmp_path)
+        for _ in range(3):
+            assert torch.equal(model.run(torch.ones(2, 3)), torch.full((2, 3), 3.0))
+        assert model.run.statistics == {"loaded": loaded, "traced": 1 - loaded, "uncached": 0}

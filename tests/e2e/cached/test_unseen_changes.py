@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import functools
 import types
@@ -190,6 +191,28 @@ class Chosen:
         return 3.0
 
 
+def decorated(function: Callable[[Any], float]) -> Callable[[Any], float]:
+    held = HELD
+
+    @functools.wraps(function)
+    def wrapper(owner: Any) -> float:
+        return function(owner) * held[0]
+
+    return wrapper
+
+
+HELD = [2.0]
+
+
+class Decorated:
+    held = HELD
+
+    @property
+    @decorated
+    def rate(self) -> float:
+        return 3.0
+
+
 class Kind(type):
     rate = 2.0
 
@@ -308,6 +331,26 @@ CASES: dict[str, Case] = {
     "two objects that become one": (two_objects, is_one, made_one),
     "two objects that become equal": (two_objects, are_equal, made_one),
     "two tensors that become one": (two_tensors, is_one, made_one),
+    "attribute of a class of Python's library": (
+        lambda: argparse.Namespace(rate=2.0),
+        lambda x, o: x * o.rate,
+        lambda m: setattr(m.holds, "rate", 5.0),
+    ),
+    "attribute of a class of Python's library, looked for": (
+        lambda: argparse.Namespace(rate=2.0),
+        has,
+        lambda m: setattr(m.holds, "more", 5.0),
+    ),
+    "variable of a decorator's closure, behind a property": (
+        Decorated,
+        lambda x, o: x * o.rate,
+        lambda m: Decorated.held.__setitem__(0, Decorated.held[0] + 1),
+    ),
+    "attribute of a class between underscores": (
+        lambda: type("Made", (), {"__rates__": {"a": 2.0}})(),
+        lambda x, o: x * o.__rates__["a"],
+        lambda m: m.holds.__rates__.update(a=5.0),
+    ),
     "attribute in a __dict__": (
         Slotless,
         lambda x, o: x * o.__dict__.get("more", 3.0),
