@@ -288,7 +288,7 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
         own = find(values)
         try:
-            outside = [owner[key] for owner, key in places]
+            outside: list[Any] = [owner[key] for owner, key in places]
         except (KeyError, IndexError) as error:
             raise Mismatch(f"{error} is not there") from error
         if any(takers):

@@ -86,6 +86,13 @@ ELEMENTS = Property(_elements, lambda found, value: _alike(found, value), None)
 """What a set or a deque has."""
 
 
+KEYS = Property(
+    lambda owner: [key for key, _ in items_of(owner)], lambda found, value: _alike(found, value),
+    None, with_contents=True, ordered=True,
+)  # fmt: skip
+"""The keys of a dict in their order."""
+
+
 def items_of(owner: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """What a dict of any class has, in its order."""
     if isinstance(owner, OrderedDict):
@@ -117,7 +124,7 @@ def found_by(
 def _alike(found: Any, value: Any) -> bool:
     if type(value) is list and type(found) is list:  # a slice
         return len(found) == len(value) and all(map(_alike, found, value))
-    if found is value:
+    if found is value or (isinstance(found, types.MethodType) and found == value):
         return True
     both = is_atom(found) and is_atom(value)
     return both and fingerprint(found) == fingerprint(value)

@@ -28,6 +28,9 @@ FORMAT = 19
 """Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a
 file of `aot.compile` brings its machine code along."""
 
+COUNTED = ("presence", "class", "keys", "all", "layout", "attributes")
+"""What counts at a root: each of the first four is more than the one before it."""
+
 Condition = tuple[str, str, str]
 """Relation, left and right side as texts of scalars (core/scalar.py): ("==", "s0 % 8", "0")."""
 
@@ -107,11 +110,11 @@ class Source:
 @dataclass(frozen=True)
 class Root:
     """From where objects are gone through: a path that no call and no artifact brings, and what
-    counts besides: "all", of a dict its "class" alone (what other roots find under its keys has
-    roots of its own), of a tensor also the "layout", or the "attributes" of the object."""
+    counts there: "all"; of a dict its "class" or its "keys", while what was taken from it has roots
+    of its own; of a tensor also its "layout", or its "attributes"; the "presence" alone."""
 
     path: Path
-    what: Annotated[str, {"all", "class", "layout", "attributes"}.__contains__] = "all"
+    what: Annotated[str, COUNTED.__contains__] = "all"
     place: int = field(default=-1, compare=False)
 
 

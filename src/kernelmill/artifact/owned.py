@@ -37,6 +37,7 @@ from kernelmill.artifact.guard_records import (
     CELL,
     CLASS,
     ELEMENTS,
+    KEYS,
     SIZE,
     SPACE,
     GuardRecords,
@@ -45,7 +46,7 @@ from kernelmill.artifact.guard_records import (
 )
 from kernelmill.artifact.layouts import layout_of, layout_text
 from kernelmill.artifact.manifest import Root
-from kernelmill.artifact.paths import CONTEXT, MISSING, Path, Tree, step_into, text_of
+from kernelmill.artifact.paths import CONTEXT, MISSING, Path, Tree, as_bytes, step_into, text_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.modules import tables_of
 from kernelmill.torch_internals.objects import dict_of
@@ -125,8 +126,12 @@ class Survey:
         self._found.append(_Found(None, -1, number))
         if value is MISSING:
             text = "nothing"
-        elif isinstance(value, dict) and root.what == "class":
-            text = "; ".join([name_of(type(value)), *self._attributes(value, first)])
+        elif root.what == "presence":
+            text = "something"
+        elif isinstance(value, dict) and root.what in ("class", "keys"):
+            keys = self.records.add_property(value, KEYS) if root.what == "keys" else []
+            texts = [self._key(key, first) for key in keys]
+            text = "; ".join([name_of(type(value)), *texts, *self._attributes(value, first)])
         else:
             text = self._text(value, -1, number)
         if isinstance(value, torch.Tensor) and root.what == "layout":
@@ -142,6 +147,8 @@ class Survey:
         step = root.path[-1]
         kind, *names = step
         owner, key = before, names[-1] if names else None
+        if kind == "bytes":
+            kind, key = "item", as_bytes(names[0])
         if kind == "global":
             owner = vars(sys.modules[names[0]])
         elif isinstance(before, types.ModuleType):
@@ -150,7 +157,8 @@ class Survey:
             take = partial(_taken, step) if owner is before else partial(_taken, ("item", key))
             self.records.add_property(owner, found_by(lambda o: layout_of(take(o)), eq))
         elif isinstance(owner, dict) and kind in ("global", "attribute", "item"):
-            self.records.often.add(id(cast("Any", owner)))  # others write to it all the time
+            if owner is not before:  # others write to globals all the time
+                self.records.often.add(id(cast("Any", owner)))
             self.records.look_up(owner, key)
         elif kind == "free" and isinstance(before, types.CellType):
             self.records.add_property(before, CELL)
@@ -335,26 +343,28 @@ class Survey:
         self,
         tree: Tree,
         values: Sequence[Any],
-        whole: Mapping[Path, bool],
+        counted: Mapping[Path, str],
         cells: Mapping[str, Any],
     ) -> None:
         """See to it that all places of a tree are gone through, by roots of their own as far as
-        others do not lead there. `values` are those of the tree, `whole` says of paths whether of a
-        dict there more counts than its class, and `cells` are those of the function's closure."""
+        others do not lead there. `values` are those of the tree, `counted` says what counts at
+        paths, and `cells` are those of the function's closure."""
         for (before, step), path, value in zip(tree.rows, tree.paths(), values, strict=True):
             owner = values[before] if before >= 0 else cells.get(step[-1])
             if owner is MISSING or (isinstance(value, _SPACES) and step[0] in _TO_SPACES):
                 continue
             if before < 0 or not self._covers(owner, step, value):
-                is_whole = whole.get(path, False) or not isinstance(value, dict)
-                self.add_root(Root(path, "all" if is_whole else "class"), value, owner)
+                what = counted.get(path, "class")
+                if not isinstance(value, dict) and what != "presence":
+                    what = "all"
+                self.add_root(Root(path, what), value, owner)
 
     def _covers(self, owner: Any, step: Sequence[Any], value: Any) -> bool:
         """Whether a line about an object says all of what a step from it gives."""
         kind, *names = step
         if kind in ("type", "namespace"):
             return True
-        if kind in ("item", "key", "nth", "slice"):
+        if kind in ("item", "bytes", "key", "nth", "slice"):
             known = isinstance(owner, (tuple, types.MappingProxyType))
             kinds = (dict, list, set, frozenset, deque)
             listed = isinstance(owner, kinds) and self._says(cast("Any", owner))

@@ -13,6 +13,7 @@ and each step one of
 
     ["attribute", NAME]         o.NAME
     ["item", KEY]               o[KEY]
+    ["bytes", TEXT]             o[TEXT as bytes], as os.environ has names
     ["key", N], ["nth", N]      the key number N of a dict, and what it holds under that key
     ["slice", START, STOP, STEP]
     ["field", NAME]             what o.__dict__ holds under NAME
@@ -95,6 +96,11 @@ def _under(value: Any, key: Any) -> Any:
     return value[key]
 
 
+def as_bytes(text: str) -> bytes:
+    """The bytes that a step of a path has as text."""
+    return text.encode("latin-1")
+
+
 _LISTED = (list, tuple)
 
 _NAME, _NUMBER, _BOUND = (str,), (int,), (int, NoneType)
@@ -103,6 +109,7 @@ _KEY = (str, int, bool, float, NoneType)
 _STEPS: Mapping[str, _Step] = {
     "attribute": _Step(getattr, "{}.{}", (_NAME,)),
     "item": _Step(_under, "{}[{!r}]", (_KEY,)),
+    "bytes": _Step(lambda o, text: _under(o, as_bytes(text)), "{}[{!r}]", (_NAME,)),
     "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]", (_NUMBER,)),
     "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]", (_NUMBER,)),
     "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]", (_BOUND,) * 3),

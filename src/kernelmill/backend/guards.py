@@ -16,7 +16,7 @@ from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared
 from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.layouts import LAYOUT, is_about_layout
-from kernelmill.artifact.manifest import Guard, Root
+from kernelmill.artifact.manifest import COUNTED, Guard, Root
 from kernelmill.artifact.paths import MissingPath, Path, Roots, find_at, follow
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader, is_known_by_version
@@ -28,11 +28,11 @@ from kernelmill.torch_internals.dynamo import asked_of
 @dataclass
 class Reads:
     """What a trace has read. `arguments` are guards of these, not yet with what they find; the
-    `outside` are paths of all else, with whether of a dict there more than its class counts.
+    `outside` are paths of all else, with what counts there (`Root`).
     `tensors` are roots for those that are asked for their layout or attributes."""
 
     arguments: list[Guard] = field(default_factory=list[Guard])
-    outside: dict[Path, bool] = field(default_factory=dict[Path, bool])
+    outside: dict[Path, str] = field(default_factory=dict[Path, str])
     tensors: dict[Root, None] = field(default_factory=dict[Root, None])
     _asked: set[str] = field(default_factory=set[str])
 
@@ -49,11 +49,14 @@ class Reads:
             self._asked.add(guard.name)
         into = {"contains": "item", "absent": "attribute", "has": "attribute"}.get(guard.kind)
         if into is not None:
-            self.outside[(*guard.path, (into, guard.name))] = True
+            self._count((*guard.path, (into, guard.name)), "presence")
+        counted = {"shape": "keys", "keys": "keys", "value": "all"}.get(guard.kind, "class")
         for path in (guard.path, guard.other):
             if path and not is_known_by_version(path):
-                whole = guard.kind in ("shape", "keys", "value")
-                self.outside[path] = self.outside.get(path, False) or whole
+                self._count(path, "presence" if path[-1][0] == "bytes" else counted)
+
+    def _count(self, path: Path, what: str) -> None:
+        self.outside[path] = max(what, self.outside.get(path, what), key=COUNTED.index)
 
     def names(self, inputs: Iterable[Path]) -> frozenset[str]:
         """Of the attributes and keys that were read outside, and of those on the way there and to
@@ -105,6 +108,8 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
         if read.of_argument != (read.other[0][0] == "argument"):
             raise UnsupportedError(f"an argument is what it reads elsewhere too ({guard.name})")
         return read
+    if isinstance(about, bytes) and path[0][0] != "argument":
+        return Guard("value", bytes_key(path, about))
     if not isinstance(about, str):
         # All keys are compared: a file has only text to say which is meant. Of a dict not what it
         # holds under them, which is read by itself.
@@ -115,6 +120,11 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
             f"it depends on {guard.name} ({what}), which is a {name_of(type(value))}"
         )
     return Guard(kind, path, name=about)
+
+
+def bytes_key(path: Path, key: bytes) -> Path:
+    """What is under a key of a dict, of which the presence alone counts."""
+    return (*path, ("bytes", key.decode("latin-1")))
 
 
 _MOST_PAIRS = 256

@@ -65,7 +65,7 @@ from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import Reads, identities, reads_of
+from kernelmill.backend.guards import Reads, bytes_key, identities, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
@@ -333,7 +333,7 @@ class _Trace:
         outside = [each.path for each in inputs if is_outside(each.path)]
         survey = Survey(names, [follow(path, roots) for path in outside], whole)
         own = [(("self",),)] if self.target.owner is not None else []
-        paths = {**dict.fromkeys((*own, *outside), False), **reads.outside}
+        paths = {**dict.fromkeys((*own, *outside), "all"), **reads.outside}
         tree = Tree()
         for path in paths:
             tree.number(path)
@@ -535,6 +535,8 @@ def _missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> 
             yield Guard("has", path, name=error.name)
         elif isinstance(error.name, str):
             yield Guard("contains", path, name=error.name)
+        elif isinstance(error.name, bytes) and is_outside(path):
+            yield Guard("value", bytes_key(path, error.name))
         else:
             yield Guard("shape", path)
 

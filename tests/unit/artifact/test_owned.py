@@ -203,10 +203,10 @@ REGISTRY: dict[str, Any] = {"key": [1], "other": 2}
 SPACE = types.ModuleType("kernelmill_owned_sample")
 
 
-def followed(path: Path, whole: bool = False) -> Survey:
+def followed(path: Path, what: str = "class") -> Survey:
     survey, tree = Survey(NAMES, ()), Tree()
     tree.number(path)
-    survey.follow(tree, tree.values(Roots(None, {}, {})), {path: whole}, {})
+    survey.follow(tree, tree.values(Roots(None, {}, {})), {path: what}, {})
     return survey
 
 
@@ -226,11 +226,24 @@ def test_of_a_global_dict_what_was_taken_counts() -> None:
 
 
 def test_a_global_dict_whose_keys_were_read_counts_as_a_whole() -> None:
-    before = followed(of_registry(), whole=True)
+    before = followed(of_registry(), "all")
     REGISTRY["more"] = 1
     assert not Watch(before.records).unchanged()
-    assert followed(of_registry(), whole=True).lines != before.lines
+    assert followed(of_registry(), "all").lines != before.lines
     del REGISTRY["more"]
+
+
+def test_of_a_global_dict_whose_keys_were_read_no_value_is_kept() -> None:
+    before = followed(of_registry(), "keys")
+    watch = Watch(before.records)
+    REGISTRY["other"] = "secret"
+    assert watch.unchanged()
+    assert followed(of_registry(), "keys").lines == before.lines
+    REGISTRY["more"] = 1
+    assert not watch.unchanged()
+    assert followed(of_registry(), "keys").lines != before.lines
+    del REGISTRY["more"]
+    assert "secret" not in str(followed(of_registry(("item", "other")), "presence").lines)
 
 
 def test_what_is_not_there_may_not_come() -> None:
