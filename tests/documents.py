@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelmill.backend.replacements import REPLACEMENTS
+
 FENCE = re.compile(
     r"^```(?P<language>python|console)(?: title=\"(?P<title>[\w.]+)\")?\n(?P<code>.*?)^```",
     re.DOTALL | re.MULTILINE,
@@ -42,15 +44,18 @@ def run_blocks(path: Path) -> None:
     text = path.read_text()
     exported = dict(os.environ)
     namespace = {"__name__": "__main__"}
-    for block in FENCE.finditer(text):
-        line = text.count("\n", 0, block.start("code"))
-        if block["language"] == "console":
-            _run_commands(block["code"], f"{path}:{line}", exported)
-        elif block["title"]:
-            Path(block["title"]).write_text(block["code"])
-        else:
-            code = compile("\n" * line + block["code"], str(path), "exec")
-            exec(code, namespace)  # noqa: S102  # our own documents
+    try:
+        for block in FENCE.finditer(text):
+            line = text.count("\n", 0, block.start("code"))
+            if block["language"] == "console":
+                _run_commands(block["code"], f"{path}:{line}", exported)
+            elif block["title"]:
+                Path(block["title"]).write_text(block["code"])
+            else:
+                code = compile("\n" * line + block["code"], str(path), "exec")
+                exec(code, namespace)  # noqa: S102  # our own documents
+    finally:
+        REPLACEMENTS.__init__()  # what a document registers is its own
 
 
 def _run_commands(code: str, where: str, exported: dict[str, str]) -> None:

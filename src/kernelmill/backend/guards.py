@@ -5,23 +5,32 @@ Which kinds of guards are understood, and as what, is in the table of artifact/g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from itertools import combinations
 from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared
+from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared, is_library
 from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.layouts import LAYOUT, is_about_layout
 from kernelmill.artifact.manifest import COUNTED, Guard, Root
-from kernelmill.artifact.paths import MissingPath, Path, Roots, find_at, follow
+from kernelmill.artifact.paths import (
+    MissingPath,
+    Path,
+    Roots,
+    find_at,
+    follow,
+    is_outside,
+    path_of_class,
+)
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals import trace_notes
 from kernelmill.torch_internals.dynamo import asked_of
 
 
@@ -125,6 +134,32 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
 def bytes_key(path: Path, key: bytes) -> Path:
     """What is under a key of a dict, of which the presence alone counts."""
     return (*path, ("bytes", key.decode("latin-1")))
+
+
+def missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> Iterator[Guard]:
+    """That what was looked for in vain is still not there."""
+    for error in errors:
+        path: Path | None
+        if error.source is not None:
+            path = reader.path(error.source)
+        elif error.made is not None and issubclass(error.kind, KeyError):
+            continue  # what the code has put into what it has made is part of the trace
+        else:
+            path = None if error.made is None else path_of_class(error.made)
+        if path is None and is_library(error.file):
+            continue  # as inspect does of functions
+        if path is None:
+            raise UnsupportedError(f"it catches a {error.kind.__name__} of what no name finds")
+        if is_known_by_version(path):
+            continue
+        if issubclass(error.kind, AttributeError):
+            yield Guard("has", path, name=error.name)
+        elif isinstance(error.name, str):
+            yield Guard("contains", path, name=error.name)
+        elif isinstance(error.name, bytes) and is_outside(path):
+            yield Guard("value", bytes_key(path, error.name))
+        else:
+            yield Guard("shape", path)
 
 
 _MOST_PAIRS = 256

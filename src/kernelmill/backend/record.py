@@ -6,7 +6,7 @@ it guards, which code it went through) and what the compiler made become an entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from kernelmill.artifact.bind import calls_functions, refuse_gradients
 from kernelmill.artifact.bytecode import (
     compared_by_identity,
     flags_asked,
-    is_library,
     is_users,
     known_by_version,
     methods_in,
@@ -51,7 +50,6 @@ from kernelmill.artifact.paths import (
     follow,
     is_outside,
     name_of_argument,
-    path_of_class,
 )
 from kernelmill.artifact.reached_code import reached_by_calls, reached_from
 from kernelmill.artifact.results import Shaper
@@ -65,14 +63,14 @@ from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import Reads, bytes_key, identities, reads_of
+from kernelmill.backend.guards import Reads, identities, missed, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.result_marks import MarkedInteger, MarkedTensor, marked, unmarked
 from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
 from kernelmill.backend.side_effects import SideEffects
-from kernelmill.backend.sources import SourceReader, Wrapped, is_known_by_version
+from kernelmill.backend.sources import SourceReader, Wrapped
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler import Compiler
 from kernelmill.compiler.linking import Compiled, without_bodies
@@ -307,7 +305,7 @@ class _Trace:
         for read in (
             *effects.reads,
             *_returned(tx, reader),
-            *_missed(trace_notes.caught_errors(), reader),
+            *missed(trace_notes.caught_errors(), reader),
             *_hooks_of_all(),
             *(Guard("value", path) for path in (_TENSORS, *replaced.data, *called.data)),
             *identities(compared, tensors, reads, roots),
@@ -513,32 +511,6 @@ def _refuse_functions(values: Iterable[Any]) -> None:
             raise UnsupportedError(
                 f"it is called with a {name_of(type(value))}, which has a __torch_function__"
             )
-
-
-def _missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> Iterator[Guard]:
-    """That what was looked for in vain is still not there."""
-    for error in errors:
-        path: Path | None
-        if error.source is not None:
-            path = reader.path(error.source)
-        elif error.made is not None and issubclass(error.kind, KeyError):
-            continue  # what the code has put into what it has made is part of the trace
-        else:
-            path = None if error.made is None else path_of_class(error.made)
-        if path is None and is_library(error.file):
-            continue  # as inspect does of functions
-        if path is None:
-            raise UnsupportedError(f"it catches a {error.kind.__name__} of what no name finds")
-        if is_known_by_version(path):
-            continue
-        if issubclass(error.kind, AttributeError):
-            yield Guard("has", path, name=error.name)
-        elif isinstance(error.name, str):
-            yield Guard("contains", path, name=error.name)
-        elif isinstance(error.name, bytes) and is_outside(path):
-            yield Guard("value", bytes_key(path, error.name))
-        else:
-            yield Guard("shape", path)
 
 
 def _hooks_of_all() -> list[Guard]:
