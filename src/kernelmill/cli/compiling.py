@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 Mode = Annotated[
     str | None,
-    typer.Option("--mode", metavar="MODE", help="max-autotune (default) or reduce-overhead."),
+    typer.Option("--mode", metavar="MODE", help="A mode of the config. Default: max-autotune."),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--config", metavar="NAME=VALUE", help="An option of CompilerConfig, by its dotted name; "
+        "--config", metavar="NAME=VALUE", help="An option of the config, by its dotted name; "
         "may be repeated.",
     ),
 ]  # fmt: skip
 Dynamic = Annotated[
     bool | None,
     typer.Option(
-        "--dynamic/--static", help="Sizes vary, or none does, as torch.compile's dynamic. Default: "
+        "--dynamic/--static", help="Sizes vary, or none does, as dynamic of torch. Default: "
         "those that change between calls.", show_default=False,
     ),
 ]  # fmt: skip
