@@ -1,10 +1,9 @@
-"""What a program's owner holds, as text: all that its code may read there besides the contents of
-tensors.
+"""The state that a program depends on outside of its arguments, as text.
 
-`Survey` goes through everything that its roots lead to, and writes a line for each object: its
-class, and what it holds under attributes, keys and indices. An object that is found again is
-written as its number, so that lines also say which are one object. Of the attributes of objects
-and classes, those count that have one of the `names` in the traced code.
+`Survey` visits the objects that its roots lead to, and writes one line for each: its class, and
+what it holds under attributes, keys and indices. An object that is found again is written as its
+number, so lines also say which places hold one object. An attribute counts if the traced code has
+its name. The contents of tensors do not count.
 """
 
 from __future__ import annotations
@@ -55,35 +54,35 @@ _HOOKS = {
     "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
     "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
 }
-"""Dicts of a module whose keys are numbers of the process' own, and those that say how some of
-these are called. Others have no say in a forward pass without gradients."""
+"""Hooks that a forward pass without gradients calls, and the dicts that say how to call them. Keys
+are numbers that differ between processes."""
 _OF_MODULES = frozenset(("_parameters", "_buffers", "_modules", *_HOOKS))
-"""Attributes of all modules that running them depends on."""
+"""Attributes of every module that its forward pass depends on."""
 _OF_SAVING = frozenset(vars(torch.nn.Module())) - _OF_MODULES - {"training"}
-"""Those that it does not depend on."""
+"""Attributes of every module that its forward pass does not depend on."""
 _TEXTS = (
     types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.MethodWrapperType, types.CodeType,
 )  # fmt: skip
-"""Objects that one text says all of."""
+"""Objects that `fingerprint` tells apart."""
 _MEMBERS = (types.FunctionType, classmethod, staticmethod, property)
 _FOUND_ELSEWHERE = (types.MemberDescriptorType, types.GetSetDescriptorType, *_TEXTS)
-"""Members of classes that `members_text` says all of; of torch's classes the others too."""
+"""Members of classes that `members_text` covers; it covers all members of torch's classes."""
 _OF_FUNCTIONS = (
     types.FunctionType, types.MethodType, types.CellType, types.CodeType, property, staticmethod,
     classmethod, partial,
 )  # fmt: skip
 _SPACES, _TO_SPACES = (types.ModuleType, dict), ("module", "namespace")
-"""What holds globals is not gone through: what code takes from there is."""
+"""Namespaces of globals, and the steps to them. They are not visited: what code takes out is."""
 _DEEP = 100
-"""Tuples in tuples are written out down to here."""
+"""How deeply nested a tuple of constants may be to be written out."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """One object, and by which `step` from the object number `before` it was found first; with -1
-    it is a root, and `step` its number."""
+    """An object, and the `step` from the object number `before` by which it was found first. With
+    -1 it is the root number `step`."""
 
     value: Any
     before: int
@@ -91,10 +90,12 @@ class _Found:
 
 
 class Survey:
-    """Goes through what roots lead to. `lines` are the result, `records` have what to watch;
-    `inputs` are the program's tensors: their sizes are the program's to check.
+    """Visits what roots lead to.
 
-    `whole`: all attributes of objects of a user's classes count.
+    lines     the result, one for each root and object
+    records   what to watch, so that a change of the lines is noticed
+    inputs    tensors that the program checks itself: their sizes are in no line
+    whole     count all attributes of objects of a user's classes
     """
 
     def __init__(
@@ -117,8 +118,8 @@ class Survey:
     # ---- roots ------------------------------------------------------------------------------
 
     def add_root(self, root: Root, value: Any, before: Any = None) -> None:
-        """Go through what a root leads to, MISSING for nothing; `before` is what its last step was
-        taken from."""
+        """Visit the `value` of a root, MISSING for none; `before` is the object that its last step
+        starts from."""
         path, number, first = root.path, len(self.roots), len(self.lines)
         self.roots.append(root)
         self._watch_root(root, before)
@@ -143,7 +144,7 @@ class Survey:
             self._describe(self._pending.pop())
 
     def _watch_root(self, root: Root, before: Any) -> None:
-        """Watch what the last step of a root leads to."""
+        """Watch the last step of a root."""
         step = root.path[-1]
         kind, *names = step
         owner, key = before, names[-1] if names else None
@@ -170,7 +171,7 @@ class Survey:
     # ---- objects ----------------------------------------------------------------------------
 
     def _text(self, value: Any, before: int, step: Any) -> str:
-        """Data as it is, and the number of everything else."""
+        """Give constants as text, and the number of any other object."""
         kind = type(value)
         if kind in _PLAIN:
             return f"{kind.__name__} {value!r}"
@@ -222,7 +223,7 @@ class Survey:
         ]
 
     def _own(self, value: Any, number: int, names: frozenset[str]) -> list[str]:
-        """What an object has in its __dict__."""
+        """Describe the __dict__ of an object."""
         self.records.add_property(value, CLASS)
         space: dict[str, Any] = self.records.add_property(value, SPACE)
         whole = self._is_whole(type(value))
@@ -231,8 +232,8 @@ class Survey:
         tables = tables_of.get() or () if isinstance(value, torch.nn.Module) else ()
         for name in sorted(taken):
             inner = taken[name]
-            if type(inner).__module__.startswith("kernelmill."):
-                continue  # a way to call what it compiled, as in `m.forward = compile(m.forward)`
+            if _calls_own_method(value, name, inner):
+                continue  # as after `m.forward = kernelmill.compile(m.forward)`
             if name in tables or name in _HOOKS:
                 self._tables.add(id(inner))
             if name in tables:
@@ -249,7 +250,7 @@ class Survey:
         return parts
 
     def _attributes(self, value: Any, number: int) -> list[str]:
-        """The class of an object, and what it holds under attributes."""
+        """Describe the class of an object, its __dict__ and its slots."""
         kind = type(value)
         parts = [] if is_immutable(kind) else [self._text(kind, number, ("type",))]
         if isinstance(getattr(value, "__dict__", None), dict):
@@ -267,7 +268,7 @@ class Survey:
         return parts
 
     def _inside(self, value: Any, number: int) -> list[str] | None:
-        """What a container holds; None for an object of which only its text is known."""
+        """Describe the contents of a container; None for an opaque object."""
         if isinstance(value, types.MappingProxyType):
             value = dict_of(cast("types.MappingProxyType[Any, Any]", value)) or {}
         if isinstance(value, dict):
@@ -302,7 +303,7 @@ class Survey:
         return repr(key) if type(key) is str else self._text(key, number, ("key",))
 
     def _is_whole(self, kind: type) -> bool:
-        """Whether all attributes of its objects count."""
+        """Say whether all attributes of its objects count."""
         file = getattr(sys.modules.get(kind.__module__), "__file__", None) if self._whole else None
         return file is not None and is_users(file)
 
@@ -348,9 +349,8 @@ class Survey:
         counted: Mapping[Path, str],
         cells: Mapping[str, Any],
     ) -> None:
-        """See to it that all places of a tree are gone through, by roots of their own as far as
-        others do not lead there. `values` are those of the tree, `counted` says what counts at
-        paths, and `cells` are those of the function's closure."""
+        """Add a root for each place of a tree that no line covers yet. `values` are those of the
+        tree, `counted` says what counts at paths, `cells` are the function's closure."""
         for (before, step), path, value in zip(tree.rows, tree.paths(), values, strict=True):
             owner = values[before] if before >= 0 else cells.get(step[-1])
             if owner is MISSING or (isinstance(value, _SPACES) and step[0] in _TO_SPACES):
@@ -362,23 +362,23 @@ class Survey:
                 self.add_root(Root(path, what), value, owner)
 
     def _covers(self, owner: Any, step: Sequence[Any], value: Any) -> bool:
-        """Whether a line about an object says all of what a step from it gives."""
+        """Say whether the line of `owner` covers the value of a step from it."""
         kind, *names = step
         if kind in ("type", "namespace"):
             return True
         if kind in ("item", "bytes", "key", "nth", "slice"):
             known = isinstance(owner, (tuple, types.MappingProxyType))
             kinds = (dict, list, set, frozenset, deque)
-            listed = isinstance(owner, kinds) and self._says(cast("Any", owner))
+            listed = isinstance(owner, kinds) and self._is_described(cast("Any", owner))
             return known or listed or id(cast("Any", owner)) in self._tables
         if kind not in ("attribute", "field") or isinstance(owner, torch.Tensor):
             return False
         (name,) = names
         if isinstance(owner, type):
-            return self._says(owner) or is_immutable(owner)
+            return self._is_described(owner) or is_immutable(owner)
         if isinstance(owner, _OF_FUNCTIONS):
-            return self._says(owner) or not isinstance(owner, types.FunctionType)
-        if not self._says(owner):
+            return self._is_described(owner) or not isinstance(owner, types.FunctionType)
+        if not self._is_described(owner):
             return False
         if name in ("__class__", "__dict__") or name in getattr(owner, "__dict__", ()):
             return True
@@ -392,16 +392,16 @@ class Survey:
         own = isinstance(found, (types.MemberDescriptorType, *_MEMBERS[:-1]))
         return own or not hasattr(type(found), "__get__")
 
-    def _says(self, value: Any) -> bool:
-        """Whether a line says what an object holds."""
+    def _is_described(self, value: Any) -> bool:
+        """Say whether a line describes the contents of an object."""
         return id(value) in self._numbers and id(value) not in self._opaque
 
     def ids(self) -> frozenset[int]:
-        """Of all objects that were gone through; they are held as long as this is."""
+        """Give the ids of all visited objects. They stay alive as long as this does."""
         return frozenset(self._numbers)
 
     def path(self, number: int) -> Path:
-        """By which an object was found first."""
+        """Give the path by which an object was found first."""
         found: list[tuple[Any, ...]] = []
         while True:
             owner = self._found[number]
@@ -411,7 +411,7 @@ class Survey:
             number = owner.before
 
     def difference(self, lines: Sequence[str]) -> str:
-        """What is not as in these lines, in words; "" when all is."""
+        """Say in words what differs from these lines; "" for nothing."""
         if self.lines == [*lines]:
             return ""
         pairs = enumerate(zip(lines, self.lines, strict=False))
@@ -424,13 +424,22 @@ class Survey:
         return f"{text_of(self.path(number))}: was {old}, is {new}"
 
 
+def _calls_own_method(owner: Any, name: str, value: Any) -> bool:
+    """Whether it is what kernelmill.compile made of the method that the owner's class has under
+    the same name."""
+    ours = type(value).__module__.startswith("kernelmill.")
+    method = getattr(value, "original", None) if ours else None
+    own = isinstance(method, types.MethodType) and method.__self__ is owner
+    return own and getattr(type(owner), name, None) is method.__func__
+
+
 def _parts_of(value: Any) -> list[tuple[str, Any]]:
     names = ("func", "args", "keywords", "__func__", "fget", "fset", "fdel")
     return [(name, getattr(value, name)) for name in names if getattr(value, name, None)]
 
 
 def _slots(kind: type) -> list[str]:
-    """The names that a class keeps besides a __dict__."""
+    """Give the names of a class's own slots."""
     members = [] if is_immutable(kind) else list(vars(kind).items())
     return [name for name, each in members if isinstance(each, types.MemberDescriptorType)]
 
@@ -440,12 +449,13 @@ def _slot(name: str, owner: Any) -> Any:
 
 
 def _taken(step: Sequence[Any], owner: Any) -> Any:
-    """What a step gives; from the cell of a free variable what it holds."""
+    """Give the value of a step; of a free variable, the contents of its cell."""
     return owner.cell_contents if step[0] == "free" else step_into(owner, step)
 
 
 def _is_opaque(kind: type) -> bool:
-    """Whether it is a class of Python's library or of C, whose objects are known by their class."""
+    """Say whether objects of a class are described by their class alone: classes of C and of
+    Python's library."""
     top = kind.__module__.partition(".")[0]
     if kind.__module__ in ("types", "collections", "dataclasses"):
         return is_immutable(kind) and kind is not types.SimpleNamespace

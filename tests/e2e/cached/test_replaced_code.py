@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import kernelmill
 from kernelmill.inference import cache_compile
 from tests.kept_methods import KEPT
 
@@ -157,3 +158,31 @@ def test_each_process_finds_the_entry_of_its_own_code(
     (tmp_path / "script.py").write_text(SCRIPT)
     found = [json.loads(fresh.output("script.py", way, cwd=tmp_path)) for way in (*ways, ways[0])]
     assert [(each["traced"], each["loaded"]) for each in found] == [(1, 0), (1, 0), (0, 1)]
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def tripled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+class CallsCompiled(torch.nn.Module):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.inner = kernelmill.compile(doubled, cache_dir=folder)
+        self.run = cache_compile(self.step, cache_dir=folder)
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+@torch.no_grad()
+def test_another_compiled_function_under_an_attribute_is_noticed(tmp_path: Path) -> None:
+    x = torch.ones(2)
+    for _ in range(2):  # the second loads what the first has kept
+        model = CallsCompiled(tmp_path)
+        assert model.run(x).tolist() == [3.0, 3.0]
+        model.inner = kernelmill.compile(tripled, cache_dir=tmp_path)
+        assert model.run(x).tolist() == [4.0, 4.0]
