@@ -114,7 +114,7 @@ MUTATIONS = (
     _edit("global number: the same, written otherwise", "SCALE = 2.0", "SCALE = 4.0 / 2.0", "hit"),
     _edit("global number: another type", "SCALE = 2.0", "SCALE = 2"),
     _edit("element of a global list", "[1.0, 3.0]", "[1.5, 3.0]"),
-    _edit("unread element of a global list", "[1.0, 3.0]", "[1.0, 4.0]", "hit"),
+    _edit("unread element of a global list", "[1.0, 3.0]", "[1.0, 4.0]", "rebuilt"),
     _edit("value in a global dict", '"gain": 0.5', '"gain": 0.25'),
     _edit("global tensor: contents", "(4,), 0.25", "(4,), 0.5", "hit"),
     _edit("global tensor: shape", "torch.full((4,), 0.25)", "torch.full((1,), 0.25)"),
@@ -126,7 +126,7 @@ MUTATIONS = (
     _edit("attribute of a submodule", "self.rate = 0.5", "self.rate = 0.25"),
     _edit("tuple attribute", "self.steps = (1, 2)", "self.steps = (1, 3)"),
     _edit("flag in a dict attribute", '"add": True', '"add": False'),
-    _edit("unread entry of a dict attribute", '"unread": 1', '"unread": 2', "hit"),
+    _edit("unread entry of a dict attribute", '"unread": 1', '"unread": 2', "rebuilt"),
     _edit("attribute: a function", "self.activation = torch.relu", "self.activation = torch.tanh"),
     _edit("attribute: a number", "self.limit = 2.5", "self.limit = 1.5"),
     # structure
