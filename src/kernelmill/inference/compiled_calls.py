@@ -43,7 +43,7 @@ from kernelmill.inference.torch_calls import TorchCalls
 from kernelmill.inference.varying_sizes import Varying, with_gears
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.quick import REFUSED
-from kernelmill.torch_internals.dynamo import is_trace_error
+from kernelmill.torch_internals.dynamo import is_operator_error, is_trace_error
 from kernelmill.torch_internals.modules import all_have_hooks, own_hooks
 
 if TYPE_CHECKING:
@@ -167,7 +167,13 @@ class CompiledCalls(KeptPrograms):
         except Exception as error:
             if isinstance(error, KernelmillError) or not is_trace_error(error):
                 raise
-            return None, _in_words(error)
+            reason, of_operator = _in_words(error), is_operator_error(error)
+        if not of_operator:
+            return None, reason
+        result = self.original(*args, **kwargs)  # which raises eager's error, as a rule
+        self._refused[kind] = reason
+        self._torch.count(reason)
+        return result, ""
 
     def _not_kept(self, recording: Recording) -> Any:
         self._reason = recording.reason

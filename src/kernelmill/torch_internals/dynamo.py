@@ -388,6 +388,15 @@ def is_trace_error(error: Exception) -> bool:
     return isinstance(error, found) or str(error).startswith(_NO_FRAMES)
 
 
+_FAKE_CALL = "when making fake tensor call"
+"""What torch says of an operator that refuses the arguments that a trace has for it."""
+
+
+def is_operator_error(error: Exception) -> bool:
+    """Whether Dynamo has raised this because an operator refused its arguments."""
+    return _FAKE_CALL in str(error)
+
+
 def is_static() -> bool:
     """Whether Dynamo takes all sizes for static (torch.compile(dynamic=False)), where known."""
     settings = _config.get()

@@ -342,6 +342,21 @@ def test_results_are_right_without_parts_of_torch(tmp_path: Path, part: str) -> 
                 check(compiled, model, torch.randn(rows, 8))
 
 
+@torch.no_grad()
+def test_a_wrong_argument_raises_eagers_error(tmp_path: Path) -> None:
+    compiled, model = made(tmp_path)
+    check(compiled, model, torch.randn(3, 8))
+    for wrong in (torch.randn(3, 7), torch.ones(3, 8, dtype=torch.int64), None):
+        with pytest.raises((RuntimeError, TypeError)) as eager:
+            model(wrong)
+        with pytest.raises(type(eager.value)) as ours:
+            compiled(wrong)
+        assert type(ours.value) is type(eager.value)
+        assert str(ours.value).splitlines()[0] == str(eager.value).splitlines()[0]
+    assert not compiled.report().torch
+    check(compiled, model, torch.randn(3, 8))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torch_jit_traces_the_original(tmp_path: Path) -> None:
     compiled, model = made(tmp_path)
