@@ -32,8 +32,8 @@ from tests.differential import opinfo
 from tools.machine import description, revision
 
 RESULT = Path("docs/coverage.md")
-SAMPLE_SECONDS = 60.0
-"""A sample that takes longer counts as failed."""
+SAMPLE_SECONDS = 300.0
+"""A sample that takes longer counts as hung, and as failed; a busy machine is five times slower."""
 
 SAMPLES_OF_A_WORKER = 1000
 """Then a fresh one takes over: torch keeps something of every trace, and more of it is slower."""

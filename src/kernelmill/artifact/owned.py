@@ -429,8 +429,9 @@ def _calls_own_method(owner: Any, name: str, value: Any) -> bool:
     the same name."""
     ours = type(value).__module__.startswith("kernelmill.")
     method = getattr(value, "original", None) if ours else None
-    own = isinstance(method, types.MethodType) and method.__self__ is owner
-    return own and getattr(type(owner), name, None) is method.__func__
+    if not isinstance(method, types.MethodType) or method.__self__ is not owner:
+        return False
+    return getattr(type(owner), name, None) is method.__func__
 
 
 def _parts_of(value: Any) -> list[tuple[str, Any]]:
