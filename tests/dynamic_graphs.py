@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, Sym, of_atom
+from kernelmill.core.dim import Dim, Sym, ceildiv, of_atom
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
@@ -178,6 +178,50 @@ def attention(
     return make
 
 
+def flex_attention(
+    queries: int = 0, keys: int = 0, *, blocks: tuple[int, int] = (1, 1), lists: int = 0,
+    normaliser: bool = False, heads: tuple[int, int] = (2, 1),
+) -> Make:  # fmt: skip
+    """Attention with scores that are tilted, and masked by position, over as many lists of one
+    block of keys each: the first, and the last where there is another one."""
+
+    def make(dtype: DType, size: Dim) -> Graph:
+        m, n = queries or size, keys or size
+        b = GraphBuilder("flex")
+        q = b.input("q", dtype, (1, heads[0], m, 8))
+        k, v = (b.input(name, dtype, (1, heads[1], n, 8)) for name in "kv")
+        tilt = b.input("tilt", F32, (heads[0], n))
+        scores = b.emit("attention_scores", q, k, scale=0.5)
+        tilt = b.emit("reshape", tilt, shape=(1, heads[0], 1, n))
+        tilt = b.emit("cast", b.emit("expand", tilt, shape=scores.shape), dtype=scores.dtype)
+        row, column = (b.emit("iota", dim=d, shape=(1, 1, m, n)) for d in (2, 3))
+        mask = b.emit("ne", b.emit("add", row, _full(b, 2, row)), column)
+        listed = _lists(b, m, n, *blocks)[: 2 * lists] if lists else ()
+        b.graph.results = [
+            b.emit(
+                "flex_attention", b.emit("add", scores, tilt), v, mask, *listed, masked=True,
+                normaliser=normaliser, **({"blocks": blocks} if lists else {}),
+            )
+        ]  # fmt: skip
+        return b.graph
+
+    return make
+
+
+def _lists(b: GraphBuilder, m: Dim, n: Dim, rows: int, keys: int) -> list[Value]:
+    shape = (1, 1, ceildiv(m, rows))
+    one, across = b.emit("dim_value", value=1), b.emit("dim_value", value=ceildiv(n, keys))
+    another = b.emit("cast", b.emit("gt", across, one), dtype=I32)
+    last = b.emit("cast", b.emit("sub", across, one), dtype=I32)
+    first = [_full(b, value, another) for value in (1, 0)]
+    found = zip((*first, another, last), (shape, (*shape, 1)) * 2, strict=True)
+    return [b.emit("expand", x, shape=wanted) for x, wanted in found]
+
+
+def _full(b: GraphBuilder, value: int, like: Value) -> Value:
+    return b.emit("full", value=value, dtype=like.dtype, shape=like.shape)
+
+
 # ---- elements, sums, orders, places ---------------------------------------------------------
 
 
@@ -331,6 +375,12 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (
     Kind("keys", FLOATS, attention(queries=5), 1),
     Kind("one query", FLOATS, attention(queries=1, masked=True), 1),
     Kind("queries and keys", (F32, BF16), attention(causal=True), 1),
+    Kind("queries, modified", FLOATS, flex_attention(keys=9), 1),
+    Kind("keys, modified", FLOATS, flex_attention(queries=5, heads=(2, 2)), 1),
+    Kind("queries of listed keys", FLOATS,
+         flex_attention(keys=21, blocks=(16, 8), lists=2, normaliser=True), 1),
+    Kind("listed keys", FLOATS, flex_attention(queries=13, blocks=(4, 40), lists=1), 1),
+    Kind("queries and listed keys", (F32, BF16), flex_attention(blocks=(128, 128), lists=2), 1),
     Kind("batches of attention", (F32, BF16), attention(3, 5, batch=0), 1, 9),
     Kind("elements", ALL, over((0,), lambda b, x: b.emit("add", x, x))),
     Kind("rows of elements", ALL, over((3, 0), lambda b, x: b.emit("mul", x, x))),

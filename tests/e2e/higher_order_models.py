@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 
 class Layer(nn.Module):
@@ -67,6 +68,29 @@ class Scanned(Chosen):
 class Mapped(Chosen):
     def forward(self, x: Tensor) -> Any:
         return map_over(lambda y: self.linear(y).sin(), x * 2) + 1
+
+
+class Attended(nn.Module):
+    """With scores that are tilted, and a mask that is looked up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("slopes", torch.rand(2))
+        self.documents = torch.arange(48) // 20
+
+    def forward(self, x: Tensor) -> Tensor:
+        slopes, documents = self.slopes, self.documents
+
+        def tilted(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + slopes[h] * (j - i)
+
+        def kept(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return (i >= j) & (documents[i] == documents[j])
+
+        blocks = create_block_mask(kept, None, None, 48, 48, device="cpu", BLOCK_SIZE=16)
+        x = self.linear(x)
+        return flex_attention(x, x, x, score_mod=tilted, block_mask=blocks) + 1
 
 
 MODELS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,6 +28,8 @@ from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, BodyName, emit_aten
 from kernelmill.frontend.bodies import Bodies
 from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.flex import NAME as FLEX_ATTENTION
+from kernelmill.frontend.flex import flex_attention
 from kernelmill.frontend.open_slices import settle
 from kernelmill.frontend.promotion import require_known
 from kernelmill.frontend.recurrent import aten_name
@@ -92,11 +94,10 @@ class OperatorImporter:
             return NotTranslated("a dtype that kernels do not compute on")
         self.emitter.out, self.emitter.used = tuple(kinds), _used(node, len(kinds))
         self.emitter.strides = self._strides(node)
-        nodes, equations = self.builder.graph.nodes, self.builder.graph.equations
-        mark, known = len(nodes), len(equations)
         arguments = [self.context.argument(arg) for arg in node.args]
         named = {name: self.context.argument(arg) for name, arg in node.kwargs.items()}
-        try:
+
+        def translated() -> list[Value | None]:
             require_known(translate, arguments, named)
             found = translate(self.emitter, *arguments, **named)
             values: Sequence[Value | None] = (found,) if isinstance(found, Value) else found
@@ -104,6 +105,17 @@ class OperatorImporter:
                 None if value is None else self._conformed(value, kind)
                 for value, kind in zip(values, kinds, strict=True)
             ]
+
+        return self._attempt(translated)
+
+    def _attempt(
+        self, translate: Callable[[], list[Value | None]]
+    ) -> list[Value | None] | NotTranslated:
+        """What it gives; where it finds that it cannot, the graph is as it was."""
+        nodes, equations = self.builder.graph.nodes, self.builder.graph.equations
+        mark, known = len(nodes), len(equations)
+        try:
+            return translate()
         except (NotTranslated, TypingError) as error:
             del nodes[mark:], equations[known:]
             return NotTranslated(str(error))
@@ -198,6 +210,11 @@ class OperatorImporter:
         name, traced = name_of_operator(node.target), _traced(node)
         if name is None:
             raise UnsupportedError(f"the operator {getattr(node.target, '__name__', node.target)}")
+        if name == FLEX_ATTENTION:
+            found = self._attempt(lambda: self._flex_attention(node))
+            if not isinstance(found, NotTranslated):
+                return found
+            _log.info("flex_attention runs in torch (%s) at %s", found, self.builder.origin)
         by_memory = any(name.endswith("_storage_offset") for name in node.kwargs)
         hand_over = partial(self._handed_over, node, name)
         args = [hand_over(arg, False) for arg in node.args]
@@ -212,6 +229,18 @@ class OperatorImporter:
         values = emit_aten(self.builder, name, args, kwargs, kinds, binds, reason)
         found = (self._found(*pair) for pair in zip(values, leaves, strict=True))
         return _in_place_of(traced, found)
+
+    def _flex_attention(self, node: fx.Node) -> list[Value | None]:
+        def translate(inner: fx.Node, kinds: list[TensorType]) -> Value:
+            found = self._translated(inner, inner.target, kinds)
+            if isinstance(found, NotTranslated) or found[0] is None:
+                raise NotTranslated(f"{inner.target} in a function of scores")
+            return found[0]
+
+        try:
+            return flex_attention(self.context, translate, node, _used(node, 3))
+        except UnsupportedError as error:
+            raise NotTranslated(str(error)) from None
 
     def _kind(self, leaf: Any, name: str) -> TensorType:
         """The type of one result of a higher-order operator."""

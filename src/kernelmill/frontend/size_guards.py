@@ -75,6 +75,13 @@ class SizeGuards:
         self._conclude((dim, maximum(dim, 1)), sympy.Ge(self._expr(dim), 1))
         return True
 
+    def number(self, dim: Dim) -> int | None:
+        """What the dim was in the traced call."""
+        value = self._value(dim)
+        if value is not None and not isinstance(dim, int):
+            self._conclude((dim, value), sympy.Eq(self._expr(dim), value))
+        return value
+
     def divisors(self, nodes: Iterable[fx.Node]) -> None:
         """Guard that integer arguments are positive where the nodes' sizes are divided by them.
 

@@ -29,6 +29,7 @@ class OpKind(StrEnum):
     WHOLE = "whole"  # wants its operands whole: a template of its own computes it
     CONTRACT = "contract"
     ATTENTION = "attention"
+    SCORES = "scores"  # of an attention, which alone computes them: they are never stored
     GATHER = "gather"
     SCATTER = "scatter"
     ATEN = "aten"

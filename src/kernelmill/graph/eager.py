@@ -274,10 +274,51 @@ def _attention(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     return (weights @ value).to(operands[0].dtype)
 
 
+def _attention_scores(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    query, key = map(_wide, operands)
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    return query @ key.transpose(-1, -2) * attrs["scale"]
+
+
+def _flex_attention(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    scores, value, *rest = operands
+    kept = torch.ones_like(scores, dtype=torch.bool)
+    if attrs.get("masked"):
+        kept, *rest = rest
+    if rest:
+        partial, *full = (
+            _blocks_kept(scores, attrs["blocks"], counts, numbers)
+            for counts, numbers in zip(rest[::2], rest[1::2], strict=True)
+        )
+        kept = torch.stack([partial & kept, *full]).any(0)
+    scores = scores.masked_fill(~kept, -torch.inf)
+    nothing = (scores == -torch.inf).all(-1, keepdim=True)
+    weights = scores.softmax(-1).masked_fill(nothing, 0)
+    result = weights @ _wide(value).repeat_interleave(scores.shape[1] // value.shape[1], 1)
+    if not attrs.get("normaliser"):
+        return result.to(value.dtype)
+    return torch.cat((result, scores.logsumexp(-1, keepdim=True)), -1)
+
+
+def _blocks_kept(scores: Tensor, blocks: Sequence[int], counts: Tensor, numbers: Tensor) -> Tensor:
+    """Which scores are in a block of the list."""
+    rows, keys = (min(size, max(n, 1)) for size, n in zip(blocks, scores.shape[2:], strict=True))
+    down, across = (-(-n // size) for n, size in zip(scores.shape[2:], (rows, keys), strict=True))
+    listed = torch.arange(numbers.shape[-1]) < counts[..., None]
+    if ((numbers < 0) | (numbers >= across))[listed].any():
+        raise IndexError(f"a block of keys is none of {across}")
+    kept = torch.zeros((*numbers.shape[:3], across + 1), dtype=torch.bool)
+    kept.scatter_(3, torch.where(listed, numbers, across).long(), True)
+    kept = kept[:, :, :down, :across].repeat_interleave(rows, 2).repeat_interleave(keys, 3)
+    return kept[:, :, : scores.shape[2], : scores.shape[3]].expand(scores.shape)
+
+
 EAGER["matmul"] = _matmul
 EAGER["grouped_matmul"] = _grouped_matmul
 EAGER["conv"] = _conv
 EAGER["attention"] = _attention
+EAGER["attention_scores"] = _attention_scores
+EAGER["flex_attention"] = _flex_attention
 
 
 # ---- gather and scatter ---------------------------------------------------------------------

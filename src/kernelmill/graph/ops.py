@@ -238,6 +238,19 @@ _define("conv", OpKind.CONTRACT, 2, "stride padding dilation groups dtype?", rul
 # or, for half types, f32 (added). softmax(query @ key^T * scale + mask) @ value; causal keeps
 # n <= m. A row in which every score is -inf gives zeros.
 _define("attention", OpKind.ATTENTION, None, "scale causal", rule.attention)
+# attention_scores: query (B, H, M, D), key (B, G, N, D) give query @ key^T * scale, (B, H, M, N) in
+# f32 (f64 of f64). Pointwise operators of this shape alone may read them, and flex_attention.
+# flex_attention(scores, value, [mask], [counts, blocks] up to twice): softmax(scores) @ value of
+# scores that were modified in any way; the `masked` one has a bool mask that expands to them, and
+# scores where it is False are -inf. With `blocks`, the numbers of rows and keys of a block, row r
+# of blocks has to do with the first counts[b, h, r] of the blocks of keys blocks[b, h, r], where
+# sizes b and h may be 1, and with no others. Of two such lists the mask holds for the first alone.
+# A row in which every score is -inf gives zeros. With `normaliser` a row has an element more,
+# the logarithm of the sum of exponentials, and is not rounded to value's type.
+_define("attention_scores", OpKind.SCORES, 2, "scale", rule.attention_scores)
+_define(
+    "flex_attention", OpKind.ATTENTION, None, "masked? blocks? normaliser?", rule.flex_attention
+)
 
 
 # ---- gather and scatter ---------------------------------------------------------------------

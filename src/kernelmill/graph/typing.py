@@ -380,6 +380,55 @@ def attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     return (TensorType(query.dtype, (*query.shape[:-1], value.shape[-1])),)
 
 
+def attention_scores(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Query (B, H, M, D), key (B, G, N, D) give (B, H, M, N) in the dtype that theirs computes
+    in."""
+    query, key = operands
+    dtype = _same_dtype(operands)
+    shapes = query.shape, key.shape
+    _require(dtype.is_float and query.rank == key.rank == 4, f"no scores of {shapes} in {dtype}")
+    pairs = (
+        (query.shape[0], key.shape[0]), (query.shape[3], key.shape[3]),
+        (mod(query.shape[1], key.shape[1]), 0),
+    )  # fmt: skip
+    _require(not any(_differ(a, b) for a, b in pairs), f"scores: sizes do not fit: {shapes}")
+    return (TensorType(dtype.compute, (*query.shape[:3], key.shape[2])),)
+
+
+def flex_attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Scores (B, H, M, N), value (B, G, N, E) give (B, H, M, E), or E + 1 with a `normaliser`."""
+    masked, blocks = bool(attrs.get("masked")), attrs.get("blocks") or ()
+    _require(len(operands) >= 2, "flex_attention takes scores and values")
+    scores, value, *rest = operands
+    shapes = scores.shape, value.shape
+    _require(scores.rank == value.rank == 4, f"flex_attention needs rank 4: {shapes}")
+    fits = value.dtype.is_float and value.dtype.compute == scores.dtype
+    _require(fits, f"flex_attention of {scores.dtype} and {value.dtype}")
+    pairs = (
+        (scores.shape[0], value.shape[0]), (scores.shape[3], value.shape[2]),
+        (mod(scores.shape[1], value.shape[1]), 0),
+    )  # fmt: skip
+    _require(not any(_differ(a, b) for a, b in pairs), f"flex_attention: no fit: {shapes}")
+    if masked:
+        _require(len(rest) > 0 and rest[0].dtype == BOOL, "a mask of flex_attention is bool")
+        expand(rest[:1], {"shape": scores.shape})
+    lists = rest[masked:]
+    _require(len(lists) in ((2, 4) if blocks else (0,)), f"{len(lists)} lists for blocks {blocks}")
+    _require(len(blocks) in (0, 2), f"blocks are of rows and keys, not {blocks}")
+    _require(all(isinstance(n, int) and n > 0 for n in blocks), f"blocks of {blocks} elements")
+    for counts, numbers in zip(lists[::2], lists[1::2], strict=True):
+        _require(counts.dtype == numbers.dtype == I32, "lists of blocks are i32")
+        fits = counts.rank == 3 and numbers.rank == 4 and counts.shape == numbers.shape[:3]
+        fits = fits and all(
+            n in (1, s) for n, s in zip(counts.shape[:2], scores.shape[:2], strict=True)
+        )
+        _require(fits, f"lists of {counts.shape}, {numbers.shape} blocks for {scores.shape}")
+    shape = (*scores.shape[:3], value.shape[3])
+    if attrs.get("normaliser"):
+        return (TensorType(scores.dtype, (*shape[:3], shape[3] + 1)),)
+    return (TensorType(value.dtype, shape),)
+
+
 # ---- gather and scatter -------------------------------------------------------------------
 
 

@@ -248,6 +248,7 @@ def _is_dtype(value: Attr) -> bool:
 
 _ATTRS: dict[str, Callable[[Attr], bool]] = {
     "at": _is_int,
+    "blocks": _all(_is_int),
     "causal": lambda value: isinstance(value, bool),
     "dilation": _all(_is_int),
     "dim": _is_int,
@@ -258,7 +259,9 @@ _ATTRS: dict[str, Callable[[Attr], bool]] = {
     "inplace": lambda value: isinstance(value, bool),
     "high": _all(_is_dim),
     "low": _all(_is_dim),
+    "masked": lambda value: isinstance(value, bool),
     "mode": lambda value: isinstance(value, str),
+    "normaliser": lambda value: isinstance(value, bool),
     "offset": _is_dim,
     "padding": _all(_is_int),
     "scale": _is_number,

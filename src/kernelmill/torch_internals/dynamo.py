@@ -189,13 +189,16 @@ def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
 class MutationKinds:
     """`existing` are the classes of `mutation_type` of what was there before the trace; lists and
     dicts are of `list_kind` and `dict_kind`, any value of `variable`, one that was not looked at of
-    `lazy`."""
+    `lazy`. Modes that were entered or left are of `modes_kind`; those around the trace are what
+    `modes_around` has."""
 
     existing: tuple[type, ...]
     list_kind: type
     dict_kind: type
     variable: Any
     lazy: type
+    modes_kind: type
+    modes_around: Any
 
 
 @internal(
@@ -212,16 +215,23 @@ def mutation_kinds() -> MutationKinds:
         VariableTracker,
     )
     from torch._dynamo.variables.lazy import LazyCache, LazyVariableTracker
+    from torch._dynamo.variables.torch_function import (
+        TorchFunctionModeStackVariable,
+        torch_function_mode_stack_state_mgr,
+    )
 
     check(VariableTracker, "mutation_type", "source", "as_python_constant", "visit")
     check(LazyVariableTracker, "is_realized", "_cache")
     check(LazyCache, "value")
     check(ListVariable, "items")
     check(ConstDictVariable, "items", "should_reconstruct_all")
+    check(TorchFunctionModeStackVariable, "symbolic_stack")
+    check(type(torch_function_mode_stack_state_mgr), "stack")
     existing = AttributeMutationExisting, ValueMutationExisting
     return MutationKinds(
-        existing, ListVariable, ConstDictVariable, VariableTracker, LazyVariableTracker
-    )
+        existing, ListVariable, ConstDictVariable, VariableTracker, LazyVariableTracker,
+        TorchFunctionModeStackVariable, torch_function_mode_stack_state_mgr,
+    )  # fmt: skip
 
 
 def returned_unread(trace: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
@@ -258,7 +268,11 @@ def mutations(output: Any) -> list[Mutation]:
     kinds, effects = mutation_kinds.require(), output.side_effects
     found: list[Mutation] = []
     for var in effects.id_to_variable.values():
-        if isinstance(var.mutation_type, kinds.existing) and effects.is_modified(var):
+        if isinstance(var, kinds.modes_kind):
+            changed: Any = var
+            if changed.symbolic_stack or kinds.modes_around.stack:
+                found.append(Mutation(None, {}))
+        elif isinstance(var.mutation_type, kinds.existing) and effects.is_modified(var):
             stored: Any = effects.store_attr_mutations.get(var) or {}
             attributes = {str(name): value.source for name, value in stored.items()}
             found.append(Mutation(var.source, attributes, _items(var, kinds)))

@@ -12,7 +12,7 @@ from kernelmill.aot.compiled import retargeted
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.artifact.program_set import program_set
 from kernelmill.store.sealed import SealedFile
-from tests.e2e.higher_order_models import MODELS, flat
+from tests.e2e.higher_order_models import MODELS, Attended, flat
 
 
 @pytest.mark.parametrize("name", ["cond", "while_loop", "scan", "map"])
@@ -31,6 +31,15 @@ def test_files(name: str, dynamic: bool, tmp_path: Path) -> None:
                 torch.testing.assert_close(got, wanted)
     assert program.report()["aten_calls"] == 1
     assert program.report()["calls"] > 2  # those of bodies, too
+
+
+def test_files_with_attention(tmp_path: Path) -> None:
+    module, path = Attended().eval(), str(tmp_path / "model.kmill")
+    with torch.no_grad():
+        kernelmill.aot.compile(module, (torch.randn(1, 2, 48, 8),), path=path)
+        program, x = kernelmill.aot.load(path), torch.randn(1, 2, 48, 8)
+        torch.testing.assert_close(program(x), module(x))
+    assert program.report()["aten_calls"] == 0
 
 
 def test_files_for_another_machine_are_compiled_with_their_bodies(tmp_path: Path) -> None:

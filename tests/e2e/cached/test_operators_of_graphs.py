@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 
 from kernelmill.inference import cache_compile
-from tests.e2e.higher_order_models import MODELS, flat
+from tests.e2e.higher_order_models import MODELS, Attended, flat
 from tests.kept_methods import KEPT
 
 pytestmark = KEPT
@@ -39,6 +39,19 @@ def test_bodies_are_loaded_with_the_method(name: str, tmp_path: Path) -> None:
         assert method.report()["aten_calls"] == (4 if name == "regions" else 1)
         assert method.report()["calls"] > 4  # those of bodies, too
         assert bodies
+
+
+def test_attention_is_kept(tmp_path: Path) -> None:
+    for loaded in (0, 1):
+        torch.compiler.reset()
+        module = Attended().eval()
+        method = cache_compile(module.forward, cache_dir=tmp_path, dynamic=False)
+        with torch.no_grad():
+            for _ in range(2):
+                x = torch.randn(1, 2, 48, 8)
+                assert_close(method(x), module(x))
+        assert method.statistics == {"loaded": loaded, "traced": 1 - loaded, "uncached": 0}
+        assert method.report()["aten_calls"] == 0
 
 
 class Scaled(nn.Module):
@@ -75,7 +88,7 @@ def test_what_torch_alone_can_run_is_not_kept(
 ) -> None:
     class Attention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return flex_attention(x, x, x, score_mod=lambda s, b, h, i, j: s + 0.1 * (i - j)) + 1
+            return flex_attention(x, x, x, score_mod=lambda s, b, h, i, j: s + x[b, h, i].sum()) + 1
 
     module, x = Attention(), torch.randn(1, 2, 16, 8)
     method = cache_compile(module.forward, cache_dir=tmp_path, dynamic=False)

@@ -131,6 +131,24 @@ def contractions() -> Graph:
 
 
 @_example
+def modified_scores() -> Graph:
+    b = GraphBuilder("modified_scores")
+    query, key = b.input("query", BF16, (2, 4, 5, 16)), b.input("key", BF16, (2, 2, 7, 16))
+    counts, numbers = b.input("counts", BOOL, (1, 4, 2)), b.input("numbers", BOOL, (1, 4, 2, 3))
+    lists = [b.emit("cast", x, dtype=I32) for x in (counts, numbers)]
+    mask = b.input("mask", BOOL, (2, 1, 1, 7))
+    scores = b.emit("attention_scores", query, key, scale=0.25)
+    capped = b.emit("tanh", scores)
+    b.graph.results = [
+        b.emit("flex_attention", scores, key),
+        b.emit("flex_attention", capped, key, mask, masked=True, normaliser=True),
+        b.emit("flex_attention", scores, key, mask, *lists, masked=True, blocks=(4, 3)),
+        b.emit("flex_attention", capped, key, *lists, *lists, blocks=(4, 3)),
+    ]
+    return b.graph
+
+
+@_example
 def scattered() -> Graph:
     b = GraphBuilder("scattered")
     x, rows = b.input("x", I8, (5, 6, 7)), b.input("rows", I64, (2, 3))

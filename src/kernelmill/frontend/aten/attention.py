@@ -14,12 +14,17 @@ from kernelmill.graph.ir import Value
 
 
 def _scale(query: Value, scale: Number | None) -> float:
-    if isinstance(scale, (int, float)):
-        return float(scale)
     width = query.shape[-1]
-    if scale is not None or not isinstance(width, int):
+    if scale is None and isinstance(width, int):
+        return 1 / math.sqrt(width) if width else 1.0
+    return known_scale(scale)
+
+
+def known_scale(scale: Number | None) -> float:
+    """What scores are multiplied by. NotTranslated where only a call knows."""
+    if not isinstance(scale, (int, float)):
         raise NotTranslated("attention with a scale known only while running")
-    return 1 / math.sqrt(width) if width else 1.0
+    return float(scale)
 
 
 @translates("_scaled_dot_product_flash_attention_for_cpu")

@@ -174,7 +174,7 @@ class _Binder:
         return launches
 
     def _note_check(self, nodes: Iterable[Node]) -> None:
-        checked = (OpKind.GATHER, OpKind.SCATTER, OpKind.CONTRACT)
+        checked = (OpKind.GATHER, OpKind.SCATTER, OpKind.CONTRACT, OpKind.ATTENTION)
         origins = {n.origin for n in nodes if OPS[n.op].kind in checked and n.origin}
         self.checks = origins if self.checks is None else self.checks | origins
 

@@ -11,6 +11,7 @@ from kernelmill.lower.elements.axes import is_view
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
 from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.modifications import modifications
 from kernelmill.lower.fusion.prepacked import prepacked_constants
 from kernelmill.lower.weights.dequantise import dequantised
 
@@ -40,10 +41,11 @@ def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate
     stored = aliases.tensors | set(prepared.update_sources)
     costs = Costs(graph, machine)
     in_place = precomputed = frozenset[Value]()
+    kept = stored | prepared.stored_views
     if not separate:
-        in_place = dequantised(graph, constants, stored | prepared.stored_views)
+        in_place = dequantised(graph, constants, kept)
         precomputed = frozenset(prepacked_constants(graph, constants) - in_place)
-    shared = aliases.bases.keys()
-    fusion = fuse(graph, costs, stored, separate, in_place, precomputed, shared)
+    shared, unstored = aliases.bases.keys(), in_place | modifications(graph, kept)
+    fusion = fuse(graph, costs, stored, separate, unstored, precomputed - unstored, shared)
     views = prepared.stored_views | fusion.kept
     return Grouping(fusion.groups, views, in_place, costs)

@@ -22,7 +22,7 @@ _FEW_CONVOLUTIONS = 2
 """So many must gain before images change their layout."""
 
 
-_OTHERWISE = (OpKind.SOURCE, OpKind.ATEN, OpKind.CONTRACT, OpKind.ATTENTION)
+_OTHERWISE = (OpKind.SOURCE, OpKind.ATEN, OpKind.CONTRACT, OpKind.ATTENTION, OpKind.SCORES)
 """What is not stored as readers like it."""
 
 

@@ -154,8 +154,12 @@ class _Fuser:
             self.reach.add(node, group)
             self.groups.append(group)
             self.seeds[node] = group
-        elif kind is OpKind.POINTWISE and not self.separate and node.result not in self.alone:
+        elif kind is OpKind.POINTWISE and not self.separate and not self._is_apart(node):
             self._absorb(node)
+
+    def _is_apart(self, node: Node) -> bool:
+        """Whether a kernel of its own, or whoever reads it, computes the node."""
+        return node.result in self.alone or node.result in self.in_place
 
     def _absorb(self, node: Node) -> None:
         """Make a pointwise node part of the epilogue of the last contraction it follows."""
@@ -239,6 +243,8 @@ class _Fuser:
             self._place_absorbed(node, own)
         elif definition.kind is OpKind.REDUCE:
             self._place_reduction(node)
+        elif definition.kind is OpKind.SCORES:
+            self._place_scores(node)
         elif definition.transparent or definition.kind is OpKind.SOURCE:
             self._place_view(node)
         else:
@@ -353,6 +359,12 @@ class _Fuser:
             self._access(operand, group, None)
             if group.kind is GroupKind.ATEN or (elementwise and self._single_reader(operand)):
                 continue
+            self._store_unless_free(operand)
+
+    def _place_scores(self, node: Node) -> None:
+        """The attentions that read them compute them."""
+        self._pass_through(node)
+        for operand in node.operands:
             self._store_unless_free(operand)
 
     def _single_reader(self, value: Value) -> bool:

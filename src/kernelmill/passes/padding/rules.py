@@ -391,6 +391,7 @@ RULES: dict[str, Rule] = {
     "reduce_maxnum": reduce,
     "argmax": arg_reduce, "argmin": arg_reduce, "cumsum": views.scan, "cumprod": views.scan,
     "matmul": matmul, "grouped_matmul": opaque, "conv": conv, "attention": attention,
+    "attention_scores": opaque, "flex_attention": opaque,
     "argsort": opaque, "argtopk": opaque, "searchsorted": opaque,
     "index": index, "gather": gather, "scatter": scatter, "index_put": opaque,
 }  # fmt: skip

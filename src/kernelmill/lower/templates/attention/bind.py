@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
@@ -49,22 +50,14 @@ class AttentionBinding(NothingPacked):
             sizes = f"heads {heads} and {shared}, depths {depth} and {value_depth}"
             raise UnsupportedError(f"attention with symbolic {sizes} at {node.origin}")
 
-        def reader(operand: Value, per_group: int, wanted: DType) -> Callable[..., Register]:
-            def load(
-                _: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None
-            ) -> Register:
-                at = (bi[0], bi[1] // per_group, row, column)
-                return emitter.read(operand, _broadcast(at, operand), lane, wanted)
-
-            return load
-
+        reader, along = partial(entry_reader, emitter), partial(contiguous_along, self.context)
         epilogue = Epilogue(emitter, self.context.group, self.context.targets)
         spec = AttentionSpec(
             query.shape[:2], query.shape[2], key.shape[2], depth, value_depth, scale, bool(causal),
             reader(query, 1, dtype), reader(key, group, dtype), reader(value, group, dtype),
             lambda b, bi, m, e, lane, register: epilogue.store((*bi, m, e), lane, register),
             accumulate=dtype, group=group,
-            key_contiguous_along=self._along(key) or Along.K,
+            key_contiguous_along=along(key) or Along.K,
         )  # fmt: skip
         spec = replace(spec, words=self._words(spec, emitter.builder, reader))
         if mask is None:
@@ -72,14 +65,6 @@ class AttentionBinding(NothingPacked):
         kind = MaskKind.KEEP if mask.dtype == BOOL else MaskKind.ADD
         wanted = mask.dtype if kind is MaskKind.KEEP else dtype
         return replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
-
-    def _along(self, operand: Value) -> Along | None:
-        """Along OUTER: neighbouring rows are neighbours in memory; K: their elements are."""
-        found, _ = contiguity(
-            operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
-            operand.shape[3:], self.context.stored,
-        )  # fmt: skip
-        return found
 
     def _words(self, spec: AttentionSpec, b: KernelBuilder, reader: Reader) -> WordOperands | None:
         """The operands for tiles, if these are worth it."""
@@ -98,16 +83,39 @@ class AttentionBinding(NothingPacked):
             numbers = DotOperand(
                 BF16, spec.depth, lambda bi, row, d, lane: load(b, bi, row, d, lane)
             )
-            return Words(numbers.loader, self._along(operand))
+            return Words(numbers.loader, contiguous_along(self.context, operand))
 
         of_value = reader(value, spec.group, BF16)
         values = DotOperand(BF16, spec.keys, lambda bi, e, n, lane: of_value(b, bi, n, e, lane))
-        turned = {Along.OUTER: Along.K, Along.K: Along.OUTER, None: None}[self._along(value)]
+        along = contiguous_along(self.context, value)
+        turned = {Along.OUTER: Along.K, Along.K: Along.OUTER, None: None}[along]
         return WordOperands(
             unit, along_depth(query, 1), along_depth(key, spec.group), Words(values.loader, turned)
         )
 
 
-def _broadcast(index: Index, value: Value) -> Index:
+def entry_reader(
+    emitter: Emitter, operand: Value, per_group: int, wanted: DType
+) -> Callable[..., Register]:
+    """Reads an operand of which so many heads share one, in a type."""
+
+    def load(_: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None) -> Register:
+        at = (bi[0], bi[1] // per_group, row, column)
+        return emitter.read(operand, broadcast(at, operand), lane, wanted)
+
+    return load
+
+
+def contiguous_along(context: GroupContext, operand: Value) -> Along | None:
+    """Along OUTER: neighbouring rows are neighbours in memory; K: their elements are."""
+    found, _ = contiguity(
+        operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
+        operand.shape[3:], context.stored,
+    )  # fmt: skip
+    return found
+
+
+def broadcast(index: Index, value: Value) -> Index:
+    """The index of an element of what expands to the dims that are indexed."""
     kept = index[len(index) - len(value.shape) :]
     return tuple(0 if size == 1 else i for i, size in zip(kept, value.shape, strict=True))

@@ -18,6 +18,8 @@ _MORE_ROWS, _ENOUGH_SUMS = 6, 12
 each waits for the one before."""
 
 _BLOCK_ROWS = 128
+_FEW_KEYS = 1024
+"""Blocks of more keys are probably longer than an unknown number of them."""
 _ENOUGH_TASKS = 8
 
 _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
@@ -34,7 +36,7 @@ def packed_tile(spec: AttentionSpec, machine: Machine) -> tuple[int, int]:
     rows, widest = register_tile(machine)
     lanes = machine.isa.lanes(spec.accumulate)
     values = max(split(spec.value_depth, lanes, widest))
-    narrower = min(values, panel_vectors(spec.keys, lanes, widest))
+    narrower = min(values, panel_vectors(neighbouring_keys(spec), lanes, widest))
     # Where a multiply-add takes a lane, registers hold vectors of the rows as well.
     if rows * narrower < _ENOUGH_SUMS and not machine.isa.has_lane_operand:
         rows = _MORE_ROWS
@@ -51,6 +53,22 @@ def block_rows(spec: AttentionSpec, tile_rows: int) -> int:
             break
         blocks *= 2
     return _ceil_div(_ceil_div(spec.rows, blocks), tile_rows) * tile_rows
+
+
+def within_blocks(spec: AttentionSpec, rows: int) -> int:
+    """The most rows up to this number of which tasks never have some in two blocks of rows."""
+    blocks = spec.blocks
+    if blocks is None or (isinstance(spec.rows, int) and spec.rows <= blocks.rows):
+        return rows
+    return next(n for n in range(min(rows, blocks.rows), 0, -1) if blocks.rows % n == 0)
+
+
+def neighbouring_keys(spec: AttentionSpec) -> Dim:
+    """How many keys are worked on one after the other, at most."""
+    blocks = spec.blocks
+    if blocks is None or (isinstance(spec.keys, int) and spec.keys <= blocks.keys):
+        return spec.keys
+    return blocks.keys if isinstance(spec.keys, int) or blocks.keys <= _FEW_KEYS else spec.keys
 
 
 def panel_vectors(keys: Dim, lanes: int, widest: int) -> int:
@@ -73,9 +91,9 @@ def block_keys(keys: Dim, step: int, most: int) -> int:
     return max(1, _ceil_div(keys, blocks * step)) * step
 
 
-def covers(block: int, keys: Dim) -> bool:
-    """Whether one block has all keys."""
-    return isinstance(keys, int) and keys <= block
+def covers(block: int, spec: AttentionSpec) -> bool:
+    """Whether one block has all keys, of every row."""
+    return spec.blocks is None and isinstance(spec.keys, int) and spec.keys <= block
 
 
 def split(elements: Dim, lanes: int, most: int) -> tuple[int, ...]:

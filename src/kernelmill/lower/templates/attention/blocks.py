@@ -20,9 +20,11 @@ from kernelmill.lower.templates.attention.block_sizes import (
     block_keys,
     block_rows,
     covers,
+    neighbouring_keys,
     panel_vectors,
     round_up,
     split,
+    within_blocks,
 )
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
@@ -61,7 +63,7 @@ class AttentionBlocks(ABC):
     lanes         elements of a vector; `use_fma` tells whether a*b + c is one instruction, and
                   `by_lane` whether it takes a lane of a vector for all lanes.
     rows          query rows of a task and head; `row_blocks` tasks cover all of them.
-    tile_rows     rows of a register tile.
+    tile_rows     rows of a register tile; the last of a task may have some of the next task's.
     value_panels  widths, in vectors, of the register tiles of weighted values.
     keys          keys of a block; `single_block` tells that one block covers all of them.
     """
@@ -111,7 +113,8 @@ class AttentionBlocks(ABC):
     def estimated_work(self, spec: AttentionSpec, machine: Machine) -> Dim:
         """Nanoseconds of one core: multiply-adds, an exponential counting as 16 of them."""
         pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
-        scores = ceildiv(pairs * spec.rows, 2) if spec.causal else pairs * spec.rows
+        hides = spec.causal or spec.blocks is not None
+        scores = ceildiv(pairs * spec.rows, 2) if hides else pairs * spec.rows
         return ceildiv(scores * (depths + 16), machine.products(self.lanes))
 
     @abstractmethod
@@ -133,21 +136,23 @@ class PanelBlocks(AttentionBlocks):
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
         assert isinstance(row, int)
         most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
-        rows, panel = block_rows(spec, tile_rows), panel_vectors(spec.keys, lanes, widest)
-        keys, row_blocks = block_keys(spec.keys, panel * lanes, most), ceildiv(spec.rows, rows)
+        rows, near = within_blocks(spec, block_rows(spec, tile_rows)), neighbouring_keys(spec)
+        panel = panel_vectors(near, lanes, widest)
+        keys, row_blocks = block_keys(near, panel * lanes, most), ceildiv(spec.rows, rows)
         return cls(
             lanes=lanes, use_fma=machine.isa.has_fma, rows=rows, row_blocks=row_blocks,
             tile_rows=tile_rows, panel=panel, value_panels=split(spec.value_depth, lanes, widest),
-            keys=keys, single_block=covers(keys, spec.keys),
+            keys=keys, single_block=covers(keys, spec),
             tasks=product(spec.batch) * row_blocks, by_lane=machine.isa.has_lane_operand,
         )  # fmt: skip
 
     def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Self:
         """The schedule with these sizes."""
-        blocks = ceildiv(spec.rows, candidate.rows)
+        rows = within_blocks(spec, candidate.rows)
+        blocks = ceildiv(spec.rows, rows)
         return replace(
-            self, rows=candidate.rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
-            keys=candidate.keys, single_block=covers(candidate.keys, spec.keys),
+            self, rows=rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
+            keys=candidate.keys, single_block=covers(candidate.keys, spec),
         )  # fmt: skip
 
     @property

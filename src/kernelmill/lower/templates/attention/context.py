@@ -39,12 +39,14 @@ class AttentionContext:
     """The kernel under construction. Registers hold `spec.accumulate` throughout.
 
     scales_scores  scores in scratch are not scaled yet, as the queries were not
+    masking        whether the mask holds for the block of keys at hand, where that is listed
     """
 
     builder: KernelBuilder
     spec: AttentionSpec
     schedule: AttentionBlocks
     scratch: ScratchLayout
+    masking: Value | None = None
 
     scales_scores: ClassVar[bool] = False
 
@@ -61,7 +63,9 @@ class AttentionContext:
     @property
     def whole_blocks(self) -> bool:
         """Whether every block of keys is known to be full."""
-        return isinstance(self.spec.keys, int) and self.spec.keys % self.schedule.keys == 0
+        known, blocks = self.spec.keys, self.spec.blocks
+        sizes = (known,) if blocks is None else (known, blocks.keys)
+        return all(isinstance(size, int) and size % self.schedule.keys == 0 for size in sizes)
 
     def lane(self, count: int, mask: Value | None = None) -> Lane:
         """A new lane symbol for `count` lanes."""
@@ -143,6 +147,8 @@ class AttentionContext:
         """Divide the weighted sums by the total: zeros where no key took part."""
         b, scratch, spec = self.builder, self.scratch, self.spec
         total = self.read(scratch.totals + row.number)
+        if spec.normaliser:
+            self._store_normaliser(row, total)
         total = b.op("select", b.op("eq", total, 0.0), 1.0, total)
         share = b.op("div", 1.0, total)
         for start, lanes in self.row_vectors(spec.value_depth):
@@ -153,6 +159,16 @@ class AttentionContext:
             else:
                 lane = self.lane(lanes)
                 spec.store(b, row.batch, row.m, lane.index + start, lane, value)
+
+    def _store_normaliser(self, row: Row, total: Value) -> None:
+        """The logarithm of the sum of exponentials, behind the values. It is infinite where a score
+        is, or where no key took part."""
+        b, spec = self.builder, self.spec
+        peak = self.read(self.scratch.peaks + row.number)
+        infinite = b.op("eq", b.op("abs", peak), float("inf"))
+        finite = b.op("add", peak, b.op("log", total))
+        found = b.op("select", infinite, peak, finite)
+        spec.store(b, row.batch, row.m, spec.value_depth, None, found)
 
     def score_offset(self, tile_row: Dim, column: Dim) -> Dim:
         """The offset of a score of the current register tile in scratch."""
@@ -181,8 +197,9 @@ class AttentionContext:
 def row_of_tile(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
     """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
     b, total = context.builder, context.spec.rows
-    whole = isinstance(total, int) and total % context.schedule.tile_rows == 0
-    m = first + number + i
-    if context.spec.mask is not None and not whole:
+    sizes = total, context.schedule.rows
+    whole = all(isinstance(n, int) and n % context.schedule.tile_rows == 0 for n in sizes)
+    m, spec = first + number + i, context.spec
+    if (spec.mask is not None or spec.modify is not None) and not whole:
         m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
     return Row(batch, m, number + i)

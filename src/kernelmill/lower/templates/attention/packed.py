@@ -22,6 +22,7 @@ from kernelmill.lower.templates.attention.context import (
     Tile,
     row_of_tile,
 )
+from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
 from kernelmill.lower.templates.attention.softmax import exponentiate
 from kernelmill.lower.templates.attention.spec import AttentionSpec
@@ -45,8 +46,9 @@ class Packed(PanelBlocks):
         query_row, value_row = (
             round_up(size, self.lanes) for size in (spec.depth, spec.value_depth)
         )
+        rows = round_up(self.rows, self.tile_rows)
         return Regions(
-            self.rows, self.panel * self.lanes, self.rows * query_row, self.keys * spec.depth,
+            rows, self.panel * self.lanes, rows * query_row, self.keys * spec.depth,
             self.keys * value_row,
         )  # fmt: skip
 
@@ -56,23 +58,17 @@ class Packed(PanelBlocks):
 
 
 def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
-    b, spec, block = context.builder, context.spec, context.schedule.keys
+    b, spec = context.builder, context.spec
     stop = minimum(first + context.schedule.rows, spec.rows)
     with b.loop(first, stop, prefix="m") as loop:
         context.start_row(Row(batch, loop.index, loop.index - first))
-    keys = minimum(spec.keys, stop) if spec.causal else spec.keys
-    if context.schedule.single_block:
-        _emit_block(context, batch, first, stop, 0, keys)
-    else:
-        with b.loop(0, keys, block, prefix="n") as loop:
-            end = minimum(loop.index + block, keys)
-            _emit_block(context, batch, first, stop, loop.index, end)
+    each_block(context, batch, first, stop, partial(_emit_block, first=first, stop=stop))
     with b.loop(first, stop, prefix="m") as loop:
         context.finish_row(Row(batch, loop.index, loop.index - first))
 
 
 def _emit_block(
-    context: AttentionContext, batch: Dims, first: Dim, stop: Dim, start: Dim, end: Dim
+    context: AttentionContext, batch: Dims, start: Dim, end: Dim, first: Dim, stop: Dim
 ) -> None:
     """All rows of the task against keys start..end-1."""
     _pack_keys(context, batch, start, end)

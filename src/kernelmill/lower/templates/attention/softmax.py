@@ -16,6 +16,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.modified import modify_scores
 from kernelmill.lower.templates.attention.spec import MaskKind
 
 _LOWEST = float("-inf")
@@ -31,6 +32,7 @@ def exponentiate(
     The scores are those of keys start, start + 1..., `count` of which exist; `vectors` vectors of
     them are in scratch. Leaves the factor for each row's older sums there too.
     """
+    modify_scores(context, tile, start, count, vectors)
     together = next(n for n in _INTERLEAVED_ROWS if tile.count % n == 0)
     if together == tile.count:
         _exponentiate_rows(context, tile, range(together), start, count, vectors)
@@ -85,7 +87,7 @@ def _masked(
     context: AttentionContext, row: Row, score: Value, n: Dim, exists: Value | None
 ) -> Value:
     b, spec = context.builder, context.spec
-    if spec.mask is not None:
+    if spec.mask is not None and spec.mask_kind is not MaskKind.CHOOSE:
         lane = context.lane(context.schedule.lanes, exists)
         mask = spec.mask(b, row.batch, row.m, lane.index + n, lane)
         if spec.mask_kind is MaskKind.KEEP:
@@ -103,6 +105,8 @@ def _raise_peak(context: AttentionContext, row: Row, tile_row: Dim, peak: Value)
     """What to subtract from the row's scores; keeps the factor for what was summed before."""
     b, offset = context.builder, context.scratch.peaks + row.number
     if context.schedule.single_block:
+        if context.spec.normaliser:
+            context.write(offset, peak)
         return b.op("select", b.op("eq", peak, _LOWEST), 0.0, peak)
     old = context.read(offset)
     peak = context.larger(old, peak)

@@ -27,7 +27,8 @@ class MaskKind(Enum):
     """What a mask does to a scaled score."""
 
     ADD = "add"  # numbers in the accumulator's dtype, which are added
-    KEEP = "keep"  # bools, True where the key takes part
+    KEEP = "keep"  # bools, True where the key takes part; a NaN stays one where it does not
+    CHOOSE = "choose"  # bools, of scores that were modified: -inf where False, whatever they are
 
 
 LoadEntry = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None], Value]
@@ -37,6 +38,30 @@ lanes."""
 
 StoreEntry = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None, Value], None]
 """`store(builder, batch, m, e, lane, value)`: one element of the result, or a vector along e."""
+
+
+ModifyScore = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Value], Value]
+"""`modify(builder, batch, m, n, lane, scores)`: what scaled scores along keys become."""
+
+
+@dataclass(frozen=True)
+class KeyBlocks:
+    """Blocks of so many `rows` and `keys`, and lists of those that have to do with each other.
+
+    down     blocks of rows; a row beyond the last is taken for one in the last
+    most     the length of each list; the mask holds for blocks of the first alone
+    count    count(list, batch, row): how many entries of a list there are for a block of rows
+    number   number(list, batch, row, place): the block of keys at a place of a list
+    by_head  whether heads differ in their lists
+    """
+
+    rows: int
+    keys: int
+    down: Dim
+    most: tuple[Dim, ...]
+    count: Callable[[int, Dims, Dim], Value]
+    number: Callable[[int, Dims, Dim, Dim], Value]
+    by_head: bool
 
 
 @dataclass(frozen=True)
@@ -78,6 +103,9 @@ class AttentionSpec:
     group        how many consecutive heads (last batch dim) share one key and value head; a factor
                  of that dim. Only a hint: keys and values are then read once for several heads.
     key_contiguous_along  K is d, OUTER is n.
+    modify       what becomes of scaled scores before the mask, or None.
+    blocks       which keys rows have to do with, where that is listed.
+    normaliser   a result row has an element more, the logarithm of the sum of exponentials.
     words        the operands as a unit for tiles takes them, where it is to be used for many rows.
     """
 
@@ -97,4 +125,7 @@ class AttentionSpec:
     accumulate: DType = F32
     group: int = 1
     key_contiguous_along: Along = Along.K
+    modify: ModifyScore | None = None
+    blocks: KeyBlocks | None = None
+    normaliser: bool = False
     words: WordOperands | None = None

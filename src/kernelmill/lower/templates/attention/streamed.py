@@ -18,9 +18,11 @@ from kernelmill.lower.templates.attention.block_sizes import (
     FEW_ROWS,
     block_keys,
     covers,
+    neighbouring_keys,
     register_tile,
     round_up,
     split,
+    within_blocks,
 )
 from kernelmill.lower.templates.attention.blocks import (
     AttentionBlocks,
@@ -28,6 +30,7 @@ from kernelmill.lower.templates.attention.blocks import (
     Regions,
 )
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
 from kernelmill.lower.templates.attention.softmax import exponentiate
 from kernelmill.lower.templates.attention.spec import AttentionSpec
@@ -54,16 +57,17 @@ class Streamed(AttentionBlocks):
             register_tile(machine),
             rows_at_a_time,
         )
+        rows = within_blocks(spec, rows)
         row_blocks = ceildiv(spec.rows, rows)
         heads = _heads_together(spec, rows)
-        keys = block_keys(spec.keys, lanes, _BLOCK_KEYS)
+        keys = block_keys(neighbouring_keys(spec), lanes, _BLOCK_KEYS)
         # Sums stay in registers while the values stream past.
         width = max(1, min(2 * tile[1], tile[0] * tile[1] // (heads * rows)))
         return cls(
             lanes=lanes, use_fma=machine.isa.has_fma, heads=heads, rows=rows,
             row_blocks=row_blocks, tile_rows=heads * rows,
             value_panels=split(spec.value_depth, lanes, width), keys=keys,
-            single_block=covers(keys, spec.keys),
+            single_block=covers(keys, spec),
             tasks=product(spec.batch) // heads * row_blocks, by_lane=machine.isa.has_lane_operand,
         )  # fmt: skip
 
@@ -80,7 +84,7 @@ class Streamed(AttentionBlocks):
 
     def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Streamed:
         """The schedule with these keys; the rows stay as they are."""
-        single = covers(candidate.keys, spec.keys)
+        single = covers(candidate.keys, spec)
         return replace(self, keys=candidate.keys, single_block=single)
 
     @property
@@ -107,6 +111,8 @@ class Streamed(AttentionBlocks):
 
 def _heads_together(spec: AttentionSpec, rows: int) -> int:
     """The largest part of a group that keeps rows few and leaves enough tasks."""
+    if spec.blocks is not None and spec.blocks.by_head:
+        return 1
     tasks = product(spec.batch)
     for heads in range(min(spec.group, FEW_ROWS // rows), 1, -1):
         starved = isinstance(tasks, int) and tasks // heads < min(_ENOUGH_STREAMS, tasks)
@@ -116,17 +122,12 @@ def _heads_together(spec: AttentionSpec, rows: int) -> int:
 
 
 def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
-    spec, schedule = context.spec, context.schedule
+    schedule = context.schedule
     tile = Tile(0, schedule.tile_rows, partial(_row, context, batch, first))
     rows = [tile.row(i) for i in range(tile.count)]
     for row in rows:
         context.start_row(row)
-    keys = minimum(spec.keys, first + schedule.rows) if spec.causal else spec.keys
-    if schedule.single_block:
-        _emit_block(context, batch, tile, 0, keys)
-    else:
-        with context.builder.loop(0, keys, schedule.keys, prefix="n") as loop:
-            _emit_block(context, batch, tile, loop.index, minimum(loop.index + schedule.keys, keys))
+    each_block(context, batch, first, first + schedule.rows, partial(_emit_block, tile=tile))
     for i, row in enumerate(rows):
         _finish(context, row, first + i % schedule.rows)
 
@@ -150,7 +151,7 @@ def _row(context: AttentionContext, batch: Dims, first: Dim, i: Dim) -> Row:
     return Row((*batch[:-1], batch[-1] + head), m, i)
 
 
-def _emit_block(context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim) -> None:
+def _emit_block(context: AttentionContext, batch: Dims, start: Dim, end: Dim, tile: Tile) -> None:
     spec, lanes = context.spec, context.schedule.lanes
     if spec.key_contiguous_along is Along.K:
         _scores_along_depth(context, batch, tile, start, end)

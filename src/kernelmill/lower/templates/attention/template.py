@@ -11,6 +11,7 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.attention.bind import AttentionBinding
+from kernelmill.lower.templates.attention.bind_flex import FlexBinding
 from kernelmill.lower.templates.attention.blocks import AttentionCandidate
 from kernelmill.lower.templates.attention.candidates import attention_candidates
 from kernelmill.lower.templates.attention.classes import (
@@ -33,9 +34,11 @@ class AttentionTemplate:
         """Any group around an attention node."""
         return context.group.kind is GroupKind.ATTENTION
 
-    def bind(self, context: GroupContext) -> AttentionBinding:
+    def bind(self, context: GroupContext) -> AttentionBinding | FlexBinding:
         """The node's operands and mask."""
-        return AttentionBinding(context)
+        seed = context.group.seed
+        flex = seed is not None and seed.op == "flex_attention"
+        return FlexBinding(context) if flex else AttentionBinding(context)
 
     def schedule(
         self, spec: AttentionSpec, machine: Machine, candidate: AttentionCandidate | None

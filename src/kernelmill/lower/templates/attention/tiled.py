@@ -35,6 +35,7 @@ from kernelmill.lower.templates.attention.context import (
     Tile,
     row_of_tile,
 )
+from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.softmax import exponentiate
 from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words
 
@@ -109,25 +110,19 @@ class _Task:
         self.down = schedule.tile_rows // TILE_ROWS
 
     def emit(self) -> None:
-        context, spec, b = self.context, self.context.spec, self.b
+        context, b = self.context, self.b
         self._copy_queries()
         with b.loop(self.first, self.stop, prefix="m") as loop:
             context.start_sums(Row(self.batch, loop.index, loop.index - self.first))
-        keys = minimum(spec.keys, self.stop) if spec.causal else spec.keys
-        if context.schedule.single_block:
-            self._block(0, keys)
-        else:
-            size = context.schedule.keys
-            with b.loop(0, keys, size, prefix="n") as loop:
-                self._block(loop.index, minimum(loop.index + size, keys))
+        each_block(context, self.batch, self.first, self.stop, self._block)
         with b.loop(self.first, self.stop, prefix="m") as loop:
             context.finish_row(Row(self.batch, loop.index, loop.index - self.first))
 
-    def _block(self, start: Dim, end: Dim) -> None:
+    def _block(self, context: AttentionContext, _: Dims, start: Dim, end: Dim) -> None:
         """All rows of the task against keys start..end-1."""
         self._copy_keys(start, end)
         self._copy_values(start, end)
-        context, causal, rows = self.context, self.context.spec.causal, self.down * TILE_ROWS
+        causal, rows = context.spec.causal, self.down * TILE_ROWS
         # Rows before the block's first key do not see it.
         skipped = maximum(0, floordiv(start - self.first, rows) * rows) if causal else 0
         with self.b.loop(skipped, self.stop - self.first, rows, prefix="r") as loop:
