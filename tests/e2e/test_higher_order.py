@@ -12,7 +12,9 @@ from torch._higher_order_ops.base_hop import BaseHOP
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from kernelmill.backend.entry import Backend
+from kernelmill.compiler import pipeline
 from kernelmill.compiler.linking import Compiled, without_bodies
+from kernelmill.compiler.objects import KernelBuilds
 from kernelmill.config import CompilerConfig
 from kernelmill.inference import set_dim_gears
 from tests.e2e.higher_order_models import MODELS, Chosen, Layer, Layers, flat
@@ -123,6 +125,25 @@ def test_equal_regions_are_one_program_for_all_their_weights() -> None:
         assert_as_eager(run.function(x), module(x))
 
 
+def test_bodies_are_compiled_in_one_batch_with_their_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches: list[KernelBuilds] = []
+
+    class Counted(KernelBuilds):
+        def __enter__(self) -> KernelBuilds:
+            batches.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(pipeline, "KernelBuilds", Counted)
+    module, x = Nested().eval(), torch.randn(3, 8)
+    run = Run(module)
+    with torch.no_grad():
+        assert_as_eager(run.function(x), module(x))
+    assert run.counts == (1, 4)
+    assert len(batches) == 1
+
+
 def test_regions_that_write_to_their_buffers() -> None:
     class Mean(nn.Module):
         def __init__(self) -> None:
@@ -155,20 +176,23 @@ def test_regions_that_write_to_their_buffers() -> None:
     assert run.counts[0] == 1
 
 
+class Nested(nn.Module):
+    """With an operator inside of a region, beside another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chosen, self.layer = Chosen(), Layer()
+
+    @torch.compiler.nested_compile_region
+    def region(self, x: Tensor) -> Tensor:
+        return self.chosen(x) + 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(self.region(self.region(x))))
+
+
 def test_operators_inside_of_bodies() -> None:
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.chosen, self.layer = Chosen(), Layer()
-
-        @torch.compiler.nested_compile_region
-        def region(self, x: Tensor) -> Tensor:
-            return self.chosen(x) + 1
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(self.layer(self.region(self.region(x))))
-
-    module = Outer().eval()
+    module = Nested().eval()
     run = Run(module)
     with torch.no_grad():
         for sign in (1, -1):

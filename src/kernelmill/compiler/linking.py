@@ -106,10 +106,11 @@ def link_all(
     builds: KernelBuilds,
     compare: bool = False,
     bodies: CompiledBodies = NO_BODIES,
+    inner: int = 0,
 ) -> list[Compiled[Program]]:
     """The programs of several drafts, which share the memory of their calls; the reports are
-    filled. `bodies` are those that their graphs have, compiled. With `compare` a report names the
-    stored kernel most like each new one.
+    filled. The first of them are `inner` bodies of those that follow, and `bodies` others that they
+    have, compiled. With `compare` a report names the stored kernel most like each new one.
 
     While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering
     and LLVM go on side by side. Raises VerificationError for a kernel that lowering got wrong,
@@ -124,15 +125,16 @@ def link_all(
         made.append(draft)
     with made[-1].report.stage("codegen"):
         obtained = builds.finish()
-    pool = FramePool()
+    pools, known = (FramePool(), FramePool()), dict(bodies)
     programs: list[Compiled[Program]] = []
     for draft, entries in zip(made, obtained, strict=True):
         draft = with_names(draft, {name: entry.name for name, entry in entries.items()})
-        own = [bodies[name] for name in draft.source.general.body_graphs()]
-        program = _load(draft, entries, store, machine, pool, own)
+        own = [known[name] for name in draft.source.general.body_graphs()]
+        program = _load(draft, entries, store, machine, pools[len(programs) < inner], own)
         draft.report.isa = str(machine.isa)
         _fill(draft, entries, store if compare else None)
         programs.append(Compiled(program, draft, machine, with_theirs(own)))
+        known[draft.graph.name] = programs[-1]
     return programs
 
 

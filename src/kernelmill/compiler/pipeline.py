@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import field, replace
 from functools import partial
+from itertools import chain
 
 from kernelmill.compiler.calibration import machine_for
 from kernelmill.compiler.captures import CapturedProgram, Captures
@@ -98,10 +99,10 @@ class Compiler:
         """A program for each graph; they share the memory of their calls. All kernels are compiled
         together, in parallel."""
         store, machine = self._store_and_machine()
-        self._compile_bodies(graphs)
         optimised = (optimise(graph, self.config) for graph in graphs)
         if self.config.mode != REDUCE_OVERHEAD:
-            return self._compiled(optimised, store, machine)
+            return self._compiled(optimised, graphs, store, machine)
+        self._compile_bodies(graphs)
         operators = self._operators(store, machine)
         if self.lower_only:
             return self._lowered((operators.lowered(*one) for one in optimised), machine)
@@ -115,7 +116,6 @@ class Compiler:
         if self._separately:
             return self.compile_all([at_sizes(graph, one.values, one.name) for one in gears])
         store, machine = self._store_and_machine()
-        self._compile_bodies([graph])
         sharing = self._sharing(graph, gears, machine)
         programs = (
             sharing[gear.name]
@@ -123,7 +123,7 @@ class Compiler:
             else optimise(at_sizes(graph, gear.values, gear.name), self.config)
             for gear in gears
         )
-        return self._compiled(programs, store, machine)
+        return self._compiled(programs, [graph], store, machine)
 
     def compile_in_batches(
         self, graph: Graph, gears: Sequence[GearSizes]
@@ -134,10 +134,9 @@ class Compiler:
             store, machine = self._store_and_machine()
             sharing = self._sharing(graph, gears, machine)
             if sharing:
-                self._compile_bodies([graph])
                 together = [gear for gear in gears if gear.name in sharing]
                 drafts = [sharing[gear.name] for gear in together]
-                yield together, self._compiled(drafts, store, machine)
+                yield together, self._compiled(drafts, [graph], store, machine)
         for gear in gears:
             if gear.name not in sharing:
                 yield [gear], self.compile_at_sizes(graph, [gear])
@@ -151,12 +150,22 @@ class Compiler:
         return self._captures(self._operators(store, machine), graph, report).around(program)
 
     def _compile_bodies(self, graphs: Iterable[Graph]) -> None:
-        """Compile the graphs that these have for higher-order operators, equal ones once."""
-        found = {name: body for graph in graphs for name, body in graph.body_graphs().items()}
-        new = [body for name, body in found.items() if name not in self._bodies]
+        """Compile the graphs that these have for higher-order operators."""
+        new = self._new_bodies(graphs)
         if new:
             made = self.compile_all(new)
             self._bodies.update({each.draft.graph.name: each for each in made})
+
+    def _new_bodies(self, graphs: Iterable[Graph]) -> list[Graph]:
+        """The graphs that these have for higher-order operators and that are not compiled yet,
+        equal ones once, each behind those that it has itself."""
+        found: dict[str, Graph] = {}
+        for graph in graphs:
+            for name, body in graph.body_graphs().items():
+                if name not in self._bodies and name not in found:
+                    found |= {inner.name: inner for inner in self._new_bodies([body])}
+                    found[name] = body
+        return list(found.values())
 
     @property
     def _separately(self) -> bool:
@@ -183,26 +192,32 @@ class Compiler:
         return {name: replace(draft, automatic_ranges=ranges) for name, draft in found.items()}
 
     def _compiled(
-        self, programs: Iterable[Optimised | LoweredProgram], store: Store, machine: Machine
-    ) -> Sequence[Compiled[Served]]:
-        config = self.config
+        self, programs: Iterable[Optimised | LoweredProgram], graphs: Iterable[Graph],
+        store: Store, machine: Machine,
+    ) -> Sequence[Compiled[Served]]:  # fmt: skip
+        """The programs, which are made of these graphs, whose bodies are compiled with them."""
+        config, bodies = self.config, self._new_bodies(graphs)
+        if bodies:
+            programs = chain((optimise(body, config) for body in bodies), programs)
+        inner = len(bodies)
         if self.lower_only:
-            return self._lowered(_drafts(programs, config, store, machine), machine)
+            return self._lowered(_drafts(programs, config, store, machine), machine, inner)
         with quick_switches(), KernelBuilds(store, machine.isa) as builds:
             builds.beside(executor)  # there is no kernel yet
             drafts = _drafts(programs, config, store, machine, partial(_begin, builds))
-            linked = link_all(drafts, store, machine, builds, self.compare, self._bodies)
+            linked = link_all(drafts, store, machine, builds, self.compare, self._bodies, inner)
         fused = config.experimental_config.pattern_fusion_pass
         for each in linked:
             each.program.check_weights(config.check_weights)
             note(each.program, each.draft.source, fused=fused)
-        return self._announced(linked)
+        self._bodies.update({each.draft.graph.name: each for each in linked[:inner]})
+        return self._announced(linked)[inner:]
 
     def _lowered(
-        self, drafts: Iterable[LoweredProgram], machine: Machine
+        self, drafts: Iterable[LoweredProgram], machine: Machine, inner: int = 0
     ) -> Sequence[Compiled[Served]]:
-        """The drafts as programs that ATen runs. VerificationError for a plan that lowering got
-        wrong."""
+        """The drafts as programs that ATen runs, without the first, `inner` bodies of those that
+        follow. VerificationError for a plan that lowering got wrong."""
         found: list[Compiled[Served]] = []
         for draft in drafts:
             draft = with_super_kernels(draft, machine)
@@ -210,7 +225,9 @@ class Compiler:
             verify_plan(draft.lowered.plan, "lowering")
             own = with_theirs(self._bodies[name] for name in draft.graph.body_graphs())
             found += self._announced([Compiled(EagerProgram(draft.graph), draft, machine, own)])
-        return found
+            if len(found) <= inner:
+                self._bodies[draft.graph.name] = found[-1]
+        return found[inner:]
 
     def _announced(self, made: Sequence[Compiled[Served]]) -> Sequence[Compiled[Served]]:
         if self.on_compiled is not None:
