@@ -56,6 +56,10 @@ def causal(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return i >= j
 
 
+def ahead(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    return (j - 5 < i) & (j != 50) & (h < 3)
+
+
 def window(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return (i >= j) & (i - j < 40)
 
@@ -122,6 +126,7 @@ CASES: dict[str, tuple[Modify | None, Modify | None]] = {
     "relative": (relative, window),
     "biased": (biased, per_head),
     "raised": (raised, causal),
+    "ahead": (capped, ahead),
     "documents": (None, and_masks(documents, causal)),
 }
 

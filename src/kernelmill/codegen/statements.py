@@ -126,9 +126,19 @@ class Body:
             access.aligned = isa.vector_bytes
         mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
         if stride == 1:
+            value = self._whole(value) if mask is None else value
             access.store(value, mask)
         else:
             access.store_strided(value, stride, mask)
+
+    def _whole(self, value: Reg) -> Reg:
+        """A value to be stored whole, where that is quicker. Of one that was chosen lane by lane
+        LLVM would store some lanes alone if the others have just been read there. What is frozen is
+        a number to it that it knows nothing of."""
+        chosen = self.code.definitions.get(value.text, "").startswith("select <")
+        if not chosen or not self._target.stores_lanes_slowly:
+            return value
+        return self.code.result(f"freeze {value.typed}", value.type)
 
     def gather(self, statement: Gather) -> None:
         type = statement.result.type

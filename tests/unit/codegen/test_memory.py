@@ -262,3 +262,18 @@ def test_prefetching_beyond_a_buffer_does_nothing(level: int) -> None:
     assert len(re.findall(r"^\t(?:prefetch|prfu?m)", text, re.MULTILINE)) == 5
     native({"x": x, "y": y}, [])
     np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize(("target", "masked"), [("x86-64-v3", False), ("x86-64-v4", True)])
+def test_what_is_chosen_where_it_was_read_is_stored_whole_where_that_is_quicker(
+    target: str, masked: bool
+) -> None:
+    b = KernelBuilder("k", "K")
+    b.buffer("x", F32, 64, "inout")
+    lanes = NAMED[target].lanes(F32)
+    with b.loop(0, 4) as loop:
+        value = b.load("x", loop.index * lanes, F32, lanes)
+        chosen = b.op("select", b.op("gt", value, 1.0), value, -2.0)
+        b.store("x", loop.index * lanes, chosen)
+    text = assembly(b.kernel, NAMED[target])
+    assert ("vmaskmov" in text or "{%k1}" in text) is masked

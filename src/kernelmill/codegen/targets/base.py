@@ -35,6 +35,12 @@ class Answers(Protocol):
         does LLVM writes a branch for each lane."""
         ...
 
+    @property
+    def stores_lanes_slowly(self) -> bool:
+        """Whether the instruction that stores some lanes takes longer than to choose and store all
+        of them."""
+        ...
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
         """A tile of zeros. All tiles of an ISA are either registers of its own or in
         memory."""

@@ -32,6 +32,10 @@ class Generic:
     def masks_memory(self, bytes: int) -> bool:
         return False
 
+    @property
+    def stores_lanes_slowly(self) -> bool:
+        return False
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
         return tiles.zero(code, type)
 

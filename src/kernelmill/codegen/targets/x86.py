@@ -55,6 +55,10 @@ class X86(Generic):
     def masks_memory(self, bytes: int) -> bool:
         return self.isa.vector_bits >= (512 if bytes < 4 else 256)
 
+    @property
+    def stores_lanes_slowly(self) -> bool:
+        return self.isa.vector_bits == 256  # many operations on AMD's Zen 3
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
         return x86_amx.zero(code, type) if self.isa.has_tiles else super().tile_zero(code, type)
 

@@ -22,6 +22,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext, NothingPacked
 from kernelmill.lower.templates.attention.bind import broadcast, contiguous_along, entry_reader
+from kernelmill.lower.templates.attention.positions import latest_key
 from kernelmill.lower.templates.attention.spec import AttentionSpec, KeyBlocks, MaskKind
 
 
@@ -59,9 +60,9 @@ class FlexBinding(NothingPacked):
         if modified is not scores.result:
             spec = replace(spec, modify=_modifier(emitter, modified, scores.result))
         if node.attrs.get("masked"):
-            mask, *rest = rest
-            mask = entry_reader(emitter, mask, 1, BOOL)
-            spec = replace(spec, mask=mask, mask_kind=MaskKind.CHOOSE)
+            mask, *rest = entry_reader(emitter, rest[0], 1, BOOL), *rest[1:]
+            later = latest_key(node.operands[2])
+            spec = replace(spec, mask=mask, mask_kind=MaskKind.CHOOSE, later=later)
         return replace(spec, blocks=_blocks(emitter, node, rest)) if rest else spec
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, minimum
+from kernelmill.core.dim import Dim, floordiv, maximum, minimum
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
 from kernelmill.lower.elements.lane import Lane
@@ -122,6 +122,32 @@ class AttentionContext:
         if value.type.lanes == lanes:
             return value
         return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
+
+    def unseen_rows(self, start: Dim, first: Dim) -> Dim:
+        """How many rows of a task, whole tiles from its `first` on, see no key from `start` on."""
+        later, rows = self._later, self.schedule.tile_rows
+        if later is None:
+            return 0
+        hidden = maximum(0, floordiv(start - first - later, rows) * rows)
+        return self._where_masked(hidden, 0)
+
+    def seen_keys(self, end: Dim, tile: Dim) -> Dim:
+        """The key at which those that the tile of rows from `tile` on sees come to their end."""
+        later = self._later
+        if later is None:
+            return end
+        return self._where_masked(minimum(end, tile + self.schedule.tile_rows + later), end)
+
+    @property
+    def _later(self) -> int | None:
+        return 0 if self.spec.causal else self.spec.later
+
+    def _where_masked(self, found: Dim, otherwise: Dim) -> Dim:
+        """A dim of a block of keys in which the mask holds, and one of others."""
+        b = self.builder
+        if self.masking is None:
+            return found
+        return b.let(b.op("select", self.masking, b.index(found), b.index(otherwise)))
 
     def start_row(self, row: Row) -> None:
         """Put the scaled query into scratch, and begin its sums."""

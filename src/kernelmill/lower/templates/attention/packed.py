@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
+from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
@@ -74,13 +74,10 @@ def _emit_block(
     _pack_keys(context, batch, start, end)
     _pack_values(context, batch, start, end)
     tile_rows = context.schedule.tile_rows
-    # Rows before the block's first key do not see it.
-    skipped = (
-        maximum(0, floordiv(start - first, tile_rows) * tile_rows) if context.spec.causal else 0
-    )
+    skipped = context.unseen_rows(start, first)
     with context.builder.loop(skipped, stop - first, tile_rows, prefix="r") as loop:
         tile = Tile(loop.index, tile_rows, partial(row_of_tile, context, batch, first, loop.index))
-        seen = minimum(end, first + loop.index + tile_rows) if context.spec.causal else end
+        seen = context.seen_keys(end, first + loop.index)
         _emit_tile(context, tile, start, seen - start)
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
-from kernelmill.lower.templates.attention.modified import modify_scores
 from kernelmill.lower.templates.attention.spec import MaskKind
 
 _LOWEST = float("-inf")
@@ -32,7 +33,6 @@ def exponentiate(
     The scores are those of keys start, start + 1..., `count` of which exist; `vectors` vectors of
     them are in scratch. Leaves the factor for each row's older sums there too.
     """
-    modify_scores(context, tile, start, count, vectors)
     together = next(n for n in _INTERLEAVED_ROWS if tile.count % n == 0)
     if together == tile.count:
         _exponentiate_rows(context, tile, range(together), start, count, vectors)
@@ -47,7 +47,7 @@ def _exponentiate_rows(
     start: Dim, count: Dim, vectors: Dim,
 ) -> None:  # fmt: skip
     rows = [tile.row(i) for i in numbers]
-    peaks = _peaks(context, rows, numbers, start, count, vectors)
+    peaks = _peaks_where_masked(context, rows, numbers, start, count, vectors)
     shifts = [
         _raise_peak(context, row, i, peak)
         for row, i, peak in zip(rows, numbers, peaks, strict=True)
@@ -61,11 +61,30 @@ def _exponentiate_rows(
         context.write(offset, total)
 
 
+def _peaks_where_masked(
+    context: AttentionContext, rows: Sequence[Row], numbers: Sequence[Dim],
+    start: Dim, count: Dim, vectors: Dim,
+) -> list[Value]:  # fmt: skip
+    """`_peaks`, where the mask holds for some blocks of keys alone with code for the others too."""
+    b, spec = context.builder, context.spec
+    peaks = partial(_peaks, rows=rows, numbers=numbers, start=start, count=count, vectors=vectors)
+    if context.masking is None or spec.mask is None:
+        return peaks(context)
+    with b.when(context.masking) as statement:
+        masked = peaks(context)
+    with b.otherwise(statement):
+        others = peaks(replace(context, spec=replace(spec, mask=None)))
+    found = [b.fresh_of(peak.type) for peak in masked]
+    statement.results = tuple(found)
+    statement.then_yields, statement.otherwise_yields = tuple(masked), tuple(others)
+    return found
+
+
 def _peaks(
     context: AttentionContext, rows: Sequence[Row], numbers: Sequence[Dim],
     start: Dim, count: Dim, vectors: Dim,
 ) -> list[Value]:  # fmt: skip
-    """Mask the scores, and find the largest of each row."""
+    """Modify and mask the scores, and find the largest of each row."""
     b, lanes = context.builder, context.schedule.lanes
     carry = [(context.vector, _LOWEST)] * len(rows)
     with b.loop(0, vectors, carry=carry, prefix="v") as loop:
@@ -87,18 +106,29 @@ def _masked(
     context: AttentionContext, row: Row, score: Value, n: Dim, exists: Value | None
 ) -> Value:
     b, spec = context.builder, context.spec
-    if spec.mask is not None and spec.mask_kind is not MaskKind.CHOOSE:
+    if spec.modify is not None:
+        lane = context.lane(context.schedule.lanes, exists)
+        score = spec.modify(b, row.batch, row.m, lane.index + n, lane, score)
+    if spec.mask is not None:
         lane = context.lane(context.schedule.lanes, exists)
         mask = spec.mask(b, row.batch, row.m, lane.index + n, lane)
-        if spec.mask_kind is MaskKind.KEEP:
-            # Added, as eager does: a NaN stays a NaN under the mask.
-            mask = b.op("select", mask, 0.0, _LOWEST, dtype=spec.accumulate)
-        score = b.op("add", score, mask)
+        if spec.mask_kind is MaskKind.CHOOSE:
+            score = b.op("select", mask, score, _LOWEST)
+        else:
+            score = b.op("add", score, _added(context, mask))
     if spec.causal:
         score = b.op("select", context.lanes_below(row.m + 1 - n), score, _LOWEST)
     if exists is not None:
         score = b.op("select", exists, score, _LOWEST)
     return score
+
+
+def _added(context: AttentionContext, mask: Value) -> Value:
+    """What is added to scores for a mask. As eager does, where it is of bools too: a NaN stays a
+    NaN under the mask."""
+    if context.spec.mask_kind is MaskKind.ADD:
+        return mask
+    return context.builder.op("select", mask, 0.0, _LOWEST, dtype=context.spec.accumulate)
 
 
 def _raise_peak(context: AttentionContext, row: Row, tile_row: Dim, peak: Value) -> Value:

@@ -104,6 +104,7 @@ class AttentionSpec:
                  of that dim. Only a hint: keys and values are then read once for several heads.
     key_contiguous_along  K is d, OUTER is n.
     modify       what becomes of scaled scores before the mask, or None.
+    later        a key n > m + later is hidden wherever the mask holds, where that is known.
     blocks       which keys rows have to do with, where that is listed.
     normaliser   a result row has an element more, the logarithm of the sum of exponentials.
     words        the operands as a unit for tiles takes them, where it is to be used for many rows.
@@ -126,6 +127,7 @@ class AttentionSpec:
     group: int = 1
     key_contiguous_along: Along = Along.K
     modify: ModifyScore | None = None
+    later: int | None = None
     blocks: KeyBlocks | None = None
     normaliser: bool = False
     words: WordOperands | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
 from kernelmill.core.dtype import BF16
 from kernelmill.core.target.dot_units import TILE_ROWS
 from kernelmill.core.target.machine import Machine
@@ -122,14 +122,11 @@ class _Task:
         """All rows of the task against keys start..end-1."""
         self._copy_keys(start, end)
         self._copy_values(start, end)
-        causal, rows = context.spec.causal, self.down * TILE_ROWS
-        # Rows before the block's first key do not see it.
-        skipped = maximum(0, floordiv(start - self.first, rows) * rows) if causal else 0
+        rows, skipped = self.down * TILE_ROWS, context.unseen_rows(start, self.first)
         with self.b.loop(skipped, self.stop - self.first, rows, prefix="r") as loop:
             row = partial(row_of_tile, context, self.batch, self.first, loop.index)
             tile = Tile(loop.index, rows, row)
-            seen = minimum(end, self.first + loop.index + rows) if causal else end
-            count = seen - start
+            count = context.seen_keys(end, self.first + loop.index) - start
             self._scores(tile, count)
             exponentiate(context, tile, start, count, ceildiv(count, _KEYS) * 2)
             self._weighted_values(tile, ceildiv(count, _KEYS))
