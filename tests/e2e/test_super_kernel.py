@@ -11,9 +11,18 @@ import torch
 from torch import Tensor, nn
 
 import kernelmill
+from kernelmill.backend import Backend
 from kernelmill.core import knobs
 from kernelmill.inference import cache_compile
-from kernelmill.scope import stream_switch, super_kernel, wait_tensor
+from kernelmill.plan.ir import Plan, thread_range
+from kernelmill.scope import (
+    limit_threads,
+    record,
+    stream_switch,
+    super_kernel,
+    wait,
+    wait_tensor,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -363,3 +372,89 @@ def test_the_compile_cache_keeps_super_kernels(tmp_path: Path) -> None:
             assert torch.equal(model.cached(X), wanted)
         found = model.cached.statistics
         assert (found["loaded"], found["traced"], found["uncached"]) == (loaded, 1 - loaded, 0)
+
+
+class Branches(nn.Module):
+    """Two products that may run beside each other, on two streams."""
+
+    def __init__(self, options: str = "", waits: bool = False) -> None:
+        super().__init__()
+        self.options, self.waits = options, waits
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        with super_kernel("sp", self.options):
+            with stream_switch("a"):
+                left = torch.softmax(x @ y, -1)
+                point = record()
+            with stream_switch("b"):
+                if self.waits:
+                    wait([point])
+                right = torch.softmax(y @ x, -1)
+            return left @ right
+
+
+def parts(model: nn.Module, *args: Tensor) -> list[list[tuple[int, int]]]:
+    """The parts of the team of each super kernel's launches."""
+    plans: list[Plan] = []
+    backend = Backend(on_compiled=lambda made: plans.append(made.draft.lowered.plan))
+    with torch.no_grad():
+        torch.compile(model, backend=backend, fullgraph=True, dynamic=False)(*args)
+    return [list(made.parts) for plan in plans for made in plan.supers]
+
+
+Y = torch.randn(128, 128, generator=torch.Generator().manual_seed(2))
+
+
+def test_stream_fusion_0_is_one_stream() -> None:
+    (two,), (one,) = parts(Branches(), Y, Y), parts(Branches("stream-fusion=0"), Y, Y)
+    assert len({part for part in two if part[0] != part[1]}) > len(
+        {part for part in one if part[0] != part[1]}
+    )
+    assert torch.equal(run(Branches("stream-fusion=0"), Y, Y), run(Branches(), Y, Y))
+
+
+@pytest.mark.parametrize("processors", [4], indirect=True)
+def test_a_range_has_as_many_threads_as_its_cores_say(processors: int) -> None:
+    x = torch.randn(256, 256)
+
+    def threads(options: str) -> int:
+        (found,) = parts(Layers("sp1", options, 256), x)
+        return max(len(thread_range(part, processors)) for part in found)
+
+    assert threads("") == processors
+    assert threads("debug-aic-num=2") == threads("debug-aic-num=1:debug-aiv-num=2") == 2
+    one = run(Layers("sp1", "debug-aiv-num=1", 256), x)
+    assert torch.equal(one, run(Layers(None, width=256), x))
+
+
+class Limited(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with limit_threads(1):
+            x = torch.softmax(x @ x, -1)
+        return torch.softmax(x @ x, -1)
+
+
+@pytest.mark.parametrize("processors", [4], indirect=True)
+def test_a_limit_of_threads_holds_for_what_is_inside(processors: int) -> None:
+    x = torch.randn(256, 256)
+    (found,) = parts(Limited(), x)
+    assert {len(thread_range(part, processors)) for part in found} == {1}
+    assert torch.allclose(run(Limited(), x), Limited()(x), atol=1e-5)
+    before = torch.get_num_threads()
+    with limit_threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+    with pytest.raises(kernelmill.ConfigError, match="0 is no whole number from 1"):
+        limit_threads(0).__enter__()
+
+
+def test_what_was_recorded_is_waited_for() -> None:
+    def waits(model: nn.Module) -> int:
+        plans: list[Plan] = []
+        backend = Backend(on_compiled=lambda made: plans.append(made.draft.lowered.plan))
+        with torch.no_grad():
+            torch.compile(model, backend=backend, fullgraph=True, dynamic=False)(Y, Y)
+        return sum(step.mark.awaited != frozenset() for plan in plans for step in plan.steps)
+
+    assert waits(Branches()) == 0 < waits(Branches(waits=True))
+    assert torch.equal(run(Branches(waits=True), Y, Y), run(Branches(), Y, Y))

@@ -1,10 +1,11 @@
 """Marks of super-kernel ranges: what `kernelmill.scope` puts on operators, as text and as data.
 
-    mark    = NAME ["?" options] ["#" TAG "," PRIORITY] ["<" events] [">" events]
+    mark    = NAME ["?" options] ["#" TAG "," PRIORITY] ["@" THREADS] ["<" events] [">" events]
     options = OPTION "=" VALUE {":" OPTION "=" VALUE}
     events  = NUMBER {"," NUMBER}
 
-Events are what `wait_tensor` orders: operators behind "<" begin after those behind ">" are done.
+Events are what `wait_tensor`, and `wait` for a `record`, order: operators behind "<" begin after
+those behind ">" are done. THREADS is the most that `limit_threads` leaves to an operator.
 
 Operators of a graph and steps of a plan have marks as data; the text is what these print.
 """
@@ -22,6 +23,8 @@ from kernelmill.core.errors import ConfigError
 
 MARK_KEY = "kernelmill.scope"
 STREAM_KEY = "kernelmill.stream"
+THREADS_KEY = "kernelmill.threads"
+DUMP_KEY = "kernelmill.dump"
 """Where torch's tracing keeps the marks, in a node's `meta["custom"]`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -31,6 +34,9 @@ _CHOICES = {
     "feed-sync-all": ("0", "1"),
     "debug-sync-all": ("0", "1"),
 }
+_COUNTS = ("debug-aic-num", "debug-aiv-num")
+"""Cores of an NPU by their kind: threads here, the larger number."""
+
 HARDWARE_OPTIONS = (
     "split-mode",
     "preload-code",
@@ -44,14 +50,16 @@ HARDWARE_OPTIONS = (
 
 @dataclass(frozen=True)
 class RangeOptions:
-    """stream_fusion      as many streams as the graph offers, not two at most
+    """stream_fusion      as many streams as the graph offers; False: one; None: two at most
     abort              what cannot be fused is an error; else it splits the range
     sync_all           the whole team meets after every sub-kernel
+    threads            the most that the range runs on; 0: all
     """
 
-    stream_fusion: bool = False
+    stream_fusion: bool | None = None
     abort: bool = False
     sync_all: bool = False
+    threads: int = 0
 
 
 def parse_options(text: str) -> RangeOptions:
@@ -68,10 +76,14 @@ def parse_options(text: str) -> RangeOptions:
             raise ConfigError(f"super_kernel options {text!r}: {name} is given twice")
         _check(name, value)
         values[name] = value
+    fusion, cores = values.get("stream-fusion"), [int(values.get(name, 0)) for name in _COUNTS]
+    if set(_COUNTS) & set(values) and not any(cores):
+        raise ConfigError(f"super_kernel options {text!r}: one thread at least has to be left")
     return RangeOptions(
-        values.get("stream-fusion") == "1",
+        None if fusion is None else fusion == "1",
         values.get("strict-scope-check") == "abort",
         "1" in (values.get("feed-sync-all"), values.get("debug-sync-all")),
+        max(cores),
     )
 
 
@@ -84,11 +96,15 @@ def _check(name: str, value: str) -> None:
     if name in HARDWARE_OPTIONS:
         raise ConfigError(
             f"super_kernel option {name!r} has no meaning on a CPU; those that have: "
-            f"{', '.join(_CHOICES)}"
+            f"{', '.join((*_CHOICES, *_COUNTS))}"
         )
+    if name in _COUNTS:
+        if not value.isdecimal():
+            raise ConfigError(f"super_kernel option {name}={value}: it is no number of cores")
+        return
     if name not in _CHOICES:
         raise ConfigError(
-            f"super_kernel has no option {name!r}; its options: {', '.join(_CHOICES)}"
+            f"super_kernel has no option {name!r}; its options: {', '.join((*_CHOICES, *_COUNTS))}"
         )
     if value not in _CHOICES[name]:
         raise ConfigError(
@@ -99,7 +115,8 @@ def _check(name: str, value: str) -> None:
 @dataclass(frozen=True)
 class Mark:
     """An operator's place: the range's name, its options, its stream's tag ("": none), priority;
-    the events it waits for, and those that it gives. False where there is no range."""
+    the events it waits for, and those that it gives; the most threads it may have (0: all). False
+    where there is no range."""
 
     scope: str = ""
     options: str = ""
@@ -107,6 +124,7 @@ class Mark:
     priority: int = 0
     awaited: frozenset[int] = frozenset()
     given: frozenset[int] = frozenset()
+    threads: int = 0
 
     def __bool__(self) -> bool:
         return self.scope != ""
@@ -122,11 +140,15 @@ class Mark:
     def __str__(self) -> str:
         text = self.scope + (f"?{self.options}" if self.options else "")
         text += f"#{self.stream},{self.priority}" if self.stream else ""
+        text += f"@{self.threads}" if self.threads else ""
         return text + _events_text("<", self.awaited) + _events_text(">", self.given)
 
 
 UNMARKED = Mark()
 """The mark of what is in no range."""
+
+LIMITED = "limit_threads"
+"""The range of operators that are in none, of which each has a limit of its own."""
 
 TAKEN_OUT = Mark("!")
 """The mark of an operator in a block whose range is None or ""."""
@@ -156,6 +178,12 @@ def check_stream(tag: object, priority: object) -> None:
         raise ConfigError(f"stream_switch priority {priority!r} is no whole number from -8 to 8")
 
 
+def check_threads(count: object) -> None:
+    """ConfigError when this is no number of threads."""
+    if type(count) is not int or count < 1:
+        raise ConfigError(f"limit_threads: {count!r} is no whole number from 1")
+
+
 def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise ConfigError(f"{what} {name!r}: a name has up to 64 letters, digits, '_', '-', '.'")
@@ -166,10 +194,12 @@ def read_mark(text: str) -> Mark:
     """The mark that a text stands for. ValueError for one that is none."""
     rest, _, given = text.partition(">")
     rest, _, awaited = rest.partition("<")
+    rest, _, threads = rest.partition("@")
     rest, _, stream = rest.partition("#")
     scope, _, options = rest.partition("?")
     tag, _, priority = stream.partition(",")
-    return Mark(scope, options, tag, int(priority or 0), _events(awaited), _events(given))
+    events = _events(awaited), _events(given)
+    return Mark(scope, options, tag, int(priority or 0), *events, int(threads or 0))
 
 
 def mark_of(custom: Mapping[str, Any]) -> Mark:
@@ -181,6 +211,11 @@ def mark_of(custom: Mapping[str, Any]) -> Mark:
     if STREAM_KEY in custom:
         tag, priority = custom[STREAM_KEY]
         check_stream(tag, priority)
-    if not scope:
-        return TAKEN_OUT if MARK_KEY in custom else UNMARKED
-    return Mark(scope, options, tag, priority)
+    threads = custom.get(THREADS_KEY, 0)
+    if THREADS_KEY in custom:
+        check_threads(threads)
+    if not scope and MARK_KEY in custom:
+        return TAKEN_OUT
+    if not scope and not threads:
+        return UNMARKED
+    return Mark(scope or LIMITED, options, tag, priority, threads=threads)

@@ -14,7 +14,7 @@ from torch import fx
 from kernelmill.config.super_kernel_marks import Mark, mark_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, as_sym
-from kernelmill.core.dtype import BOOL, F64, I64
+from kernelmill.core.dtype import BOOL, F32, F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend.aten_call import emit_aten
@@ -24,7 +24,7 @@ from kernelmill.frontend.operators import OperatorImporter
 from kernelmill.frontend.promotion import Computed
 from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.results import ResultImporter
-from kernelmill.frontend.waits import WAIT, Waits
+from kernelmill.frontend.waits import AWAIT, RECORD, WAIT, Waits
 from kernelmill.graph.ir import Graph, Held, Input, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.dispatch import outside_modes
@@ -278,6 +278,11 @@ class _Importer:
         """`wait_tensor`, whose result is its first argument."""
         return self.context.argument(node.args[0])
 
+    def _point(self, node: fx.Node) -> Any:
+        """`record`, whose tensor is empty, and `wait`."""
+        self.waits.point(node, self.builder.mark.stream, self.context.env)
+        return self.emitter.constant(0, F32, (0,)) if node.target is RECORD else None
+
     def _item(self, node: fx.Node) -> Any:
         """`item()`: a symbol bound to the value, or a float kept as a value."""
         traced: Any = node.meta["val"]
@@ -334,6 +339,8 @@ _BY_NAME = {
 _SPECIAL: dict[Any, Any] = {
     _aten.copy_.default: _Importer._update,
     WAIT: _Importer._wait,
+    RECORD: _Importer._point,
+    AWAIT: _Importer._point,
     **{overload_named(name): method for name, method in _BY_NAME.items()},
 }
 _SPECIAL.pop(None, None)  # for names that this torch does not have

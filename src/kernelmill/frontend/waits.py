@@ -1,7 +1,10 @@
-"""The order that a model asks for with `wait_tensor`, kept in the marks of operators.
+"""The order that a model asks for with `wait_tensor`, or `record` and `wait`, kept in the marks of
+operators.
 
 In a traced graph `wait_tensor(t, dep)` is an operator that gives t. It leaves nothing in ours but
-an event: what computes dep gives it, and what reads the operator's result waits for it.
+an event: what computes dep gives it, and what reads the operator's result waits for it. `record`
+gives an empty tensor and `wait` nothing; the event is of the last operator of a stream before the
+one, and the operators of a stream behind the other wait for it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import has_side_effect
 
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
@@ -36,6 +40,27 @@ wait_tensor.register_autograd(_backward)
 
 WAIT = torch.ops.kernelmill.wait_tensor.default
 
+_POINTS = torch.library.Library("kernelmill", "FRAGMENT")
+
+
+def _point(schema: str, function: Any = lambda *_: None) -> Any:
+    """An operator that stays in a graph though nothing reads it."""
+    name = schema.partition("(")[0]
+    _POINTS.define(schema)
+    _POINTS.impl(name, function, "CompositeExplicitAutograd")
+    overload = getattr(torch.ops.kernelmill, name).default
+    has_side_effect(overload)
+    return overload
+
+
+# Tracing gives a device to what makes a tensor of none.
+RECORD = _point(
+    "record(*, Device? device=None) -> Tensor", lambda device=None: torch.empty(0, device=device)
+)
+AWAIT = _point("wait(Tensor[] tensors) -> ()")
+SCOPE_ENTER = _point("scope_enter(str[] keys, str[] values) -> ()")
+SCOPE_EXIT = _point("scope_exit() -> ()")
+
 
 class Waits:
     """Follows the events through a graph that is being imported."""
@@ -43,9 +68,20 @@ class Waits:
     def __init__(self) -> None:
         self._count = 0
         self._pending: dict[fx.Node, frozenset[int]] = {}
+        self._last: dict[str, Node] = {}
+        self._recorded: dict[fx.Node, int] = {}
+        self._awaited: dict[str, frozenset[int]] = {}
 
     def note(self, node: fx.Node, made: Sequence[Node], env: Mapping[fx.Node, Any]) -> None:
         """Mark the operators that an FX node was made into."""
+        if node.target is RECORD or node.target is AWAIT:
+            return
+        computing = [one for one in made if OPS[one.op].kind is not OpKind.VIEW]
+        for one in computing:
+            waiting = self._awaited.get(one.mark.stream)
+            if waiting:
+                one.mark = one.mark.with_events(awaited=waiting)
+            self._last[one.mark.stream] = one
         if node.target is not WAIT and not self._pending:
             return
         events = frozenset[int]().union(
@@ -55,11 +91,27 @@ class Waits:
             self._count += 1
             events |= {self._count}
             self._give(env[node.args[1]], self._count)  # type: ignore[index]
-        computing = [one for one in made if OPS[one.op].kind is not OpKind.VIEW]
         for one in computing:
             one.mark = one.mark.with_events(awaited=events)
         if events and not computing:
             self._pending[node] = events
+
+    def point(self, node: fx.Node, stream: str, env: Mapping[fx.Node, Any]) -> None:
+        """A `record` or `wait` on a stream."""
+        self._count += 1
+        if node.target is RECORD:
+            if last := self._last.get(stream):
+                last.mark = last.mark.with_events(given=frozenset((self._count,)))
+                self._recorded[node] = self._count
+            return
+        awaited = set[int]()
+        for source in node.all_input_nodes:
+            if source.target is not RECORD:
+                self._give(env[source], self._count)
+                awaited.add(self._count)
+            elif source in self._recorded:
+                awaited.add(self._recorded[source])
+        self._awaited[stream] = self._awaited.get(stream, frozenset()) | awaited
 
     def _give(self, value: Value, event: int) -> None:
         """Mark what computes a value; an argument is there already."""

@@ -14,7 +14,15 @@ from kernelmill.core.dim import evaluate
 from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import assign, lifetimes
-from kernelmill.plan.ir import WHOLE_TEAM, BufferKind, Launch, Part, Plan, SuperKernel
+from kernelmill.plan.ir import (
+    WHOLE_TEAM,
+    BufferKind,
+    Launch,
+    Part,
+    Plan,
+    SuperKernel,
+    thread_range,
+)
 from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.ranges import (
     AUTOMATIC,
@@ -25,7 +33,13 @@ from kernelmill.superkernel.ranges import (
     ranges_of,
 )
 from kernelmill.superkernel.side_by_side import extended, extents_beside
-from kernelmill.superkernel.streams import branch_parts, narrowed, saves, tagged_parts
+from kernelmill.superkernel.streams import (
+    branch_parts,
+    narrowed,
+    part_of,
+    saves,
+    tagged_parts,
+)
 from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
 
 _NAME_PART = 24
@@ -84,7 +98,7 @@ def form(
         _FusedLaunch(plan, kernels, segment, one, team)
         for one in ranges
         for segment in one.segments
-        if segment.last - segment.first > 1
+        if segment.last - segment.first > 1 or one.limits(plan, segment)
     ]
     drafts = [draft for draft in drafts if draft.scope != AUTOMATIC or draft.saves()]
     drafts.sort(key=lambda draft: draft.segment.first)
@@ -142,7 +156,7 @@ class _FusedLaunch:
         wide = self._wide(plan, kernels)
         self.beside = _beside(segment, wide)
         self.streams = len(set(wide) - {WHOLE_TEAM}) or 1
-        self.parts = wide
+        self.parts = wide = tuple(map(self._limited, wide, self.launches))
         if not self.options.sync_all:
             self.parts = tuple(
                 narrowed(part, tasks, work, team.machine)
@@ -153,10 +167,20 @@ class _FusedLaunch:
         """Whether one launch is estimated to be faster than several."""
         return saves(self.tasks, self.work, self.parts, self.team.threads, self.team.machine)
 
+    def _limited(self, part: Part, launch: Launch) -> Part:
+        """The part with at most as many threads as the range and the operator may have."""
+        team, most = self.team.threads, self.options.threads
+        if 0 < most < team:
+            own = thread_range(part, most)
+            part = part_of(own.start, own.stop, team)
+        own, most = thread_range(part, team), launch.mark.threads
+        return part_of(own.start, own.start + most, team) if 0 < most < len(own) else part
+
     def _wide(self, plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Part, ...]:
-        options, threads = self.options, self.team.threads
+        options = self.options
+        threads = min(self.team.threads, options.threads or self.team.threads)
         marks = [launch.mark for launch in self.launches]
-        if options.sync_all:
+        if options.sync_all or options.stream_fusion is False:
             return (WHOLE_TEAM,) * len(marks)
         tags = [mark.stream for mark in marks]
         if any(tags):

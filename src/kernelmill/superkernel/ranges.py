@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.config.super_kernel_marks import RangeOptions, parse_options
+from kernelmill.config.super_kernel_marks import LIMITED, RangeOptions, parse_options
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
@@ -33,6 +33,11 @@ class Range:
     segments: tuple[Segment, ...]
     splits: tuple[str, ...]
 
+    def limits(self, plan: Plan, segment: Segment) -> bool:
+        """Whether a part of the range has less threads than the team, which a launch cannot."""
+        steps = plan.steps[segment.first : segment.last]
+        return self.options.threads > 0 or any(step.mark.threads for step in steps)
+
 
 def ranges_of(plan: Plan) -> list[Range]:
     """The ranges of a plan in the order in which they begin.
@@ -43,6 +48,9 @@ def ranges_of(plan: Plan) -> list[Range]:
     scopes = [step.mark.scope for step in plan.steps]
     found: list[Range] = []
     for scope in dict.fromkeys(scope for scope in scopes if scope):
+        if plan.symbols and scope == LIMITED:
+            _log.warning("limit_threads has no effect in a graph with dynamic shapes")
+            continue
         if plan.symbols:
             names = ", ".join(symbol.name for symbol in plan.symbols)
             raise ConfigError(
@@ -52,7 +60,7 @@ def ranges_of(plan: Plan) -> list[Range]:
             )
         options = _options(plan, scope)
         segments = _segments(plan.steps, scopes, scope)
-        splits = _splits(plan, scopes, scope)
+        splits = () if scope == LIMITED else _splits(plan, scopes, scope)
         _refuse(scope, options, splits)
         for reason in splits:
             _log.warning("super_kernel range %r is split: %s", scope, reason)
@@ -106,11 +114,14 @@ def _can_be_fused(step: Step) -> bool:
 
 
 def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
-    """A reason for each step that ends a super kernel of the range before the range ends."""
+    """A reason for each step that ends a super kernel of the range before the range ends. A
+    collective of the range does so too, as a part of it."""
     own = [number for number, name in enumerate(scopes) if name == scope]
     reasons: list[str] = []
     for number in range(own[0], own[-1] + 1) if own else ():
         step, at = plan.steps[number], _place(plan, number)
+        if isinstance(step, AtenCall) and step.mark.scope == scope and _is_collective(step):
+            continue
         if isinstance(step, AtenCall):
             reasons.append(f"{step.target} runs in ATen and cannot be fused{at}")
         elif scopes[number] != scope:
@@ -118,6 +129,11 @@ def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
         elif not _can_be_fused(step):
             reasons.append(f"{_type(plan, step)} is a kernel for all sizes and cannot be fused{at}")
     return tuple(reasons)
+
+
+def _is_collective(step: AtenCall) -> bool:
+    """Whether ranks talk here, which no kernel does."""
+    return "c10d" in step.target.partition(".")[0]
 
 
 def launches_alone(plan: Plan, segments: Sequence[Segment]) -> tuple[str, ...]:

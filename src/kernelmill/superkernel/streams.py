@@ -50,7 +50,7 @@ def branch_parts(
             first = 0
             for stream, size in zip(streams, sizes, strict=True):
                 for i in stream:
-                    parts[i] = _part(first, first + size, threads)
+                    parts[i] = part_of(first, first + size, threads)
                 first += size
     return tuple(parts)
 
@@ -72,7 +72,7 @@ def tagged_parts(
     sizes = _shared(costs, threads)
     firsts = [sum(sizes[:number]) for number in range(len(sizes))]
     return tuple(
-        _part(firsts[place[tag]], firsts[place[tag]] + sizes[place[tag]], threads)
+        part_of(firsts[place[tag]], firsts[place[tag]] + sizes[place[tag]], threads)
         if tag
         else WHOLE_TEAM
         for tag in streams
@@ -129,7 +129,7 @@ def _shared(costs: Sequence[int], threads: int) -> list[int]:
     return sizes
 
 
-def _part(first: int, last: int, threads: int) -> Part:
+def part_of(first: int, last: int, threads: int) -> Part:
     """Threads `first` up to `last` of a team of so many, as a part."""
     return -(-first * TEAM_PARTS // threads), -(-last * TEAM_PARTS // threads)
 

@@ -3,9 +3,11 @@
 import pytest
 
 from kernelmill.config.super_kernel_marks import (
+    LIMITED,
     MARK_KEY,
     STREAM_KEY,
     TAKEN_OUT,
+    THREADS_KEY,
     UNMARKED,
     Mark,
     RangeOptions,
@@ -21,7 +23,9 @@ def test_options() -> None:
     assert parse_options("") == RangeOptions()
     text = "stream-fusion=1:strict-scope-check=abort:debug-sync-all=1"
     assert parse_options(text) == RangeOptions(True, True, True)
-    assert parse_options("stream-fusion=0:feed-sync-all=1") == RangeOptions(sync_all=True)
+    assert parse_options("feed-sync-all=1") == RangeOptions(sync_all=True)
+    assert parse_options("stream-fusion=0").stream_fusion is False, "one stream"
+    assert parse_options("debug-aic-num=4:debug-aiv-num=6") == RangeOptions(threads=6)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,8 @@ def test_options() -> None:
         ("stream-fusion=2", "the values are 0, 1"),
         ("stream-fusion=0:stream-fusion=1", "given twice"),
         ("fusion=1", "no option 'fusion'; its options: stream-fusion"),
+        ("debug-aic-num=-1", "it is no number of cores"),
+        ("debug-aic-num=0:debug-aiv-num=0", "one thread at least has to be left"),
         ("split-mode=4", "no meaning on a CPU; those that have: stream-fusion"),
     ],
 )
@@ -77,12 +83,15 @@ def test_what_tracing_keeps() -> None:
     assert mark_of({MARK_KEY: ("", "")}) == TAKEN_OUT
     kept = {MARK_KEY: ("sp1", "stream-fusion=1"), STREAM_KEY: ("t", 1)}
     assert mark_of(kept) == Mark("sp1", "stream-fusion=1", "t", 1)
+    assert mark_of({**kept, THREADS_KEY: 2}) == Mark("sp1", "stream-fusion=1", "t", 1, threads=2)
+    assert mark_of({THREADS_KEY: 2}) == Mark(LIMITED, threads=2) == read_mark(f"{LIMITED}@2")
 
 
 @pytest.mark.parametrize(
     "kept",
     [{MARK_KEY: ("a b", "")}, {MARK_KEY: (3, "")}, {MARK_KEY: ("a", 7)}, {MARK_KEY: ("a", "b")},
-     {MARK_KEY: ("a", ""), STREAM_KEY: ("", 0)}, {STREAM_KEY: ("t", 99)}],
+     {MARK_KEY: ("a", ""), STREAM_KEY: ("", 0)}, {STREAM_KEY: ("t", 99)}, {THREADS_KEY: 0},
+     {THREADS_KEY: "2"}],
 )  # fmt: skip
 def test_bad_marks(kept: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
