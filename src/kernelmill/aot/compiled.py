@@ -52,11 +52,12 @@ def compiled(
 
 def _check_options(config: CompilerConfig, graph: Graph) -> None:
     for option, is_set in (
-        ("run_eagerly", config.debug.run_eagerly),
-        ("data_dump", config.debug.data_dump.type is not None),
+        ("debug.run_eagerly", config.debug.run_eagerly),
+        ("debug.data_dump", config.debug.data_dump.type is not None),
+        ("dump_config.enable_dump", config.dump_config.enable_dump),
     ):
         if is_set:
-            raise ConfigError(f"config.debug.{option} and aot.compile do not go together")
+            raise ConfigError(f"config.{option} and aot.compile do not go together")
     if config.mode == REDUCE_OVERHEAD and graph.symbols:
         raise ConfigError(
             f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "

@@ -139,7 +139,7 @@ def _inputs(
         names.append(weight.name)
         roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
     placeholders = exported.gm.graph.find_nodes(op="placeholder")
-    apply_passes(exported.gm, [node.meta["val"] for node in placeholders], config)
+    apply_passes(exported.gm, [node.meta["val"] for node in placeholders], config, name)
     imported = import_fx(exported.gm, name, roles, names)
     if imported.words:
         raise UnsupportedError(

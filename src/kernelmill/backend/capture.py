@@ -23,7 +23,7 @@ from torch.fx.traceback import preserve_node_meta
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
 from kernelmill.backend.background_calls import BackgroundCalls
 from kernelmill.backend.custom_passes import apply_passes
-from kernelmill.backend.data_dump import DataDump
+from kernelmill.backend.data_dump import data_dump
 from kernelmill.backend.dynamo_compiles import watch_compiles
 from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
 from kernelmill.backend.gears import (
@@ -43,6 +43,7 @@ from kernelmill.backend.strides import report_output_strides
 from kernelmill.backend.tested_torch import is_tested
 from kernelmill.compiler import Compiler
 from kernelmill.config import CompilerConfig
+from kernelmill.core.compile_debug import write_stage
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
@@ -84,6 +85,7 @@ def compile_capture(
     with shown_errors():
         gears = _gears(gm, config)
     compilation = _Compilation(gm, compiler, record, gears, observe, instead)
+    write_stage(compilation.name, "dynamo_out_graph", lambda: str(gm.graph), numbered=False)
     reason = settle_recurrent(gm) or refused_by_eager(gm) or settle_given(gm)
     if reason is not None:
         kind = "forward" if torch.is_grad_enabled() else "inference"
@@ -205,13 +207,13 @@ class _Compilation:
     def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
         """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
-        apply_passes(gm, example_inputs, self.config)
+        apply_passes(gm, example_inputs, self.config, capture.name)
         name_complex_constants(gm)
         if self.config.debug.run_eagerly:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")
-        if self.config.debug.data_dump.type is not None:
-            self._refuse(gm, capture, "config.debug.data_dump is set")
-            return autograd.boxed(DataDump(gm, self.config.debug.data_dump, capture.name))
+        if (dumping := data_dump(gm, self.config, capture.name)) is not None:
+            self._refuse(gm, capture, "its data is written: debug.data_dump or dump_config")
+            return autograd.boxed(dumping)
         compile = partial(self._compile, gm, capture)
         return or_in_torch(capture.name, compile, partial(self._refuse, gm, capture))
 

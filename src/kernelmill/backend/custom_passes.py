@@ -2,13 +2,19 @@
 of a config, and between them the replacements that were registered in this process.
 
 They see ATen operators without mutation inside, but for the writes to arguments at the end. What a
-rewrite makes gets its values by torch's rules for shapes and types.
+rewrite makes gets its values by torch's rules for shapes and types. The bodies of higher-order
+operators are graphs like any other, and are rewritten before the graph around them.
+
+`torch.ops.kernelmill.scope_enter(keys, values)` and `scope_exit()` mark what is between them as the
+blocks of `kernelmill.scope` do, by the names that TorchAir has for attributes.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,29 +22,47 @@ from torch import fx
 
 from kernelmill.backend.replacements import REPLACEMENTS, functions_of
 from kernelmill.config import CompilerConfig
+from kernelmill.config.super_kernel_marks import MARK_KEY, STREAM_KEY, THREADS_KEY
+from kernelmill.core.compile_debug import write_stage
 from kernelmill.core.errors import ConfigError
+from kernelmill.frontend.waits import SCOPE_ENTER, SCOPE_EXIT
 
 
-def apply_passes(gm: fx.GraphModule, example_inputs: Sequence[Any], config: CompilerConfig) -> None:
-    """Rewrite a graph. Raises what a pass raises, and ConfigError for one that leaves a graph of
-    other arguments or results."""
-    if not functions_of(config):
-        return
+def apply_passes(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], config: CompilerConfig, graph: str
+) -> None:
+    """Rewrite a graph, whose name is `graph`. Raises what a pass raises, and ConfigError for one
+    that leaves a graph of other arguments or results."""
+    write_stage(graph, "aot_graph", lambda: str(gm.graph))
+    if functions_of(config):
+        _rewrite(gm, example_inputs, config, graph)
+
+
+def _rewrite(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], config: CompilerConfig, graph: str
+) -> None:
+    for name, body in gm.named_children():  # graphs of higher-order operators
+        if isinstance(body, fx.GraphModule):
+            values = [node.meta.get("val") for node in body.graph.find_nodes(op="placeholder")]
+            _rewrite(body, values, config, f"{graph}.{name}")
     before = _Graph(gm)
-    if config.post_grad_custom_pre_pass is not None:
-        _run(config.post_grad_custom_pre_pass, gm, example_inputs, config)
-        before.settle("post_grad_custom_pre_pass")
+
+    def run(name: str) -> None:
+        if (function := getattr(config, name)) is not None:
+            _run(name, function, gm, example_inputs, config)
+            before.settle(name, graph)
+
+    run("post_grad_custom_pre_pass")
     if config.experimental_config.pattern_fusion_pass and REPLACEMENTS.functions:
         REPLACEMENTS.matcher().apply(gm)
-        before.settle("register_replacement")
-    if config.post_grad_custom_post_pass is not None:
-        _run(config.post_grad_custom_post_pass, gm, example_inputs, config)
-        before.settle("post_grad_custom_post_pass")
+        before.settle("register_replacement", graph)
+    run("post_grad_custom_post_pass")
 
 
 def _run(
-    function: Callable[..., Any], gm: fx.GraphModule, inputs: Sequence[Any], config: CompilerConfig
-) -> None:
+    name: str, function: Callable[..., Any], gm: fx.GraphModule, inputs: Sequence[Any],
+    config: CompilerConfig,
+) -> None:  # fmt: skip
     """A pass as TorchAir has them, or as Inductor: of the graph alone."""
     for given in ((gm, inputs, config), (gm.graph,)):
         try:
@@ -47,10 +71,62 @@ def _run(
             continue
         except ValueError:  # some of torch's own functions have none
             pass
-        function(*given)
+        try:
+            function(*given)
+        except Exception as error:
+            raise ConfigError(
+                f"{name} is {_named(function)}, which raised {type(error).__name__}: {error}"
+                f"{_last_line(error)}; correct it, or leave it out"
+            ) from error
         return
-    name = f"{function!r:.60}"
-    raise ConfigError(f"{name} takes neither (gm, example_inputs, config) nor (graph)")
+    found = _named(function)
+    raise ConfigError(f"{found} takes neither (gm, example_inputs, config) nor (graph)")
+
+
+_MARKS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "_user_stream_label": (STREAM_KEY, lambda text, _: (text, 0)),
+    "_user_stream_priority": (STREAM_KEY, lambda text, mark: (mark[0], int(text))),
+    "_super_kernel_scope": (MARK_KEY, lambda text, _: (text, "")),
+    "_super_kernel_options": (MARK_KEY, lambda text, mark: (mark[0], text)),
+    "_op_aicore_num": (THREADS_KEY, lambda text, count: max(int(text), count or 0)),
+    "_op_vectorcore_num": (THREADS_KEY, lambda text, count: max(int(text), count or 0)),
+}
+"""Attributes, and what they make of a mark that is there."""
+
+
+def _mark_scopes(graph: fx.Graph, name: str) -> None:
+    """Turn what `scope_enter` and `scope_exit` say into marks, and remove them."""
+    open_: list[dict[str, Any]] = [{}]
+    for node in list(graph.nodes):
+        if node.target is SCOPE_ENTER:
+            marks = dict(open_[-1])
+            for key, value in zip(*node.args, strict=True):
+                if key not in _MARKS:
+                    known = ", ".join(_MARKS)
+                    raise ConfigError(f"{name}: scope_enter has no {key!r}; there are {known}")
+                kind, make = _MARKS[key]
+                marks[kind] = make(value, marks.get(kind))
+            open_.append(marks)
+        elif node.target is SCOPE_EXIT:
+            open_.pop()
+        elif open_[-1]:
+            node.meta["custom"] = {**(node.meta.get("custom") or {}), **open_[-1]}
+        if node.target in (SCOPE_ENTER, SCOPE_EXIT):
+            graph.erase_node(node)
+        if not open_:
+            raise ConfigError(f"{name}: there is a scope_exit without a scope_enter")
+
+
+def _named(function: Callable[..., Any]) -> str:
+    while isinstance(function, partial):
+        function = function.args[0] if function.args else function.func
+    return getattr(function, "__qualname__", f"{function!r:.60}")
+
+
+def _last_line(error: Exception) -> str:
+    """Where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 class _Graph:
@@ -70,8 +146,9 @@ class _Graph:
         returned: Any = self._gm.graph.output_node().args[0]
         return returned
 
-    def settle(self, name: str) -> None:
+    def settle(self, name: str, graph: str) -> None:
         """After a rewrite: what it made gets its values, what nothing reads is removed."""
+        _mark_scopes(self._gm.graph, name)
         if list(self._gm.graph.find_nodes(op="placeholder")) != self._arguments:
             raise ConfigError(f"{name} changed the arguments of the graph: they have to stay")
         self._gm.graph.lint()
@@ -86,6 +163,7 @@ class _Graph:
         self._gm.graph.eliminate_dead_code()
         self._gm.recompile()
         self._remember()
+        write_stage(graph, f"after_{name}", lambda: str(self._gm.graph))
 
     def _made(self) -> Iterator[fx.Node]:
         """Nodes that are new, were changed, or read one whose value has become another."""

@@ -1,4 +1,5 @@
-"""`config.debug.data_dump`: a captured graph run by ATen, with every operator's data as files.
+"""`config.debug.data_dump` and `config.dump_config`: a captured graph run by ATen, with operators'
+data as files.
 
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/{number}_{node}.{input|output}{i}.npy
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/operators.txt
@@ -16,19 +17,45 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from kernelmill.config.tree import DataDump as Options
+from kernelmill.config import CompilerConfig
+from kernelmill.config.super_kernel_marks import DUMP_KEY
 from kernelmill.core import knobs
 from kernelmill.core.errors import file_errors
 from kernelmill.torch_internals.export import leaves_of
 
+_KINDS = {"input": ("input",), "output": ("output",), "all": ("input", "output")}
+
+
+def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump | None:
+    """What runs a graph and writes its data, where the options ask for it."""
+    debug, dump = config.debug.data_dump, config.dump_config
+    if debug.type is not None:
+        return DataDump(gm, debug.path, debug.filter, name)
+    if not dump.enable_dump:
+        return None
+    chosen = set((dump.dump_layer or "").lower().split())
+    marked = {node for node in gm.graph.nodes if DUMP_KEY in (node.meta.get("custom") or {})}
+
+    def wanted(node: fx.Node) -> bool:
+        packet = getattr(node.target, "overloadpacket", node.target)
+        return node in marked or bool(chosen & {node.name, getattr(packet, "__name__", "")})
+
+    return DataDump(
+        gm, dump.dump_path, wanted if chosen or marked else None, name, _KINDS[dump.dump_mode]
+    )
+
 
 class DataDump:
-    """A function that computes what `gm` does, and writes the files of each call."""
+    """A function that computes what `gm` does, and writes the files of each call: of the operators
+    that are `wanted`, all without it."""
 
-    def __init__(self, gm: fx.GraphModule, options: Options, name: str) -> None:
-        self._gm, self._filter = gm, options.filter
+    def __init__(
+        self, gm: fx.GraphModule, path: str | None, wanted: Any, name: str,
+        kinds: tuple[str, ...] = _KINDS["all"],
+    ) -> None:  # fmt: skip
+        self._gm, self._filter, self._kinds = gm, wanted, kinds
         own = f"dynamo_data_{name}_rank_{knobs.RANK.get()}"
-        self._folder = os.path.join(os.path.abspath(options.path or "."), own)
+        self._folder = os.path.join(os.path.abspath(path or "."), own)
         self._calls = 0
 
     def __call__(self, *args: Any) -> Any:
@@ -37,13 +64,15 @@ class DataDump:
         self._calls += 1
         with file_errors(folder):
             os.makedirs(folder)
-        return _Dumping(self._gm, folder, self._filter).run(*args)
+        return _Dumping(self._gm, folder, self._filter, self._kinds).run(*args)
 
 
 class _Dumping(fx.Interpreter):
-    def __init__(self, gm: fx.GraphModule, folder: str, wanted: Any) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, folder: str, wanted: Any, kinds: tuple[str, ...]
+    ) -> None:
         super().__init__(gm)
-        self._folder, self._wanted, self._number = folder, wanted, 0
+        self._folder, self._wanted, self._kinds, self._number = folder, wanted, kinds, 0
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op not in ("call_function", "call_method", "call_module"):
@@ -53,9 +82,10 @@ class _Dumping(fx.Interpreter):
         self._number += 1
         if wanted:  # before it runs: some operators write to what they read
             self._note(n)
-            _save(stem, "input", self.fetch_args_kwargs_from_env(n))
+            if "input" in self._kinds:
+                _save(stem, "input", self.fetch_args_kwargs_from_env(n))
         result = super().run_node(n)
-        if wanted:
+        if wanted and "output" in self._kinds:
             _save(stem, "output", result)
         return result
 

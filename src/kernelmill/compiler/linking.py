@@ -12,6 +12,7 @@ from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import KernelBuilds, nearest, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport
 from kernelmill.config.super_kernel_marks import RangeOptions
+from kernelmill.core.compile_debug import write_stage
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import Isa
@@ -19,9 +20,11 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph, Held
 from kernelmill.graph.sizes import GraphSource
 from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import AtenCall, Launch
+from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.calls.bodies import ProgramBody
 from kernelmill.runtime.memory.dims import dims_needed
@@ -158,6 +161,9 @@ def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgra
         plan = superkernel.run_side_by_side(lowered.plan, lowered.kernels, machine)
         formed = superkernel.form(plan, lowered.kernels, draft.automatic_ranges, machine)
     draft.report.ranges += formed.reports
+    name, kernels = draft.report.name, lowered.kernels.values()
+    write_stage(name, "plan", lambda: print_plan(formed.plan))
+    write_stage(name, "kernels", lambda: "\n".join(map(print_kernel, kernels)))
     return replace(draft, lowered=replace(lowered, plan=formed.plan))
 
 

@@ -332,7 +332,8 @@ def _static_build(config: CompilerConfig, store: Store, machine: Machine) -> Sta
     symbol = option._aclnn_static_shape_kernel_sym_index
     assert symbol is not None
     choices = Choices(store, machine, runs_here=not why_not_here(machine.isa))
-    return StaticBuild(choices, folder, symbol, sizes)
+    outputs = config.experimental_config.aclgraph.static_kernel_outputs
+    return StaticBuild(choices, folder, symbol, sizes, outputs)
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:

@@ -8,6 +8,9 @@ What is written has the layout of TorchAir's static kernel compile:
         {pid}_opcompile/*.json   those that were compiled, with the choice made
         static_kernel_{datetime}.run
         installed/               with several processes: the package, as all of them use it
+
+or, for npugraph_ex, of static_kernel_compile_outputs/ts{timestamp}_pid{pid}_outputs: what was
+compiled is in {pid}_opcompile_selected there, and what could be in {pid}_opcompile.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from kernelmill.plan.ir import Plan
 from kernelmill.store.installer import Refused, install
 from kernelmill.store.packages import Contents, packages_in, write_run
 
-OUTPUTS = "aclnn_static_shape_kernel_outputs"
+NEWER_OUTPUTS = "static_kernel_compile_outputs"
 _log = get_logger("compiler")
 
 
@@ -65,6 +68,7 @@ class StaticBuild:
     folder: str
     symbol: int = 0
     sizes: tuple[int, ...] = ()
+    outputs: str = "aclnn_static_shape_kernel_outputs"
 
     def run(self, program: str, operators: list[Operator], plan: Plan) -> None:
         """Compile for the operators of a program, and write what the file's docstring says.
@@ -79,7 +83,9 @@ class StaticBuild:
     def _run(self, program: str, operators: list[Operator], plan: Plan) -> None:
         now = datetime.now().strftime("%Y%m%d%H%M%S%f")
         pid = os.getpid()
-        outputs = os.path.join(self.folder, OUTPUTS, f"{now}_{pid}_outputs")
+        newer = self.outputs == NEWER_OUTPUTS
+        own = f"ts{now}_pid{pid}_outputs" if newer else f"{now}_{pid}_outputs"
+        outputs = os.path.join(self.folder, self.outputs, own)
         documents = [to_document(operator) for operator in operators]
         write_documents(os.path.join(outputs, str(pid)), documents)
         everything = [*documents, *aten_documents(plan)]
@@ -92,7 +98,10 @@ class StaticBuild:
             _log.warning("static kernels are compiled by this process alone: %s", lost)
             path = build.alone(operators)
         chosen = [document for document in map(self._chosen, operators) if document is not None]
-        write_documents(os.path.join(outputs, f"{pid}_opcompile"), chosen)
+        if newer:
+            write_documents(os.path.join(outputs, f"{pid}_opcompile"), documents)
+        selected = f"{pid}_opcompile_selected" if newer else f"{pid}_opcompile"
+        write_documents(os.path.join(outputs, selected), chosen)
         static = sum(document["kernel"] == "static" for document in chosen)
         _log.info(
             "%s: %d of %d operators have static kernels; %s",

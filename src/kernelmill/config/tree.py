@@ -26,6 +26,7 @@ REDUCE_OVERHEAD = "reduce-overhead"
 INT64_MAX = 2**63 - 1
 
 _NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
+_NO_KERNEL_DATA = "dumping of kernel data"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
 
 
@@ -148,39 +149,32 @@ class Debug(Group):
 
 
 class DumpConfig(Group):
-    """config.dump_config: inputs and outputs of kernels, written while a program runs."""
+    """config.dump_config: what operators read and give, written as the graph runs in torch."""
 
-    enable_dump = Switch(False, "Write them.", pending="dumping of kernel data")
-    dump_path = Path("./", "Folder.", must_be="folder", pending="dumping of kernel data")
-    dump_mode = Choice(
-        "all", ("input", "output", "all"), "What to write.", pending="dumping of kernel data"
+    enable_dump = Switch(
+        False,
+        "Runs each captured graph in torch and writes what operators read and give: all of them, "
+        "or those that `dump_layer` and `scope.data_dump` choose.",
+        advice="To find the first operator that gives a wrong number.",
     )
-    quant_dumpable = Switch(False, "Before quantisation too.", pending="dumping of kernel data")
+    dump_path = Path("./", "Folder of the files.", must_be="folder")
+    dump_mode = Choice("all", ("input", "output", "all"), "What is written of each operator.")
+    quant_dumpable = Switch(False, "Before quantisation too.", pending=_NO_KERNEL_DATA)
     dump_step = Text(
-        "",
-        r"\d+(-\d+)?(\|\d+(-\d+)?)*",
-        "0|1|2-5",
-        "Calls to write.",
-        pending="dumping of kernel data",
+        "", r"\d+(-\d+)?(\|\d+(-\d+)?)*", "0|1|2-5", "Calls to write.", pending=_NO_KERNEL_DATA
     )
     dump_layer = Text(
         "",
         r"[0-9a-zA-Z_ /\\.]+",
-        "Mul_1 Add1",
-        "Nodes to write.",
-        pending="dumping of kernel data",
+        "mul_1 add",
+        "Operators that are written: names of nodes of the graph, or of operators.",
     )
     dump_data = Choice(
-        "tensor", ("tensor", "stats"), "Values or statistics.", pending="dumping of kernel data"
+        "tensor", ("tensor", "stats"), "Values or statistics.", pending=_NO_KERNEL_DATA
     )
-    dump_config_path = Path(
-        None, "The same as a file.", must_be="file", pending="dumping of kernel data"
-    )
+    dump_config_path = Path(None, "The same as a file.", must_be="file", pending=_NO_KERNEL_DATA)
     data_dump_stage = Choice(
-        "optimized",
-        ("original", "optimized"),
-        "Which graph's nodes.",
-        pending="dumping of kernel data",
+        "optimized", ("original", "optimized"), "Which graph's nodes.", pending=_NO_KERNEL_DATA
     )
 
 
@@ -261,6 +255,13 @@ class AclGraphExperimental(Group):
         None,
         "Folder for the package and its reports; None is the folder of the running script.",
         must_be="folder",
+        mode=REDUCE_OVERHEAD,
+    )
+    static_kernel_outputs = Choice(
+        "aclnn_static_shape_kernel_outputs",
+        ("aclnn_static_shape_kernel_outputs", "static_kernel_compile_outputs"),
+        "Name of the folder in it: that of torchair, or the newer one of npugraph_ex, with newer "
+        "names inside.",
         mode=REDUCE_OVERHEAD,
     )
     _aclnn_static_shape_kernel_sym_value_range = Instance[list[int] | None](

@@ -315,6 +315,16 @@ TNG_LOG_LEVEL = Knob(
     "For `kernelmill run`: TorchAir's level of logs, 0 (debug), 1 (info), 2 (warnings) to 4.",
     "Where a script for TorchAir had it. `KERNELMILL_LOGS` comes before it.",
 )
+TORCH_COMPILE_DEBUG = Knob(
+    "TORCH_COMPILE_DEBUG",
+    _switch,
+    False,
+    "`1` or `0`",
+    "nothing is written",
+    "Torch's own: writes graphs before and after AOTAutograd and each pass, the plan and kernels.",
+    "To see which stage went wrong. The files are in `torch_compile_debug` in the working "
+    "directory, beside those of Dynamo.",
+)
 
 _Any = Knob[str] | Knob[bytes] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]]
 
@@ -341,6 +351,7 @@ KNOBS: tuple[_Any, ...] = (
     LOCAL_WORLD_SIZE,
     TORCHAIR_CACHE_HOME,
     TNG_LOG_LEVEL,
+    TORCH_COMPILE_DEBUG,
 )
 """All of them, for `kernelmill --help` and the documents."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from kernelmill.core import knobs
+from kernelmill.core.compile_debug import write_stage
 from kernelmill.graph.ir import Graph
+from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.constants import FoldConstants
 from kernelmill.passes.cse import EliminateCommonSubexpressions
@@ -51,12 +54,15 @@ def run_pipeline(graph: Graph, passes: Sequence[Pass] = DEFAULT) -> Graph:
     """The graph after all passes. It is verified at both ends, and with KERNELMILL_DEBUG after
     every pass. Raises VerificationError with the name of the pass that broke it."""
     verify_graph(graph, "the importer")
+    write_stage(graph.name, "imported_graph", partial(print_graph, graph))
     each = knobs.DEBUG.get()
     before = graph
     for rewrite in passes:
         after = rewrite.apply(before)
-        if after is not before and each:
-            verify_graph(after, rewrite.name, before)
+        if after is not before:
+            write_stage(graph.name, f"after_{rewrite.name}", partial(print_graph, after))
+            if each:
+                verify_graph(after, rewrite.name, before)
         before = after
     made = apart(graph, before)
     if made is not graph:

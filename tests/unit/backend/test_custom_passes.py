@@ -198,7 +198,11 @@ def failing(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (raising, "my own rewrite"),
+        (
+            raising,
+            r"post_grad_custom_pre_pass is raising, which raised \w+: .*my own rewrite"
+            r".* \(.*test_custom_passes.py:\d+\); correct it, or leave it out",
+        ),
         (emptying, r"changed the results of the graph from \['float32\[2, 3\]'\] to \[\]"),
         (flattening, r"to \['float32\[6\]'\]: number, types and shapes have to stay"),
         (adding, "changed the arguments of the graph: they have to stay"),
@@ -208,6 +212,34 @@ def failing(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
 def test_a_wrong_pass_is_an_error(wrong: Pass, message: str) -> None:
     with pytest.raises(Exception, match=message):
         compiled(torch.tanh, with_passes(wrong))(torch.randn(2, 3))
+
+
+def test_passes_reach_the_bodies_of_higher_order_operators() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: torch.relu(x) + 1, lambda x: x - 1, (x,))
+
+    config = with_passes(replaced(aten.relu.default, aten.sigmoid.default))
+    x = torch.ones(3)
+    with torch.no_grad():
+        found = compiled(model, config)(x)
+    torch.testing.assert_close(found, torch.sigmoid(x) + 1)
+
+
+def test_passes_mark_streams_and_ranges() -> None:
+    def marking(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
+        first = next(node for node in gm.graph.nodes if node.op == "call_function")
+        with gm.graph.inserting_before(first):
+            names = ["_super_kernel_scope", "_user_stream_label"]
+            gm.graph.call_function(torch.ops.kernelmill.scope_enter.default, (names, ["sp", "s"]))
+        with gm.graph.inserting_before(gm.graph.output_node()):
+            gm.graph.call_function(torch.ops.kernelmill.scope_exit.default)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.relu(x @ x) @ x, -1)
+
+    found = kernelmill.explain(model, torch.randn(8, 8), measure=False,
+                               compiler_config=with_passes(marking))  # fmt: skip
+    assert [made.scope for report in found.reports for made in report.ranges] == ["sp"]
 
 
 def test_a_pass_of_other_parameters_is_refused() -> None:
