@@ -16,14 +16,18 @@ from kernelmill.core.errors import InputError
 F = TypeVar("F", bound=Callable[..., object])
 
 LIBRARY = torch.library.Library("kernelmill", "DEF")
+NAMES: list[str] = []
+"""Of the operators that were registered; overloads have one of their own."""
 
 
 def operator(schema: str) -> Callable[[F], F]:
     """Register a function as the operator with this schema."""
 
     def register(formula: F) -> F:
+        name = schema.partition("(")[0]
+        NAMES.append(name)
         LIBRARY.define(schema)
-        LIBRARY.impl(schema.partition("(")[0], formula, "CompositeImplicitAutograd")
+        LIBRARY.impl(name, formula, "CompositeImplicitAutograd")
         return formula
 
     return register

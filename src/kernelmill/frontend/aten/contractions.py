@@ -72,6 +72,7 @@ def grouped_mm(
     return e.emit("grouped_matmul", *_numbers(a, b), offs)
 
 
+@translates_foreign("kernelmill.grouped_rows")
 @translates_foreign("transformers.grouped_mm_fallback")
 def grouped_mm_of_transformers(e: Emitter, input: Value, weight: Value, offs: Value) -> Value:
     return e.emit("grouped_matmul", *_numbers(input, weight), offs)

@@ -1,0 +1,481 @@
+"""Attention: for training, for prompts, for single tokens, over paged keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelmill.compat.operators.masks import INFINITE, Seen
+from kernelmill.compat.operators.norms import require_floats, rounded
+from kernelmill.core.errors import InputError
+from kernelmill.ops.library import operator, require
+
+_TO_BNSD = {
+    "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3), "BSND": (0, 2, 1, 3), "BNSD": (0, 1, 2, 3),
+    "TND": (1, 0, 2), "NTD": (0, 1, 2),
+}  # fmt: skip
+"""The dims (batch, head, token, width), or (head, token, width), of each layout."""
+
+_FROM_BNSD = {**_TO_BNSD, "SBH": (2, 0, 1, 3), "NBSD": (1, 0, 2, 3)}
+
+
+def _heads_first(name: str, x: Tensor, layout: str, heads: int) -> Tensor:
+    """As (batch, heads, tokens, width), or (heads, tokens, width) where sequences lie in a row."""
+    if layout.endswith("H"):
+        fits = x.dim() == 3 and x.shape[-1] % heads == 0
+        require(fits, f"{name}: {layout} with {heads} heads does not fit {tuple(x.shape)}")
+        x = x.unflatten(-1, (heads, x.shape[-1] // heads))
+    order = _TO_BNSD[layout]
+    require(x.dim() == len(order), f"{name}: {layout} does not fit {tuple(x.shape)}")
+    x = x.permute(order)
+    found = x.shape[-3]
+    require(found == heads, f"{name}: there are {found} heads in {layout}, not {heads}")
+    return x
+
+
+def _laid_out(x: Tensor, layout: str) -> Tensor:
+    x = x.permute(_FROM_BNSD[layout])
+    return x.flatten(-2) if layout.endswith("H") else x
+
+
+def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, keep: Tensor | None) -> Tensor:
+    scores = torch.matmul(q.to(torch.float32), k.to(torch.float32).transpose(-1, -2)) * scale
+    if bias is not None:
+        scores = scores + bias.to(torch.float32)
+    return scores if keep is None else torch.where(keep, scores, -torch.inf)
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, keep: Tensor | None,
+    dropout: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """(batch, heads, tokens, width). A query that sees no key gives zeros."""
+    mask = keep
+    if bias is not None:
+        bias = bias.to(torch.float32)
+        mask = bias if keep is None else torch.where(keep, bias, -torch.inf)
+        mask = mask.to(q.dtype)
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale
+    )
+
+
+def _repeated(x: Tensor, heads: int) -> Tensor:
+    """Keys and values once for each head of the queries."""
+    batch, own, tokens, width = x.shape
+    if own == heads:
+        return x
+    x = x.unsqueeze(2).expand(batch, own, heads // own, tokens, width)
+    return x.reshape(batch, heads, tokens, width)
+
+
+def _refuse(name: str, **given: object) -> None:
+    """InputError for an argument that has no composite."""
+    for label, value in given.items():
+        require(value is None, f"{name}: {label} is not supported here; leave it out")
+
+
+def _cuts(ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Beginnings and ends of sequences that lie in a row; none of the zeros at the end."""
+    cuts, begin = list[tuple[int, int]](), 0
+    for end in ends:
+        cuts.append((begin, max(begin, end)))
+        begin = max(begin, end)
+    return cuts
+
+
+@operator(
+    "npu_fusion_attention(Tensor query, Tensor key, Tensor value, int head_num, str input_layout, "
+    "Tensor? pse=None, Tensor? padding_mask=None, Tensor? atten_mask=None, float scale=1., "
+    f"float keep_prob=1., int pre_tockens={INFINITE}, int next_tockens={INFINITE}, "
+    "int inner_precise=0, int[]? prefix=None, SymInt[]? actual_seq_qlen=None, "
+    "SymInt[]? actual_seq_kvlen=None, int sparse_mode=0, bool gen_mask_parallel=True, "
+    'bool sync=False, str softmax_layout="", Tensor? sink=None, Tensor? dropout_mask=None, '
+    "int seed=0, int offset=0) -> (Tensor, Tensor, Tensor, Tensor, SymInt, SymInt, SymInt)"
+)
+def fusion_attention(
+    query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str,
+    pse: Tensor | None = None, padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None, scale: float = 1.0, keep_prob: float = 1.0,
+    pre_tockens: int = INFINITE, next_tockens: int = INFINITE, inner_precise: int = 0,
+    prefix: Sequence[int] | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None, sparse_mode: int = 0,
+    gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "",
+    sink: Tensor | None = None, dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:  # fmt: skip
+    """(dropout(softmax(mask(scale * (pse + q @ k.T)))) @ v, maximum and sum of the softmax as
+    (batch, heads, tokens, 8), an empty tensor, seed, offset, number of scores).
+
+    Layouts BSH, SBH, BSND, BNSD; TND with lengths that add up, where the softmax is (T, heads, 8).
+    Without a mask each query sees all. Dropout takes torch's random numbers.
+    """
+    name = "npu_fusion_attention"
+    _refuse(name, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
+    require_floats(name, query=query, key=key, value=value)
+    layouts = ("BSH", "SBH", "BSND", "BNSD", "TND")
+    require(input_layout in layouts, f"{name}: input_layout {input_layout!r} is none of {layouts}")
+    require(0 < keep_prob <= 1, f"{name}: keep_prob {keep_prob} is not in (0, 1]")
+    seen = Seen(name, atten_mask, sparse_mode, pre_tockens, next_tockens)
+    q = _heads_first(name, query, input_layout, head_num)
+    own = _key_heads(q, key, input_layout)
+    k, v = (_heads_first(name, x, input_layout, own) for x in (key, value))
+    parts = [(q, k, v)]
+    if input_layout == "TND":
+        lengths = actual_seq_qlen is not None and actual_seq_kvlen is not None
+        require(lengths, f"{name}: TND needs actual_seq_qlen and actual_seq_kvlen")
+        cuts = zip(_cuts(actual_seq_qlen or ()), _cuts(actual_seq_kvlen or ()), strict=True)
+        parts = [
+            (q[None, :, a:b], k[None, :, c:d], v[None, :, c:d]) for (a, b), (c, d) in cuts if b > a
+        ]
+    count, results = 0, list[tuple[Tensor, Tensor, Tensor]]()
+    bias = None if pse is None else pse * scale
+    for q, k, v in parts:
+        keep = seen.keep(q.shape[-2], k.shape[-2], q, None)
+        k, v = _repeated(k, head_num), _repeated(v, head_num)
+        out = _attend(q, k, v, scale, bias, keep, 1 - keep_prob)
+        scores = _scores(q, k, scale, bias, keep)
+        top = scores.amax(-1, keepdim=True)
+        total = torch.exp(scores - top).sum(-1, keepdim=True)
+        count += scores.numel()
+        results.append((out, top.expand(*top.shape[:-1], 8), total.expand(*top.shape[:-1], 8)))
+    empty = query.new_empty(0)
+    if input_layout == "TND":
+        out, top, total = (
+            torch.cat(kind, 2)[0].permute(1, 0, 2) for kind in zip(*results, strict=True)
+        )
+        return out, top.contiguous(), total.contiguous(), empty, seed, offset, count
+    out, top, total = results[0]
+    out = _laid_out(out, input_layout).contiguous()
+    return out, top.contiguous(), total.contiguous(), empty, seed, offset, count
+
+
+def _key_heads(q: Tensor, key: Tensor, layout: str) -> int:
+    """Heads of the keys, which are those of their layout, or follow from the width."""
+    if layout.endswith("H"):
+        return key.shape[-1] // q.shape[-1]
+    return key.shape[_TO_BNSD[layout][-3]]
+
+
+def infer(
+    name: str, query: Tensor, key: Tensor, value: Tensor, layout: str, heads: int, key_heads: int,
+    scale: float, seen: Seen, *, bias: Tensor | None = None,
+    query_lengths: Sequence[int] | None = None, key_lengths: Sequence[int] | None = None,
+    blocks: Tensor | None = None, block_size: int = 0, sink: Tensor | None = None,
+    rope: tuple[Tensor | None, Tensor | None] = (None, None),
+    key_scales: tuple[Tensor | None, Tensor | None, int] = (None, None, 0),
+    value_scales: tuple[Tensor | None, Tensor | None, int] = (None, None, 0),
+    out_scale: Tensor | None = None, out_offset: Tensor | None = None, wants_sums: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(attention, log of the sum of exponentials): softmax(scale * q @ k.T + bias) @ v."""
+    source, _, target = layout.partition("_")
+    fits = source in _TO_BNSD and source != "SBH" and (target or source) in _FROM_BNSD
+    require(fits, f"{name}: input_layout {layout!r} is not known")
+    if seen.mode:
+        require(seen.mask is not None, f"{name}: sparse_mode {seen.mode} needs an atten_mask")
+    key_heads = key_heads or heads
+    require(heads % key_heads == 0, f"{name}: {heads} heads are no multiple of {key_heads}")
+    require_floats(name, query=query)
+    ropes = (rope[0] is None) == (rope[1] is None)
+    require(ropes, f"{name}: query_rope and key_rope go together")
+    q = _with_rope(name, query, rope[0], source, heads)
+    pages = _Pages(name, blocks, block_size) if blocks is not None else None
+
+    def laid(x: Tensor) -> Tensor:
+        return pages.gather(x, key_heads) if pages else _heads_first(name, x, source, key_heads)
+
+    k, v = laid(key), laid(value)
+    k, v = (
+        _dequantised(name, k, *key_scales, q.dtype),
+        _dequantised(name, v, *value_scales, q.dtype),
+    )
+    if rope[1] is not None:
+        k = torch.cat((k, laid(rope[1])), -1)
+    if q.dim() == 3:
+        parts = _parts(name, q, k, v, query_lengths, key_lengths, pages is not None)
+        done = [_one(q, k, v, scale, bias, seen, None, sink, wants_sums) for q, k, v in parts]
+        out, sums = torch.cat([o for o, _ in done], 2)[0], torch.cat([s for _, s in done], 2)[0]
+        sums = sums.permute(1, 0, 2)
+    else:
+        require(pages is None or key_lengths is not None, f"{name}: a block_table needs lengths")
+        lengths = _lengths(name, q, k, query_lengths, key_lengths)
+        out, sums = _one(q, k, v, scale, bias, seen, lengths, sink, wants_sums)
+    if out_scale is not None:
+        out = _requantised(out, out_scale, out_offset)
+    out = _laid_out(out, target or source).contiguous()
+    return out, sums.contiguous() if wants_sums else query.new_zeros(1, dtype=torch.float32)
+
+
+def _one(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, seen: Seen,
+    lengths: Sequence[tuple[int, int]] | None, sink: Tensor | None, wants_sums: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    rows, columns, heads = q.shape[-2], k.shape[-2], q.shape[1]
+    keep = seen.keep(rows, columns, q, lengths)
+    if lengths is not None:  # what lies behind a sequence may be anything, NaN too
+        used = torch.stack([torch.arange(columns, device=q.device) < own for _, own in lengths])
+        used = used[:, None, :, None]
+        k, v = torch.where(used, k, 0), torch.where(used, v, 0)
+    if bias is not None:
+        bias = bias[..., :rows, :columns]
+    k, v = _repeated(k, heads), _repeated(v, heads)
+    out = _attend(q, k, v, scale, bias, keep)
+    if not wants_sums and sink is None:
+        return out, out
+    sums = torch.logsumexp(_scores(q, k, scale, bias, keep), -1, keepdim=True)
+    if sink is not None:
+        sink = sink.to(torch.float32)[:, None, None]
+        out = (out.to(torch.float32) * torch.sigmoid(sums - sink)).to(out.dtype)
+        sums = torch.logaddexp(sums, sink)
+    return out, sums
+
+
+def _with_rope(name: str, x: Tensor, rope: Tensor | None, layout: str, heads: int) -> Tensor:
+    parts = [_heads_first(name, each, layout, heads) for each in (x, rope) if each is not None]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def _lengths(
+    name: str, q: Tensor, k: Tensor, query: Sequence[int] | None, key: Sequence[int] | None
+) -> list[tuple[int, int]] | None:
+    """Of each sequence of a batch; None where all are whole."""
+    if query is None and key is None:
+        return None
+    batch, spread = q.shape[0], list[list[int]]()
+    for given, whole in ((query, q.shape[-2]), (key, k.shape[-2])):
+        each = [whole] if given is None else list(given)
+        fits = len(each) == 1 or len(each) >= batch
+        require(fits, f"{name}: {len(each)} lengths for a batch of {batch}")
+        spread.append(each * batch if len(each) == 1 else each[:batch])
+    return list(zip(*spread, strict=True))
+
+
+def _parts(
+    name: str, q: Tensor, k: Tensor, v: Tensor, query: Sequence[int] | None,
+    key: Sequence[int] | None, paged: bool,
+) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
+    """The sequences that lie in a row. Lengths of paged keys do not add up, the others do."""
+    if query is None or key is None:
+        raise InputError(f"{name}: sequences in a row need the lengths of queries and keys")
+    if paged:
+        cuts = zip(_cuts(query), key, range(len(key)), strict=True)
+        return [(q[None, :, a:b], k[i, None, :, :n], v[i, None, :, :n]) for (a, b), n, i in cuts]
+    cuts = zip(_cuts(query), _cuts(key), strict=True)
+    return [(q[None, :, a:b], k[None, :, c:d], v[None, :, c:d]) for (a, b), (c, d) in cuts]
+
+
+class _Pages:
+    """Keys and values in blocks that a table names."""
+
+    def __init__(self, name: str, table: Tensor, block_size: int) -> None:
+        fits = table.dim() == 2 and table.dtype == torch.int32
+        require(fits, f"{name}: block_table must be int32 (batch, blocks), not {table.dtype}")
+        require(block_size > 0, f"{name}: a block_table needs a block_size")
+        self.name, self.table, self.size = name, table, block_size
+
+    def gather(self, x: Tensor, heads: int) -> Tensor:
+        """(batch, heads, tokens, width) of (blocks, size, heads * width), or of (blocks, heads,
+        size, width). Numbers of blocks that are out of range read any block."""
+        if x.dim() == 3:
+            x = x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(1, 2)
+        fits = x.dim() == 4 and x.shape[1] == heads and x.shape[2] == self.size
+        found = f"{tuple(x.shape)} is not in {heads} heads and blocks of {self.size}"
+        require(fits, f"{self.name}: {found}")
+        found = x[self.table.to(torch.int64).clamp(0, x.shape[0] - 1)]
+        return found.transpose(1, 2).flatten(2, 3)
+
+
+def _dequantised(
+    name: str, x: Tensor, scale: Tensor | None, offset: Tensor | None, mode: int, dtype: torch.dtype
+) -> Tensor:
+    """(x + offset) * scale of int8, by tensor or channel (mode 0), or by token (mode 1)."""
+    if scale is None:
+        require(x.dtype == dtype, f"{name}: keys and values are {x.dtype}, queries {dtype}")
+        return x
+    fits = x.dtype == torch.int8 and mode in (0, 1) and x.dim() == 4
+    require(fits, f"{name}: {x.dtype} with antiquant mode {mode} is not supported here")
+    heads, tokens, width = x.shape[1:]
+    wide = x.to(torch.float32)
+
+    def spread(values: Tensor) -> Tensor:
+        values = values.to(torch.float32)
+        if mode == 1:
+            return values.reshape(-1, 1, values.shape[-1], 1)[:, :, :tokens]
+        return values if values.numel() == 1 else values.reshape(1, heads, 1, width)
+
+    if offset is not None:
+        wide = wide + spread(offset)
+    return (wide * spread(scale)).to(dtype)
+
+
+def _requantised(out: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
+    def spread(values: Tensor) -> Tensor:
+        values = values.to(torch.float32)
+        return values if values.numel() == 1 else values.reshape(out.shape[-3], 1, out.shape[-1])
+
+    wide = out.to(torch.float32) * spread(scale)
+    return rounded(wide if offset is None else wide + spread(offset))
+
+
+_INFER = (
+    "Tensor? pse_shift=None, Tensor? atten_mask=None, SymInt[]? actual_seq_lengths=None, "
+    "SymInt[]? actual_seq_lengths_kv=None, Tensor? dequant_scale1=None, Tensor? quant_scale1=None, "
+    "Tensor? dequant_scale2=None, Tensor? quant_scale2=None, Tensor? quant_offset2=None, "
+    "Tensor? antiquant_scale=None, Tensor? antiquant_offset=None, "
+    "Tensor? key_antiquant_scale=None, Tensor? key_antiquant_offset=None, "
+    "Tensor? value_antiquant_scale=None, Tensor? value_antiquant_offset=None, "
+    "Tensor? block_table=None, Tensor? query_padding_size=None, Tensor? kv_padding_size=None, "
+    "Tensor? key_shared_prefix=None, Tensor? value_shared_prefix=None, "
+    "SymInt[]? actual_shared_prefix_len=None, Tensor? query_rope=None, Tensor? key_rope=None, "
+    "Tensor? key_rope_antiquant_scale=None, int num_heads=1, float scale=1.0, "
+    f"int pre_tokens={INFINITE}, int next_tokens={INFINITE}, "
+    'str input_layout="BSH", int num_key_value_heads=0, int sparse_mode=0, int inner_precise=0, '
+    "int block_size=0, int antiquant_mode=0, int key_antiquant_mode=0, int value_antiquant_mode=0, "
+    "bool softmax_lse_flag=False"
+)
+
+
+def _halves(values: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """What is for keys and for values in one tensor of both."""
+    return (None, None) if values is None else (values[0], values[1])
+
+
+@operator(
+    "npu_fused_infer_attention_score(Tensor query, Tensor key, Tensor value, *, "
+    f"{_INFER}) -> (Tensor, Tensor)"
+)
+def fused_infer_attention_score(
+    query: Tensor, key: Tensor, value: Tensor, **given: Any
+) -> tuple[Tensor, Tensor]:
+    """(softmax(scale * q @ k.T + pse_shift) @ v, log of the sum of exponentials, or one zero).
+
+    Layouts BSH, BSND, BNSD, TND and NTD, and X_Y with a result in another one (BSND, NBSD, NTD,
+    TND). Keys and values may have fewer heads, be in blocks of a block_table, be int8 with
+    antiquant modes 0 and 1; query_rope and key_rope are appended to the width. Queries beyond
+    actual_seq_lengths give zeros, keys beyond actual_seq_lengths_kv are not read.
+    """
+    name = "npu_fused_infer_attention_score"
+    arguments = _Arguments(given)
+    arguments.refuse(
+        name, "dequant_scale1", "quant_scale1", "dequant_scale2", "query_padding_size",
+        "kv_padding_size", "key_shared_prefix", "value_shared_prefix", "actual_shared_prefix_len",
+        "key_rope_antiquant_scale",
+    )  # fmt: skip
+    get = arguments.get
+    both, shift = _halves(get("antiquant_scale")), _halves(get("antiquant_offset"))
+    mode = get("antiquant_mode", 0)
+    keys, values = (both[0], shift[0], mode), (both[1], shift[1], mode)
+    if get("key_antiquant_scale") is not None:
+        keys = tuple(get(f"key_antiquant_{part}") for part in ("scale", "offset"))
+        values = tuple(get(f"value_antiquant_{part}") for part in ("scale", "offset"))
+        keys = (*keys, get("key_antiquant_mode", 0))
+        values = (*values, get("value_antiquant_mode", 0))
+    return infer(
+        name, query, key, value, get("input_layout", "BSH"), get("num_heads", 1),
+        get("num_key_value_heads", 0), get("scale", 1.0), arguments.seen(name),
+        bias=get("pse_shift"), query_lengths=get("actual_seq_lengths"),
+        key_lengths=get("actual_seq_lengths_kv"), blocks=get("block_table"),
+        block_size=get("block_size", 0), rope=(get("query_rope"), get("key_rope")),
+        key_scales=keys, value_scales=values, out_scale=get("quant_scale2"),
+        out_offset=get("quant_offset2"), wants_sums=get("softmax_lse_flag", False),
+    )  # fmt: skip
+
+
+class _Arguments:
+    """Arguments with names, those that are given."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = given
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = self._given.get(name)
+        return default if found is None else found
+
+    def refuse(self, operator: str, *names: str) -> None:
+        """InputError for one of these."""
+        _refuse(operator, **{name: self._given.get(name) for name in names})
+
+    def seen(self, name: str) -> Seen:
+        """What the queries see."""
+        before, after = self.get("pre_tokens", INFINITE), self.get("next_tokens", INFINITE)
+        return Seen(name, self.get("atten_mask"), self.get("sparse_mode", 0), before, after)
+
+
+_INFER_V2 = (
+    "Tensor? query_rope=None, Tensor? key_rope=None, Tensor? pse_shift=None, "
+    "Tensor? atten_mask=None, SymInt[]? actual_seq_qlen=None, SymInt[]? actual_seq_kvlen=None, "
+    "Tensor? block_table=None, Tensor? dequant_scale_query=None, Tensor? dequant_scale_key=None, "
+    "Tensor? dequant_offset_key=None, Tensor? dequant_scale_value=None, "
+    "Tensor? dequant_offset_value=None, Tensor? dequant_scale_key_rope=None, "
+    "Tensor? quant_scale_out=None, Tensor? quant_offset_out=None, Tensor? quant_scale_p=None, "
+    "Tensor? learnable_sink=None, int num_query_heads=1, int num_key_value_heads=0, "
+    f"float softmax_scale=1.0, int pre_tokens={INFINITE}, int next_tokens={INFINITE}, "
+    'str input_layout="BSH", int sparse_mode=0, int block_size=0, int query_quant_mode=0, '
+    "int key_quant_mode=0, int value_quant_mode=0, int inner_precise=0, "
+    "bool return_softmax_lse=False, int? query_dtype=None, int? key_dtype=None, "
+    "int? value_dtype=None, int? query_rope_dtype=None, int? key_rope_dtype=None, "
+    "int? key_shared_prefix_dtype=None, int? value_shared_prefix_dtype=None, "
+    "int? dequant_scale_query_dtype=None, int? dequant_scale_key_dtype=None, "
+    "int? dequant_scale_value_dtype=None, int? dequant_scale_key_rope_dtype=None, "
+    "int? out_dtype=None"
+)
+
+
+@operator(
+    "npu_fused_infer_attention_score_v2(Tensor query, Tensor key, Tensor value, *, "
+    f"{_INFER_V2}) -> (Tensor, Tensor)"
+)
+def fused_infer_attention_score_v2(
+    query: Tensor, key: Tensor, value: Tensor, **given: Any
+) -> tuple[Tensor, Tensor]:
+    """The same by newer names, and learnable_sink: a score of each head, whose value is zero."""
+    name = "npu_fused_infer_attention_score_v2"
+    arguments = _Arguments(given)
+    arguments.refuse(
+        name, "dequant_scale_query", "dequant_scale_key_rope", "quant_scale_p", "query_dtype",
+        "key_dtype", "value_dtype", "query_rope_dtype", "key_rope_dtype", "out_dtype",
+        "key_shared_prefix_dtype", "value_shared_prefix_dtype", "dequant_scale_query_dtype",
+        "dequant_scale_key_dtype", "dequant_scale_value_dtype", "dequant_scale_key_rope_dtype",
+    )  # fmt: skip
+    get = arguments.get
+    scales = [
+        (get(f"dequant_scale_{x}"), get(f"dequant_offset_{x}"), get(f"{x}_quant_mode", 0))
+        for x in ("key", "value")
+    ]
+    return infer(
+        name, query, key, value, get("input_layout", "BSH"), get("num_query_heads", 1),
+        get("num_key_value_heads", 0), get("softmax_scale", 1.0), arguments.seen(name),
+        bias=get("pse_shift"), query_lengths=get("actual_seq_qlen"),
+        key_lengths=get("actual_seq_kvlen"), blocks=get("block_table"),
+        block_size=get("block_size", 0), sink=get("learnable_sink"),
+        rope=(get("query_rope"), get("key_rope")), key_scales=scales[0], value_scales=scales[1],
+        out_scale=get("quant_scale_out"), out_offset=get("quant_offset_out"),
+        wants_sums=get("return_softmax_lse", False),
+    )  # fmt: skip
+
+
+@operator(
+    "npu_incre_flash_attention(Tensor query, Tensor key, Tensor value, *, "
+    "Tensor? padding_mask=None, Tensor? atten_mask=None, Tensor? pse_shift=None, "
+    "SymInt[]? actual_seq_lengths=None, Tensor? antiquant_scale=None, "
+    "Tensor? antiquant_offset=None, Tensor? block_table=None, Tensor? dequant_scale1=None, "
+    "Tensor? quant_scale1=None, Tensor? dequant_scale2=None, Tensor? quant_scale2=None, "
+    "Tensor? quant_offset2=None, Tensor? kv_padding_size=None, int num_heads=1, "
+    'float scale_value=1.0, str input_layout="BSH", int num_key_value_heads=0, '
+    "int block_size=0, int inner_precise=1) -> Tensor"
+)
+def incre_flash_attention(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> Tensor:
+    """One query of each sequence, of which actual_seq_lengths says how many keys there are."""
+    name = "npu_incre_flash_attention"
+    arguments = _Arguments(given)
+    arguments.refuse(name, "padding_mask", "kv_padding_size")
+    layout = arguments.get("input_layout", "BSH")
+    layouts = ("BSH", "BNSD", "BSND")
+    require(layout in layouts, f"{name}: input_layout {layout!r} is none of {layouts}")
+    tokens = query.shape[2 if layout == "BNSD" else 1]
+    require(tokens == 1, f"{name}: there must be one query of a sequence, not {tokens}")
+    renamed = {"actual_seq_lengths": "actual_seq_lengths_kv", "scale_value": "scale"}
+    found = {renamed.get(label, label): value for label, value in given.items()}
+    return fused_infer_attention_score(query, key, value, **found)[0]

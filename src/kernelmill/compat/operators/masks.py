@@ -1,0 +1,88 @@
+"""Which keys a query sees: the modes of `sparse_mode`, and lengths of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelmill.ops.library import require
+
+INFINITE = 2147483647
+"""Of pre_tokens and next_tokens: no bound."""
+
+_DEFAULT, _ALL, _LEFT_UP, _RIGHT_DOWN, _BAND = range(5)
+
+
+@dataclass
+class Seen:
+    """What an operator is told. `mask` is true where a key is not seen; with modes 2 to 4 it is
+    the compressed triangle that these imply, and is not read."""
+
+    name: str
+    mask: Tensor | None = None
+    mode: int = _DEFAULT
+    before: int = INFINITE
+    after: int = INFINITE
+
+    def __post_init__(self) -> None:
+        fits = _DEFAULT <= self.mode <= _BAND
+        require(fits, f"{self.name}: sparse_mode {self.mode} is none of 0 to 4")
+
+    def keep(
+        self, rows: int, columns: int, like: Tensor, lengths: Sequence[tuple[int, int]] | None
+    ) -> Tensor | None:
+        """True where a query sees a key, to be broadcast to (batch, heads, rows, columns); None
+        where each sees all. `lengths` are those of the queries and keys of each sequence."""
+        i = torch.arange(rows, device=like.device).unsqueeze(1)
+        j = torch.arange(columns, device=like.device).unsqueeze(0)
+        each = [self._band(i, j, rows, columns)]
+        if lengths is not None:
+            each = [self._within(i, j, sizes) for sizes in lengths]
+        found = None
+        if each[0] is not None:
+            found = torch.stack([one for one in each if one is not None]).unsqueeze(1)
+        if self.mask is not None and self.mode in (_DEFAULT, _ALL):
+            own = self._own(rows, columns)
+            found = own if found is None else found & own
+        return found
+
+    def _own(self, rows: int, columns: int) -> Tensor:
+        """The mask, negated, of rank 4."""
+        mask = self.mask
+        assert mask is not None
+        known = mask.dtype in (torch.bool, torch.int8, torch.uint8) and 2 <= mask.dim() <= 4
+        known = known and mask.shape[-2] >= min(rows, mask.shape[-2])
+        found = f"{mask.dtype} {tuple(mask.shape)}"
+        require(known, f"{self.name}: atten_mask must be bool, int8 or uint8 with 2 to 4 dims, "
+                f"not {found}")  # fmt: skip
+        if mask.dim() == 2 and rows == 1 and mask.shape[0] != 1:  # (batch, columns)
+            mask = mask[:, None, None]
+        elif mask.dim() == 3:
+            mask = mask.unsqueeze(1)
+        fits = mask.shape[-1] >= columns and mask.shape[-2] >= rows
+        require(fits, f"{self.name}: atten_mask {found} is less than ({rows}, {columns})")
+        return mask[..., :rows, :columns] == 0
+
+    def _within(self, i: Tensor, j: Tensor, sizes: tuple[int, int]) -> Tensor:
+        inside = (i < sizes[0]) & (j < sizes[1])
+        band = self._band(i, j, *sizes)
+        return inside if band is None else inside & band
+
+    def _band(self, i: Tensor, j: Tensor, rows: int, columns: int) -> Tensor | None:
+        """What the mode itself leaves; its corner is the lower right one from mode 3 on."""
+        if self.mask is None or self.mode == _ALL:
+            return None
+        corner = columns - rows if self.mode in (_RIGHT_DOWN, _BAND) else 0
+        before, after = INFINITE, 0
+        if self.mode in (_DEFAULT, _BAND):
+            before, after = self.before, self.after
+        found = None
+        if after < INFINITE:
+            found = j <= i + (corner + after)
+        if before < INFINITE:
+            lower = j >= i + (corner - before)
+            found = lower if found is None else found & lower
+        return found

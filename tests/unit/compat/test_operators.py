@@ -1,0 +1,628 @@
+"""Operators of torch_npu against definitions in float64, eager and compiled without a fallback."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelmill.compat.operators import OPERATORS
+from kernelmill.core.errors import InputError
+from tests.compiled import reported
+from tests.tolerances import tolerance
+from tests.unit.compat import operator_definitions as by
+
+HALF, BRAIN, FLOAT, BYTE = torch.float16, torch.bfloat16, torch.float32, torch.int8
+DTYPES = (HALF, BRAIN, FLOAT)
+
+Expected = Callable[[], Sequence[Tensor | None]]
+"""Results in float64; None for one that is not looked at."""
+
+CASES: dict[str, Callable[[], tuple[str, tuple[Any, ...], dict[str, Any], Expected]]] = {}
+
+
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
+    """A case, by the name of its function."""
+    CASES[function.__name__] = function
+    return function
+
+
+def drawn(*shape: int, dtype: torch.dtype = FLOAT) -> Tensor:
+    return torch.randn(shape).to(dtype)
+
+
+def whole(*shape: int) -> Tensor:
+    return torch.randint(-9, 10, shape, dtype=BYTE)
+
+
+def called(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+    found = OPERATORS[name](*args, **options)
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def assert_is(found: Any, exact: Tensor | None) -> None:
+    if exact is None:
+        return
+    assert isinstance(found, Tensor) and found.shape == exact.shape, (found, exact.shape)
+    if found.dtype in (BYTE, torch.uint8):
+        clamped = exact.double().clamp(-128 if found.dtype == BYTE else 0,
+                                       127 if found.dtype == BYTE else 255)  # fmt: skip
+        assert float((found.double() - clamped).abs().max()) <= 0.5 + 1e-3
+        return
+    rtol, atol = tolerance(found.dtype)
+    torch.testing.assert_close(found.double(), exact.double(), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("name", CASES.keys())
+def test_an_operator_gives_what_its_definition_says(name: str) -> None:
+    torch.manual_seed(0)
+    operator, args, options, expected = CASES[name]()
+    kept = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+    for found, exact in zip(called(operator, args, options), expected(), strict=True):
+        assert_is(found, exact)
+    backend, reports = reported()
+    tensors = {n: value for n, value in options.items() if isinstance(value, Tensor)}
+    fixed = {n: value for n, value in options.items() if n not in tensors}
+
+    def model(given: tuple[Any, ...], tensors: dict[str, Tensor]) -> list[Any]:
+        return called(operator, given, {**fixed, **tensors})
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+        results = compiled(tuple(kept), tensors)
+    for found, exact in zip(results, expected(), strict=True):
+        assert_is(found, exact)
+    assert reports and [entry for report in reports for entry in report.fallbacks] == []
+
+
+# ---- norms ----------------------------------------------------------------------------------
+
+
+def _norms() -> None:
+    for dtype in DTYPES:
+
+        def rms(dtype: torch.dtype = dtype) -> Any:
+            x, gamma = drawn(3, 4, 32, dtype=dtype), drawn(32)
+            return "npu_rms_norm", (x, gamma), {"epsilon": 1e-5}, lambda: by.norm(x, gamma, 1e-5)
+
+        def add(dtype: torch.dtype = dtype) -> Any:
+            x1, x2, gamma = drawn(3, 4, 8, dtype=dtype), drawn(3, 4, 8, dtype=dtype), drawn(4, 8)
+            gamma, total = gamma.to(dtype), x1 + x2
+            return (
+                "npu_add_rms_norm", (x1, x2, gamma), {},
+                lambda: [*by.norm(total, gamma, 1e-6), total],
+            )  # fmt: skip
+
+        for function in (rms, add):
+            CASES[f"{function.__name__}_{str(dtype)[6:]}"] = function
+
+
+_norms()
+
+
+@case
+def add_norm_cast() -> Any:
+    x1, x2, gamma = drawn(4, 16, dtype=HALF), drawn(4, 16, dtype=HALF), drawn(16, dtype=HALF)
+    total = x1 + x2
+
+    def expected() -> list[Tensor | None]:
+        y, inverse = by.norm(total, gamma, 1e-6)
+        return [None, y, inverse, total]
+
+    return "npu_add_rms_norm_cast", (x1, x2, gamma), {}, expected
+
+
+@case
+def add_norm_quant() -> Any:
+    x1, x2, gamma, beta = drawn(4, 16), drawn(4, 16), drawn(16), drawn(16)
+    first, second = torch.rand(16) / 30 + 0.01, torch.rand(16) / 30 + 0.01
+    zero = torch.randint(-3, 4, (16,), dtype=torch.int32)
+
+    def expected() -> list[Tensor | None]:
+        y, _ = by.norm(x1 + x2, gamma, 1e-6, beta)
+        return [y / first.double() + zero, y / second.double(), x1 + x2]
+
+    options = {"beta": beta, "scales2": second, "axis": -1}
+    return "npu_add_rms_norm_quant", (x1, x2, gamma, first, zero), options, expected
+
+
+@case
+def add_norm_dynamic_quant() -> Any:
+    x1, x2, gamma, smooth = drawn(2, 3, 16), drawn(2, 3, 16), drawn(16), torch.rand(16)
+
+    def expected() -> list[Tensor | None]:
+        y, _ = by.norm(x1 + x2, gamma, 1e-6)
+        y1, scale1 = by.by_row(y, [smooth])
+        y2, scale2 = by.by_row(y, [None])
+        return [y1, y2, x1 + x2, scale1, scale2]
+
+    options = {"smooth_scale1": smooth, "output_mask": [True, True]}
+    return "npu_add_rms_norm_dynamic_quant", (x1, x2, gamma), options, expected
+
+
+@case
+def dynamic_quant() -> Any:
+    x = drawn(4, 3, 32, dtype=BRAIN)
+    x[1, 1] = 0
+    return "npu_dynamic_quant", (x,), {}, lambda: by.by_row(x, [None])
+
+
+@case
+def dynamic_quant_of_groups() -> Any:
+    x, smooth = drawn(7, 16, dtype=HALF), torch.rand(3, 16).half()
+    ends = torch.tensor([2, 2, 7], dtype=torch.int32)
+    rows = [smooth[0], smooth[0], *[smooth[2]] * 5]
+    options = {"smooth_scales": smooth, "group_index": ends}
+    return "npu_dynamic_quant", (x,), options, lambda: by.by_row(x, rows)
+
+
+@case
+def quantize_by_channel() -> Any:
+    x, scales = drawn(3, 5, 8), torch.rand(5) / 50 + 0.005
+    zero = torch.randint(-5, 6, (5,), dtype=torch.int32)
+    exact = x.double() / scales.double()[:, None] + zero[:, None]
+    return "npu_quantize", (x, scales, zero, torch.qint8), {"axis": 1}, lambda: [exact]
+
+
+@case
+def quantize_unsigned() -> Any:
+    x, scales, zero = drawn(3, 8), torch.tensor([0.02]), torch.tensor([100], dtype=torch.uint8)
+    exact = x.double() / scales.double() + 100
+    return "npu_quantize", (x, scales, zero, torch.quint8), {}, lambda: [exact]
+
+
+@case
+def quantize_by_product() -> Any:
+    x, scales = drawn(2, 6, 8, dtype=HALF), (torch.rand(6) * 40).half()
+    exact = x.double() * scales.double()[:, None]
+    options = {"axis": -2, "div_mode": False}
+    return "npu_quantize", (x, scales, None, torch.qint8), options, lambda: [exact]
+
+
+def _rotary() -> None:
+    for mode in ("half", "interleave"):
+        for dtype in DTYPES:
+
+            def rotary(mode: str = mode, dtype: torch.dtype = dtype) -> Any:
+                x = drawn(2, 3, 4, 16, dtype=dtype)
+                r1, r2 = torch.rand(1, 3, 1, 16).to(dtype), torch.rand(1, 3, 1, 16).to(dtype)
+                exact = by.rotated(x, r1, r2, mode == "interleave")
+                return "npu_rotary_mul", (x, r1, r2), {"rotary_mode": mode}, lambda: [exact]
+
+            CASES[f"rotary_{mode}_{str(dtype)[6:]}"] = rotary
+
+
+_rotary()
+
+
+@case
+def rotary_by_matrix() -> Any:
+    x, r1, r2 = drawn(2, 3, 4, 8), torch.rand(2, 3, 1, 8), torch.rand(2, 3, 1, 8)
+    matrix = torch.zeros(8, 8)
+    for i in range(4):
+        matrix[i + 4, i], matrix[i, i + 4] = -1, 1
+    exact = by.rotated(x, r1, r2, interleave=False)
+    return "npu_rotary_mul", (x, r1, r2), {"rotate": matrix}, lambda: [exact]
+
+
+@case
+def swiglu() -> Any:
+    x = drawn(3, 8, 5, dtype=HALF)
+    a, b = x.double()[:, :4], x.double()[:, 4:]
+    return "npu_swiglu", (x,), {"dim": 1}, lambda: [a / (1 + torch.exp(-a)) * b]
+
+
+@case
+def scatter() -> Any:
+    x, updates = drawn(4, 5, 6), drawn(3, 6)
+    indices = torch.tensor([[0, 1], [3, 4], [2, 0]], dtype=torch.int32)
+    exact = x.double().clone()
+    for (i, j), row in zip(indices.tolist(), updates.double(), strict=True):
+        exact[i, j] = row
+    return "npu_scatter_nd_update_", (x, indices, updates), {}, lambda: [exact]
+
+
+@case
+def scatter_of_a_copy() -> Any:
+    x, updates = drawn(6, 4, dtype=BRAIN), drawn(2, 1, 4, dtype=BRAIN)
+    exact = x.double().clone()
+    exact[5], exact[0] = updates[0, 0].double(), updates[1, 0].double()
+    indices = torch.tensor([[[5]], [[0]]])
+    return "npu_scatter_nd_update", (x, indices, updates), {}, lambda: [exact]
+
+
+# ---- attention ------------------------------------------------------------------------------
+
+_TO = {
+    "BNSD": lambda x: x,
+    "BSND": lambda x: x.transpose(1, 2),
+    "BSH": lambda x: x.transpose(1, 2).flatten(2),
+    "SBH": lambda x: x.permute(2, 0, 1, 3).flatten(2),
+    "NBSD": lambda x: x.transpose(0, 1),
+}
+SCALE = 0.25
+
+
+def _heads(
+    rows: int = 5, columns: int = 7, own: int = 4, dtype: torch.dtype = FLOAT
+) -> list[Tensor]:
+    shapes = (2, 4, rows, 16), (2, own, columns, 16), (2, own, columns, 16)
+    return [drawn(*shape, dtype=dtype) for shape in shapes]
+
+
+def _trained() -> None:
+    for layout in ("BNSD", "BSND", "BSH", "SBH"):
+
+        def fusion(layout: str = layout) -> Any:
+            q, k, v = _heads(own=2, dtype=BRAIN if layout == "BSH" else FLOAT)
+            pse = drawn(1, 4, 5, 7).to(q.dtype)
+            mask = torch.rand(2, 1, 5, 7) > 0.7
+            mask[..., 0] = False
+
+            def sees(b: int, i: int, j: int) -> bool:
+                return not mask[b, 0, i, j]
+
+            def expected() -> list[Tensor | None]:
+                out, _, top, total = by.attention(q, k, v, SCALE, sees, pse.double() * SCALE)
+                wide = [x.expand(2, 4, 5, 8) for x in (top, total)]
+                precise = [None, None] if q.dtype == BRAIN else wide
+                return [_TO[layout](out), *precise, None, None, None, None]
+
+            args = (*(_TO[layout](x).contiguous() for x in (q, k, v)), 4, layout)
+            options = {"pse": pse, "atten_mask": mask, "scale": SCALE}
+            return "npu_fusion_attention", args, options, expected
+
+        CASES[f"fusion_{layout}"] = fusion
+
+
+_trained()
+
+
+@case
+def fusion_of_a_row() -> Any:
+    parts = [_heads(n, m)[0:3] for n, m in ((3, 4), (2, 2))]
+    parts = [[x[:1] for x in part] for part in parts]
+    args = [torch.cat([part[i][0].transpose(0, 1) for part in parts]) for i in range(3)]
+
+    def expected() -> list[Tensor | None]:
+        outs = [by.attention(q, k, v, SCALE, lambda b, i, j: j <= i)[0][0] for q, k, v in parts]
+        out = torch.cat([one.transpose(0, 1) for one in outs])
+        return [out, None, None, None, None, None, None]
+
+    options = {
+        "scale": SCALE, "sparse_mode": 2, "atten_mask": torch.ones(8, 8).triu(1).bool(),
+        "actual_seq_qlen": [3, 5, 0], "actual_seq_kvlen": [4, 6, 0],
+    }  # fmt: skip
+    return "npu_fusion_attention", (*args, 4, "TND"), options, expected
+
+
+SPARSE: dict[int, by.Sees] = {
+    0: lambda b, i, j: i - 2 <= j <= i + 1,
+    2: lambda b, i, j: j <= i,
+    3: lambda b, i, j: j <= i + 2,
+    4: lambda b, i, j: i + 2 - 2 <= j <= i + 2 + 1,
+}
+"""With 5 queries, 7 keys, 2 tokens before and 1 behind."""
+
+
+def _prompts() -> None:
+    for mode, sees in SPARSE.items():
+
+        def sparse(mode: int = mode, sees: by.Sees = sees) -> Any:
+            q, k, v = _heads(own=2)
+            mask = torch.zeros(5, 7).bool() if mode == 0 else torch.ones(2048, 2048).triu(1).bool()
+            options = {
+                "num_heads": 4, "num_key_value_heads": 2, "scale": SCALE, "input_layout": "BNSD",
+                "sparse_mode": mode, "pre_tokens": 2, "next_tokens": 1, "atten_mask": mask,
+                "softmax_lse_flag": True,
+            }  # fmt: skip
+            expected: Expected = lambda: by.attention(q, k, v, SCALE, sees)[:2]  # noqa: E731
+            return "npu_fused_infer_attention_score", (q, k, v), options, expected
+
+        CASES[f"infer_sparse_mode_{mode}"] = sparse
+    for layout in ("BSH", "BSND", "BNSD_BSND", "BSND_NBSD"):
+
+        def infer(layout: str = layout) -> Any:
+            q, k, v = _heads(dtype=HALF)
+            source, _, target = layout.partition("_")
+            args = tuple(_TO[source](x).contiguous() for x in (q, k, v))
+            options = {"num_heads": 4, "scale": SCALE, "input_layout": layout}
+            out = by.attention(q, k, v, SCALE, by.everything)[0]
+            exact = _TO[target or source](out)
+            return "npu_fused_infer_attention_score", args, options, lambda: [exact, torch.zeros(1)]
+
+        CASES[f"infer_{layout}"] = infer
+
+
+_prompts()
+
+
+@case
+def infer_with_lengths() -> Any:
+    q, k, v = _heads()
+    k[0, :, 4:], v[0, :, 4:] = math.nan, math.inf
+    rows, columns = [3, 5], [4, 7]
+
+    def sees(b: int, i: int, j: int) -> bool:
+        return i < rows[b] and j < columns[b] and j <= i + columns[b] - rows[b]
+
+    options = {
+        "num_heads": 4, "scale": SCALE, "input_layout": "BNSD", "actual_seq_lengths": rows,
+        "actual_seq_lengths_kv": columns, "sparse_mode": 3,
+        "atten_mask": torch.ones(2048, 2048).triu(1).bool(),
+    }  # fmt: skip
+    clean = k.nan_to_num(0), v.nan_to_num(0, 0, 0)
+    exact = by.attention(q, *clean, SCALE, sees)[0]
+    return "npu_fused_infer_attention_score", (q, k, v), options, lambda: [exact, None]
+
+
+def _paged(flat: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(keys and values in blocks, table, and what the table names), 2 heads of blocks of 4."""
+    pages = [drawn(6, 2, 4, 16) for _ in range(2)]
+    table = torch.tensor([[3, 0, 5], [1, 4, -1]], dtype=torch.int32)
+    named = [
+        torch.stack([torch.cat([page[max(i, 0)] for i in row], 1) for row in table.tolist()])
+        for page in pages
+    ]
+    if flat:
+        pages = [page.transpose(1, 2).flatten(2) for page in pages]
+    return pages[0], pages[1], table, named[0], named[1]
+
+
+@case
+def infer_paged() -> Any:
+    key, value, table, k, v = _paged(flat=True)
+    q, lengths = drawn(2, 4, 1, 16), [11, 6]
+    exact = by.attention(q, k, v, SCALE, lambda b, i, j: j < lengths[b])[0]
+    options = {
+        "num_heads": 4, "num_key_value_heads": 2, "scale": SCALE, "input_layout": "BSND",
+        "block_table": table, "block_size": 4, "actual_seq_lengths_kv": lengths,
+    }  # fmt: skip
+    args = (q.transpose(1, 2).contiguous(), key, value)
+    return (
+        "npu_fused_infer_attention_score", args, options, lambda: [exact.transpose(1, 2), None]
+    )  # fmt: skip
+
+
+@case
+def infer_paged_in_a_row() -> Any:
+    key, value, table, k, v = _paged(flat=False)
+    q, lengths = drawn(2, 4, 3, 16), [11, 6]
+
+    def sees(b: int, i: int, j: int) -> bool:
+        return j <= i + lengths[b] - (3 - b) and j < lengths[b]
+
+    out = by.attention(q, k, v, SCALE, sees)[0].transpose(1, 2)
+    exact = torch.cat((out[0], out[1, :2]))
+    row = torch.cat((q.transpose(1, 2)[0], q.transpose(1, 2)[1, :2]))
+    options = {
+        "num_query_heads": 4, "num_key_value_heads": 2, "softmax_scale": SCALE,
+        "input_layout": "TND", "block_table": table, "block_size": 4, "sparse_mode": 3,
+        "atten_mask": torch.ones(2048, 2048).triu(1).bool(), "actual_seq_qlen": [3, 5],
+        "actual_seq_kvlen": lengths,
+    }  # fmt: skip
+    return "npu_fused_infer_attention_score_v2", (row, key, value), options, lambda: [exact, None]
+
+
+@case
+def infer_with_rope_and_sink() -> Any:
+    q, k, v = _heads(own=1)
+    ropes, sink = (drawn(2, 4, 5, 8), drawn(2, 1, 7, 8)), drawn(4)
+    wide = torch.cat((q, ropes[0]), -1), torch.cat((k, ropes[1]), -1)
+    exact = by.attention(*wide, v, SCALE, by.everything, sink=sink)[:2]
+    options = {
+        "num_query_heads": 4, "num_key_value_heads": 1, "softmax_scale": SCALE,
+        "input_layout": "BNSD", "query_rope": ropes[0], "key_rope": ropes[1],
+        "learnable_sink": sink, "return_softmax_lse": True,
+    }  # fmt: skip
+    return "npu_fused_infer_attention_score_v2", (q, k, v), options, lambda: exact
+
+
+@case
+def infer_in_bytes() -> Any:
+    q, key, value = drawn(2, 4, 1, 16), whole(2, 2, 7, 16), whole(2, 2, 7, 16)
+    scales, shifts = [torch.rand(2, 1, 16) / 9 for _ in range(2)], [drawn(2, 1, 16) for _ in "kv"]
+    k = (key.double() + shifts[0].double()) * scales[0].double()
+    v = (value.double() + shifts[1].double()) * scales[1].double()
+    out = by.attention(q, k, v, SCALE, by.everything)[0]
+    options = {
+        "num_heads": 4, "num_key_value_heads": 2, "scale": SCALE, "input_layout": "BNSD",
+        "key_antiquant_scale": scales[0], "key_antiquant_offset": shifts[0],
+        "value_antiquant_scale": scales[1], "value_antiquant_offset": shifts[1],
+        "quant_scale2": torch.tensor([30.0]), "quant_offset2": torch.tensor([3.0]),
+    }  # fmt: skip
+    return (
+        "npu_fused_infer_attention_score", (q, key, value), options, lambda: [out * 30 + 3, None]
+    )  # fmt: skip
+
+
+@case
+def single_queries() -> Any:
+    q, key, value = drawn(2, 4, 1, 16), whole(2, 4, 9, 16), whole(2, 4, 9, 16)
+    scale = torch.rand(2, 64) / 9
+    k, v = (
+        x.double() * s.double().reshape(4, 1, 16) for x, s in zip((key, value), scale, strict=True)
+    )
+    pse, lengths = drawn(1, 4, 1, 9), [9, 5]
+    out = by.attention(q, k, v, SCALE, lambda b, i, j: j < lengths[b], pse)[0]
+    args = tuple(_TO["BSH"](x).contiguous() for x in (q, key, value))
+    options = {
+        "num_heads": 4, "scale_value": SCALE, "pse_shift": pse, "actual_seq_lengths": lengths,
+        "antiquant_scale": scale,
+    }  # fmt: skip
+    return "npu_incre_flash_attention", args, options, lambda: [_TO["BSH"](out)]
+
+
+# ---- experts --------------------------------------------------------------------------------
+
+
+def _silu(x: Tensor) -> Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def _grouped() -> None:
+    for kind, groups in {"ends": [2, 2, 6], "counts": [2, 0, 4], "pairs": [[2, 2], [0, 4]]}.items():
+
+        def rows(kind: str = kind, groups: Any = groups) -> Any:
+            x, weight, bias = drawn(7, 16), drawn(3, 16, 8), drawn(3, 8)
+            order = [2, 2, 0, 0, 0, 0] if kind == "pairs" else [0, 0, 2, 2, 2, 2]
+            exact = torch.zeros(7, 8, dtype=torch.float64)
+            for i, group in enumerate(order):
+                exact[i] = _silu(x[i].double() @ weight[group].double() + bias[group].double())
+            options = {
+                "bias": [bias], "group_list": torch.tensor(groups), "split_item": 3,
+                "group_type": 0, "act_type": 5,
+                "group_list_type": ["ends", "counts", "pairs"].index(kind),
+            }  # fmt: skip
+            return "npu_grouped_matmul", ([x], [weight]), options, lambda: [exact]
+
+        CASES[f"grouped_by_{kind}"] = rows
+
+
+_grouped()
+
+
+@case
+def grouped_pairs_of_tensors() -> Any:
+    x, weight = [drawn(3, 16), drawn(2, 5, 8)], [drawn(16, 4), drawn(8, 6)]
+    bias = [drawn(4), drawn(6)]
+    exact = [a.double() @ b.double() + c.double() for a, b, c in zip(x, weight, bias, strict=True)]
+    return "npu_grouped_matmul", (x, weight), {"bias": bias, "group_type": -1}, lambda: exact
+
+
+@case
+def grouped_by_numbers() -> Any:
+    x, weight = drawn(6, 16, dtype=HALF), [drawn(16, 4, dtype=HALF) for _ in range(3)]
+    ends, exact = [0, 1, 4, 6], list[Tensor]()
+    for i, one in enumerate(weight):
+        exact.append(x[ends[i] : ends[i + 1]].double() @ one.double())
+    return "npu_grouped_matmul", ([x], weight), {"group_list": ends[1:]}, lambda: exact
+
+
+@case
+def grouped_by_depth() -> Any:
+    x, weight = drawn(5, 12), drawn(12, 6)
+    cuts = [(0, 4), (4, 4), (4, 12)]
+    exact = torch.stack([x.double()[:, a:b] @ weight.double()[a:b] for a, b in cuts])
+    options = {"group_list": torch.tensor([4, 4, 12]), "split_item": 3, "group_type": 2}
+    return "npu_grouped_matmul", ([x], [weight]), options, lambda: [exact]
+
+
+@case
+def grouped_bytes() -> Any:
+    x, weight = whole(7, 16), whole(3, 16, 8)
+    scale, token, bias = torch.rand(3, 8) / 9, torch.rand(7), torch.randint(-9, 9, (3, 8)).int()
+    exact = torch.zeros(7, 8, dtype=torch.float64)
+    for i, group in enumerate([0, 1, 1, 1, 2, 2, 2]):
+        sums = x[i].double() @ weight[group].double() + bias[group].double()
+        exact[i] = sums * scale[group].double() * token[i].double()
+    options = {
+        "bias": [bias], "scale": [scale], "per_token_scale": [token], "split_item": 2,
+        "group_list": torch.tensor([1, 4, 7]), "group_type": 0, "output_dtype": BRAIN,
+    }  # fmt: skip
+    return "npu_grouped_matmul", ([x], [weight]), options, lambda: [exact]
+
+
+@case
+def grouped_weights_of_bytes() -> Any:
+    x, weight = drawn(6, 16), whole(2, 16, 8)
+    scale, shift = torch.rand(2, 4, 8) / 9, drawn(2, 4, 8)
+    wide = weight.double() + shift.double().repeat_interleave(4, 1)
+    wide = wide * scale.double().repeat_interleave(4, 1)
+    exact = torch.cat((x[:2].double() @ wide[0], x[2:].double() @ wide[1]))
+    options = {
+        "antiquant_scale": [scale], "antiquant_offset": [shift], "split_item": 3,
+        "group_list": torch.tensor([2, 6]), "group_type": 0,
+    }  # fmt: skip
+    return "npu_grouped_matmul", ([x], [weight]), options, lambda: [exact]
+
+
+@case
+def transposed_batches() -> Any:
+    x, weight = drawn(5, 3, 16, dtype=HALF), drawn(3, 16, 8, dtype=HALF)
+    exact = torch.stack([x.double()[:, b] @ weight.double()[b] for b in range(3)], 1)
+    options = {"perm_x1": [1, 0, 2], "perm_x2": [0, 1, 2], "perm_y": [1, 0, 2]}
+    return "npu_transpose_batchmatmul", (x, weight), options, lambda: [exact]
+
+
+@case
+def transposed_batches_that_are_split() -> Any:
+    x, weight = drawn(4, 5, 16), drawn(4, 16, 6)
+    exact = torch.stack([x.double()[b] @ weight.double()[b] for b in range(4)], 1).reshape(5, 24)
+    exact = exact.reshape(5, 2, 12).transpose(0, 1)
+    return "npu_transpose_batchmatmul", (x, weight), {"batch_split_factor": 2}, lambda: [exact]
+
+
+def _gates() -> None:
+    for sigmoid in (False, True):
+        for mode in (0, 1):
+
+            def gate(sigmoid: bool = sigmoid, mode: int = mode) -> Any:
+                x, bias = drawn(6, 32), drawn(32) / 9
+                options = {
+                    "bias": bias, "k_group": 2, "group_count": 4, "group_select_mode": mode,
+                    "norm_type": int(sigmoid), "out_flag": True, "routed_scaling_factor": 2.5,
+                }  # fmt: skip
+                exact = by.gating(x, 5, bias, 2, 4, mode, sigmoid, 2.5)
+                return "npu_moe_gating_top_k", (x, 5), options, lambda: exact
+
+            CASES[f"gate_{'sigmoid' if sigmoid else 'softmax'}_{mode}"] = gate
+
+
+_gates()
+
+
+@case
+def gate_without_groups() -> Any:
+    x = drawn(6, 16)
+    x[:, 3] = x[:, 7] = 5.0  # the lower expert comes first
+    exact = by.gating(x, 4, None, 1, 1, 0, False, 1.0)[:2]
+    return "npu_moe_gating_top_k", (x, 4), {}, lambda: [*exact, None]
+
+
+# ---- errors ---------------------------------------------------------------------------------
+
+X, Q = torch.randn(4, 16), torch.randn(2, 4, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "options", "text"),
+    [
+        ("npu_rms_norm", (X, torch.randn(8)), {}, "gamma must have the last dims of x"),
+        ("npu_rms_norm", (X.int(), X[0]), {}, "x must be float16, bfloat16 or float32, not int32"),
+        ("npu_add_rms_norm", (X, X.half(), X[0]), {}, "one type and shape"),
+        ("npu_rotary_mul", (Q, Q, Q), {"rotary_mode": "quarter"}, "rotary_mode 'quarter'"),
+        ("npu_swiglu", (X[:3],), {"dim": 0}, "dim 0 of (3, 16) is not there, or is odd"),
+        ("npu_dynamic_quant", (X,), {"dst_type": torch.quint4x2}, "is none of int8"),
+        ("npu_quantize", (X, X[0], None, torch.float32), {}, "dtype torch.float32 is none of"),
+        ("npu_scatter_nd_update_", (X, X.int(), X), {}, "indices must be int32 or int64"),
+        ("npu_fusion_attention", (Q, Q, Q, 4, "BDSN"), {}, "input_layout 'BDSN'"),
+        ("npu_fusion_attention", (Q, Q, Q, 4, "BNSD"), {"sparse_mode": 6}, "none of 0 to 4"),
+        ("npu_fusion_attention", (Q, Q, Q, 3, "BNSD"), {}, "there are 4 heads in BNSD, not 3"),
+        (
+            "npu_fused_infer_attention_score", (Q, Q, Q),
+            {"num_heads": 4, "input_layout": "BNSD", "sparse_mode": 3}, "needs an atten_mask",
+        ),
+        (
+            "npu_fused_infer_attention_score", (Q, Q, Q),
+            {"key_shared_prefix": Q}, "key_shared_prefix is not supported here; leave it out",
+        ),
+        ("npu_incre_flash_attention", (Q, Q, Q), {"input_layout": "BNSD"}, "one query"),
+        ("npu_grouped_matmul", ([X, X], [X]), {}, "2 x for 1 weights"),
+        ("npu_grouped_matmul", ([X], [X]), {}, "(4, 16) @ (4, 16) does not fit"),
+        ("npu_transpose_batchmatmul", (X, X), {}, "must have 3 dims"),
+        ("npu_moe_gating_top_k", (X, 17), {}, "k 17 is not in [1, 16]"),
+        ("npu_moe_gating_top_k", (X, 2), {"group_count": 5}, "16 experts are not in 5 groups"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    name: str, args: tuple[Any, ...], options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        OPERATORS[name](*args, **options)
