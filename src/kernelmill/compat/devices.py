@@ -126,7 +126,12 @@ def _map_methods() -> None:
         setattr(classes[0], name, function)
     classes[0].is_npu = property(_is_on_npu)
     classes[0].pin_memory = lambda self, device=None: self
+    classes[0].record_stream = _record_stream
     classes[1].npu = module_npu
+
+
+def _record_stream(tensor: Tensor, stream: object) -> None:
+    """Memory is in use for as long as its tensor lives, whatever stream reads it."""
 
 
 def _is_plain(tensor: Tensor) -> bool:

@@ -17,7 +17,7 @@ from kernelmill.compat.devices import NAME, map_devices
 from kernelmill.compat.folders import propose_settings
 from kernelmill.compat.modules import install_modules
 from kernelmill.core.errors import InputError
-from kernelmill.torch_internals.devices import UNNAMED, backend_name
+from kernelmill.torch_internals.devices import UNNAMED, backend_name, skip_record_stream
 
 _STARTED = os.path.join(os.path.dirname(__file__), "started")
 """Modules that Python finds in processes which multiprocessing starts, and which call `install`."""
@@ -52,9 +52,11 @@ def _map_others() -> None:
     torch_names.accelerator.current_accelerator = lambda check_available=False: None
     torch_names.accelerator.device_count = lambda: 0
     original = torch.compile
+    skip_once = cache(skip_record_stream)
 
     @wraps(original)
     def compile(*args: Any, **kwargs: Any) -> Any:
+        skip_once()
         if kwargs.get("backend") == NAME:
             kwargs["backend"] = get_npu_backend()
         elif kwargs.get("backend") == npugraph_ex.NAME:

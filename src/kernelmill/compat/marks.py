@@ -38,33 +38,43 @@ def _without_hardware(options: str) -> str:
 def limit_core_num(
     op_aicore_num: int, op_vectorcore_num: int, stream: object = None
 ) -> Generator[None]:
-    """Calls inside have at most as many threads as the larger number says, those of compiled models
-    too. Inside of compiled code, all threads. ConfigError for numbers of no cores."""
-    if torch.compiler.is_compiling():
-        _warn_of_cores()
+    """At most as many threads as the larger number says: `kernelmill.scope.limit_threads`.
+    ConfigError for numbers of no cores."""
+    if not torch.compiler.is_compiling():
+        _check_cores(op_aicore_num, op_vectorcore_num)
+    with own.limit_threads(max(op_aicore_num, op_vectorcore_num)):
         yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, _cores(op_aicore_num, op_vectorcore_num)))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
-def _cores(cube: object, vector: object) -> int:
+def _check_cores(cube: object, vector: object) -> None:
     for name, number, least in (("op_aicore_num", cube, 1), ("op_vectorcore_num", vector, 0)):
         if type(number) is not int or number < least:
             raise ConfigError(
                 f"limit_core_num: {name} is {number!r}, and has to be a whole number from {least}"
             )
-    assert isinstance(cube, int) and isinstance(vector, int)
-    return max(cube, vector)
 
 
-@torch.compiler.assume_constant_result
-def _warn_of_cores() -> None:
-    warn_once(
-        "limit_core_num inside of compiled code",
-        "a compiled program runs on all threads of its call; use it around the call",
-    )
+@contextmanager
+def npu_stream_switch(
+    stream_tag: str, stream_priority: int = 0, enable_inner_parallel: bool = True
+) -> Generator[None]:
+    """`kernelmill.scope.stream_switch`. Operators of one stream follow each other, whatever
+    enable_inner_parallel allows."""
+    with own.stream_switch(stream_tag, stream_priority):
+        yield
+
+
+@contextmanager
+def data_dump() -> Generator[None]:
+    """The operators inside are written where `dump_config.enable_dump` is set, and those that
+    `dump_layer` names; it is `kernelmill.scope.data_dump`."""
+    with own.data_dump():
+        yield
+
+
+@contextmanager
+def op_never_timeout(enable: bool = True) -> Generator[None]:
+    """Nothing has a time limit here. ConfigError for what is neither true nor false."""
+    if not torch.compiler.is_compiling() and type(enable) is not bool:
+        raise ConfigError(f"op_never_timeout: {enable!r} is neither True nor False")
+    yield

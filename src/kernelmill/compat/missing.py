@@ -23,27 +23,66 @@ class MissingModuleError(KernelmillError, ModuleNotFoundError):
     """A module that torch_npu or torchair may have and kernelmill has not."""
 
 
+BY_MEANING: Mapping[str, str] = {
+    **dict.fromkeys(("dynamo_export", "export"), "kernelmill.aot.compile"),
+    **dict.fromkeys(
+        ("register_fx_node_ge_converter", "declare_supported", "ge", "ge_concrete_graph"),
+        "custom_decompositions of torchair.get_npu_backend",
+    ),
+    "create_npu_tensors": "torch.empty",
+    "llm_datadist": "torch.distributed",
+    **dict.fromkeys(("npu_tagged_event_record", "npu_create_tagged_event"), "torchair.ops.record"),
+    "npu_tagged_event_wait": "torchair.ops.wait",
+    "npu_record_tagged_stream": "torch.Tensor.record_stream",
+    "npu_prefetch": "torchair.scope.super_kernel",
+    **dict.fromkeys(
+        ("memory_reserved", "memory_stats", "memory_summary"), "torch.npu.memory_allocated"
+    ),
+    **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), "torch.npu.max_memory_allocated"),
+    "reset_max_memory_allocated": "torch.npu.reset_peak_memory_stats",
+    "get_device_properties": "torch.npu.get_device_name",
+    **dict.fromkeys(
+        ("NPUGraph", "Graph", "graph", "make_graphed_callables"),
+        'torch.compile(backend="npugraph_ex")',
+    ),
+    "npu_prompt_flash_attention": "torch_npu.npu_fused_infer_attention_score",
+    **dict.fromkeys(
+        ("npu_apply_rotary_pos_emb", "npu_interleave_rope", "npu_mrope"), "torch_npu.npu_rotary_mul"
+    ),
+    **dict.fromkeys(
+        ("npu_swiglu_quant", "npu_clipped_swiglu"), "torch_npu.npu_dequant_swiglu_quant"
+    ),
+    "npu_dynamic_quant_asymmetric": "torch_npu.npu_dynamic_quant",
+    "npu_moe_gating_top_k_softmax": "torch_npu.npu_moe_gating_top_k",
+    "npu_moe_init_routing": "torch.sort",
+    "npu_moe_finalize_routing": "torch.Tensor.index_add",
+    **dict.fromkeys(
+        ("scatter_update", "scatter_update_", "npu_scatter_pa_kv_cache", "_npu_reshape_and_cache"),
+        "torch_npu.npu_scatter_nd_update_",
+    ),
+    "npu_mm_all_reduce_base": "torch.distributed.all_reduce",
+    "npu_ffn": "torch_npu.npu_grouped_matmul",
+    "npu_dtype_cast": "torch.Tensor.to",
+}
+"""What does the same, or the nearest to it, by the last part of names that torch_npu and torchair
+have and that are not here."""
+
 OF_TORCH: Mapping[str, str] = {
     "attention": "torch.nn.functional.scaled_dot_product_attention",
     "layer_norm": "torch.nn.functional.layer_norm",
     "group_norm": "torch.nn.functional.group_norm",
-    "rms_norm": "torch.nn.functional.rms_norm",
     "softmax": "torch.softmax",
     "geglu": "torch.nn.functional.gelu",
     "gelu": "torch.nn.functional.gelu",
-    "swiglu": "torch.nn.functional.silu",
     "silu": "torch.nn.functional.silu",
     "mish": "torch.nn.functional.mish",
-    "grouped_matmul": "torch.nn.functional.grouped_mm",
     "bmm": "torch.bmm",
     "linear": "torch.nn.functional.linear",
     "conv2d": "torch.nn.functional.conv2d",
     "conv3d": "torch.nn.functional.conv3d",
     "top_k": "torch.topk",
     "one_hot": "torch.nn.functional.one_hot",
-    "scatter": "torch.scatter",
     "transpose": "torch.permute",
-    "dtype_cast": "torch.Tensor.to",
 }
 """Functions of torch, which kernelmill compiles, by what the names of operators of torch_npu have
 in them that do the same or more of it. The first one found counts."""
@@ -60,8 +99,11 @@ def nearest_text(name: str, known: Sequence[str]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    """A misspelt name of ours; then what torch has for such an operator; then one of ours that is
-    spelt alike or has a word of it. "" for what is like nothing."""
+    """What `BY_MEANING` has for it; a misspelt name of ours; then what torch has for such an
+    operator; then one of ours that is spelt alike or has a word of it. "" for what is like nothing.
+    """
+    if meant := BY_MEANING.get(name.rpartition(".")[2]):
+        return meant
     last, operator = _stem(name), name.startswith("torch_npu.npu_")
     others = [other for other in known if _stem(other)]
     if not others:

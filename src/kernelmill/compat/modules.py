@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from kernelmill import ops, scope
+from kernelmill import scope
 from kernelmill.backend import get_npu_backend
-from kernelmill.compat import marks, npu, npugraph_ex
+from kernelmill.backend.replacements import register_replacement
+from kernelmill.compat import marks, npu, npugraph_ex, printing, profiler
 from kernelmill.compat.missing import MissingModules, refuse_missing
-from kernelmill.config import CompilerConfig
+from kernelmill.compat.operators import OPERATORS
+from kernelmill.config import CompilerConfig, given_config
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 
 TORCHAIR = "torchair"
@@ -24,13 +26,22 @@ NESTED: Mapping[str, Sequence[str]] = {
 }
 """Packages by their other names."""
 
-OPERATORS: Mapping[str, Any] = {
-    "npu_quant_matmul": ops.quant_matmul,
-    "npu_weight_quant_batchmatmul": ops.weight_quant_matmul,
-    "npu_dequant_swiglu_quant": ops.dequant_swiglu_quant,
-    "npu_format_cast": ops.format_cast,
-}
-"""Operators of torch_npu and what computes them."""
+
+LOGGER = logging.getLogger("kernelmill")
+_INFER = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
+
+
+def _get_compiler(compiler_config: CompilerConfig | None = None) -> Callable[..., Any]:
+    """What compiles a graph of ATen operators, for a backend of one's own around AOTAutograd."""
+    return npugraph_ex.compiler_of(given_config(compiler_config))
+
+
+def _patch_for_hcom() -> None:
+    """Collectives are in the graph in any case, on Gloo."""
+
+
+def _use_internal_format_weight(model: Any) -> None:
+    """Constant weights are packed in any case."""
 
 
 def install_modules() -> None:
@@ -47,6 +58,11 @@ def install_modules() -> None:
         if parent:
             setattr(sys.modules[parent], last, sys.modules[name])
         refuse_missing(sys.modules[name], known_names)
+    for name, operator in OPERATORS.items():
+        setattr(torch.ops.npu, name, operator)
+    for name in ("record", "wait", "scope_enter", "scope_exit"):
+        for package in (torch.ops.air, torch.ops.npugraph_ex):
+            setattr(package, name, getattr(torch.ops.kernelmill, name))
     vars(sys.modules[TORCHAIR])["Inference"] = sys.modules["torchair.inference"]
     _alias("torch.npu", "torch_npu.npu")
     for package, others in NESTED.items():
@@ -74,13 +90,24 @@ def _contents() -> dict[str, dict[str, Any]]:
     version = torch.__version__.partition("+")[0]
     config = {"CompilerConfig": CompilerConfig}
     return {
-        "torch_npu": {"__version__": f"{version}+kernelmill", **OPERATORS},
+        "torch_npu": {
+            "__version__": f"{version}+kernelmill",
+            **OPERATORS,
+            "save_npugraph_tensor": printing.save_npugraph_tensor,
+        },
+        "torch_npu.profiler": profiler.MEMBERS,
         "torch_npu.dynamo": {},
         "torchair": {
             **config,
             "get_npu_backend": get_npu_backend,
-            "logger": logging.getLogger("kernelmill"),
+            "get_compiler": _get_compiler,
+            "register_replacement": register_replacement,
+            "patch_for_hcom": _patch_for_hcom,
+            "use_internal_format_weight": _use_internal_format_weight,
+            "logger": LOGGER,
         },
+        "torchair.core": {},
+        "torchair.core.utils": {"logger": LOGGER},
         "torchair.configs": {},
         "torchair.configs.compiler_config": config,
         "torchair.inference": {
@@ -90,11 +117,19 @@ def _contents() -> dict[str, dict[str, Any]]:
         },
         "torchair.scope": {
             "super_kernel": marks.super_kernel,
-            "npu_stream_switch": scope.stream_switch,
+            "npu_stream_switch": marks.npu_stream_switch,
             "npu_wait_tensor": scope.wait_tensor,
             "limit_core_num": marks.limit_core_num,
+            "data_dump": marks.data_dump,
+            "op_never_timeout": marks.op_never_timeout,
         },
-        "torchair.ops": {"npu_wait_tensor": scope.wait_tensor},
+        "torchair.ops": {
+            "npu_wait_tensor": scope.wait_tensor,
+            "record": scope.record,
+            "wait": scope.wait,
+            "npu_print": printing.npu_print,
+            **{name: OPERATORS[name] for name in _INFER},
+        },
         **npugraph_ex.MEMBERS,
     }
 

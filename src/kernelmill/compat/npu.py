@@ -1,22 +1,27 @@
-"""`torch.npu`: the device of a process, its streams and events.
+"""`torch.npu`: the device of a process, its streams and events, its memory.
 
 The CPU computes while it is called, so every stream has done its work at any time, and waiting is
-nothing. Times between events are those of the clock.
+nothing. Times between events are those of the clock. In compiled code, within a super kernel,
+streams and events are those of `kernelmill.scope`. Memory is that of the process.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.fx.traceback import annotate
 
+from kernelmill import scope
 from kernelmill.compat.devices import NAME, is_npu
 from kernelmill.compat.warned import warn_once
+from kernelmill.config.super_kernel_marks import STREAM_KEY
 from kernelmill.core import knobs
 from kernelmill.core.errors import InputError
 from kernelmill.torch_internals.devices import can_seed
@@ -41,16 +46,11 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Choose the device with this index, which changes nothing but what `current_device` says.
-    InputError where there are not so many."""
-    if not is_npu(device):
-        raise InputError(f"torch.npu.set_device: {device!r} names no npu")
+    """Choose the device with this index, which changes nothing but what `current_device` says: all
+    indices are the CPU. InputError for what is no index."""
     index = device if isinstance(device, int) else torch.device(device).index or 0
-    if not 0 <= index < device_count():
-        raise InputError(
-            f"torch.npu.set_device: there is no device {index}; {device_count()} are there, one "
-            "for each process of the job on this machine (LOCAL_WORLD_SIZE)"
-        )
+    if not is_npu(device) or index < 0:
+        raise InputError(f"torch.npu.set_device: {device!r} names no npu")
     _current["device"] = index
 
 
@@ -65,6 +65,34 @@ def synchronize(device: Any = None) -> None:
 
 def empty_cache() -> None:
     """Nothing is kept for later calls that other programs could use."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of memory that the process has now, tensors and all else."""
+    return _memory("VmRSS")
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most it has had, since the start or `reset_peak_memory_stats`."""
+    return _memory("VmHWM")
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Have `max_memory_allocated` begin with what there is now."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Bytes of the machine's memory that are free, and all."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+
+
+def _memory(field: str) -> int:
+    with open("/proc/self/status") as file:
+        found = next(line for line in file if line.startswith(f"{field}:"))
+    return int(found.split()[1]) * 1024
 
 
 def graph_pool_handle() -> tuple[int, int]:
@@ -121,11 +149,17 @@ def set_option(options: dict[str, Any]) -> None:
     warn_once("torch.npu.set_option", "they are options of Ascend's runtime")
 
 
+@torch.compiler.assume_constant_result
+def _tag() -> str:
+    return f"npu_stream_{next(_pools)}"
+
+
 class Stream:
-    """A stream whose work is always done."""
+    """A stream whose work is always done, of which the one with the lower number comes first."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         self.priority = priority
+        self.tag = _tag()
         self._index = current_device()
 
     @property
@@ -162,13 +196,19 @@ class Event:
     ) -> None:
         self.enable_timing = enable_timing
         self._seconds: float | None = None
+        self._point: torch.Tensor | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Now."""
-        self._seconds = time.perf_counter()
+        """Now; in compiled code, where the current stream is."""
+        if torch.compiler.is_compiling():
+            self._point = scope.record()
+        else:
+            self._seconds = time.perf_counter()
 
     def wait(self, stream: Stream | None = None) -> None:
-        """What it stands for is done already."""
+        """What it stands for is done already; in compiled code, the current stream waits for it."""
+        if torch.compiler.is_compiling() and self._point is not None:
+            scope.wait([self._point])
 
     def synchronize(self) -> None:
         """What it stands for is done already."""
@@ -208,6 +248,13 @@ def set_stream(stream: Stream) -> None:
 @contextmanager
 def stream(stream: Stream | None) -> Generator[None]:
     """Enter it for a block."""
+    if torch.compiler.is_compiling():
+        if stream is None:
+            yield
+            return
+        with annotate({STREAM_KEY: (stream.tag, -stream.priority)}):
+            yield
+        return
     _entered.append(stream or _entered[-1])
     try:
         yield
@@ -241,7 +288,8 @@ def fill(module: ModuleType) -> None:
     """Put all of this into the module `torch.npu`."""
     for function in (
         device_count, is_available, current_device, set_device, get_device_name, synchronize,
-        empty_cache, graph_pool_handle, init, is_initialized, is_bf16_supported,
+        empty_cache, memory_allocated, max_memory_allocated, reset_peak_memory_stats, mem_get_info,
+        graph_pool_handle, init, is_initialized, is_bf16_supported,
         get_amp_supported_dtype, manual_seed, manual_seed_all, get_rng_state, set_rng_state,
         set_compile_mode, set_option, Stream, Event, current_stream, default_stream, set_stream,
         stream, device,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelmill import inference
+from kernelmill import inference, scope
 from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
 from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat.marks import limit_core_num
@@ -118,6 +118,7 @@ class CompilerConfig(Group):
         """The same in the options of kernelmill."""
         config = OwnConfig()
         config.mode = REDUCE_OVERHEAD
+        config.set(f"{_ACLGRAPH}static_kernel_outputs", "static_kernel_compile_outputs")
         for name, option, value in self.options():
             if name in _OURS and value != option.default:
                 config.set(_OURS[name], _without_hardware(name, value))
@@ -218,11 +219,18 @@ def get_compiler(
     compiler_config: CompilerConfig | None = None,
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any] | None], Callable[..., Any]]:
     """What compiles a graph of ATen operators, for a backend of one's own around AOTAutograd."""
+    return compiler_of(_given(compiler_config).ours())
+
+
+def compiler_of(
+    config: OwnConfig,
+) -> Callable[[torch.fx.GraphModule, Sequence[Any] | None], Callable[..., Any]]:
+    """The same with our options."""
     # Imported here: it loads the compiler.
     from kernelmill.backend.capture import compile_traced
     from kernelmill.compiler import Compiler
 
-    compiler = Compiler(_given(compiler_config).ours())
+    compiler = Compiler(config)
     return lambda gm, example_inputs=None: compile_traced(gm, example_inputs, compiler)
 
 
@@ -312,6 +320,9 @@ MEMBERS: Mapping[str, dict[str, Any]] = {
     },
     f"{NAME}.configs": {},
     f"{NAME}.configs.compiler_config": {"CompilerConfig": CompilerConfig},
+    f"{NAME}.core": {},
+    f"{NAME}.core.utils": {"logger": logging.getLogger("kernelmill")},
+    f"{NAME}.ops": {"record": scope.record, "wait": scope.wait},
     f"{NAME}.inference": {
         "cache_compile": cache_compile,
         "readable_cache": inference.readable_cache,

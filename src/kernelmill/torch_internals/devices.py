@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -49,3 +50,24 @@ def can_seed(module: ModuleType) -> None:
     it by a name that begins with an underscore."""
     extra: Any = module
     extra._is_in_bad_fork = lambda: False
+
+
+@internal(
+    "devices.record_stream",
+    reason="`Tensor.record_stream` in compiled code with a stream of another device's module",
+    fallback="Dynamo refuses such a call",
+)
+def _record_stream() -> Any:
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    takes = inspect.signature(TensorVariable.method_record_stream).parameters
+    return TensorVariable if list(takes) == ["self", "tx", "stream"] else None
+
+
+def skip_record_stream() -> None:
+    """Have traces take `record_stream` for nothing: memory is in use while its tensor lives."""
+    found = _record_stream.get()
+    if found is not None:
+        from torch._dynamo.variables import ConstantVariable
+
+        found.method_record_stream = lambda self, tx, stream: ConstantVariable.create(None)

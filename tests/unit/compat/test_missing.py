@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelmill.compat.missing import OF_TORCH, nearest_text, refuse_missing
+from kernelmill.compat.missing import BY_MEANING, OF_TORCH, nearest_text, refuse_missing
+from kernelmill.compat.operators import OPERATORS
 
 KNOWN = ["torch_npu", "torch_npu.npu_quant_matmul", "torchair.scope.super_kernel"]
 
@@ -25,14 +26,15 @@ def test_what_is_like_nothing_has_no_nearest():
     [
         ("torch_npu.npu_quant_matmull", "torch_npu.npu_quant_matmul"),
         ("torch_npu.npu_fusion_attention", "torch.nn.functional.scaled_dot_product_attention"),
-        ("torch_npu.npu_add_rms_norm", "torch.nn.functional.rms_norm"),
-        ("torch_npu.npu_swiglu", "torch.nn.functional.silu"),
+        ("torch_npu.npu_prompt_flash_attention", "torch_npu.npu_fused_infer_attention_score"),
+        ("torchair.dynamo_export", "kernelmill.aot.compile"),
+        ("torchair.ge", "custom_decompositions of torchair.get_npu_backend"),
         ("torch_npu.npu_dynamic_quant", "torch_npu.npu_quant_matmul"),
         ("torch_npu.npu_weight_quant_mm", "torch_npu.npu_quant_matmul"),
         ("torch.npu.synchronise", "torch.npu.synchronize"),
         ("torch.npu.current_streams", "torch.npu.current_stream"),
         ("torch.npu.memory_allocated", ""),
-        ("torch.npu.Graph", ""),
+        ("torch.npu.Graph", 'torch.compile(backend="npugraph_ex")'),
         ("torch_npu.npu_rotary_mul", ""),
     ],
 )
@@ -47,6 +49,12 @@ def test_the_nearest_thing_does_what_the_name_says(name: str, nearest: str) -> N
 @pytest.mark.parametrize("name", OF_TORCH.values())
 def test_what_torch_has_is_there(name: str) -> None:
     assert callable(operator.attrgetter(name.removeprefix("torch."))(torch))
+
+
+def test_operators_that_are_meant_are_there() -> None:
+    meant = {name for name in BY_MEANING.values() if name.startswith("torch_npu.")}
+    assert {name.removeprefix("torch_npu.") for name in meant} <= {*OPERATORS}
+    assert not {*BY_MEANING} & {*OPERATORS}, "these are there themselves"
 
 
 a_module = ModuleType("a_module")

@@ -71,6 +71,8 @@ def test_what_means_the_same_is_set(name: str, value: Any, ours: str, found: Any
 def npugraph() -> dict[str, Any]:
     config = kernelmill.CompilerConfig()
     config.mode = "reduce-overhead"
+    aclgraph = config.experimental_config.aclgraph
+    aclgraph.static_kernel_outputs = "static_kernel_compile_outputs"
     return config.as_dict()
 
 

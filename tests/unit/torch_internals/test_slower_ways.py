@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.variables.tensor import TensorVariable
 
 import kernelmill
 from kernelmill import aot, inference
@@ -440,6 +441,13 @@ def other_devices_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert devices.backend_name() == devices.UNNAMED
     with torch.device("cpu"):
         assert torch.empty(1).device.type == "cpu"
+
+
+@case("devices.record_stream")
+def streams_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TensorVariable.method_record_stream
+    devices.skip_record_stream()
+    assert TensorVariable.method_record_stream is before
 
 
 @case("profiler.hooks")
