@@ -97,6 +97,60 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
     return x * 0.0, torch.zeros_like(x, dtype=torch.bool)
 
 
+def _multi_head_attention(
+    query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, qkv_weight: Tensor,
+    qkv_bias: Tensor, proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None = None,
+    need_weights: bool = True, average: bool = True, mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """What nn.MultiheadAttention calls in inference, of itself and without a mask."""
+    if mask is not None or need_weights or query is not key or query is not value:
+        return NotImplemented
+    parts = torch.nn.functional.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+    found = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    joined = found.transpose(1, 2).flatten(2)
+    return torch.nn.functional.linear(joined, proj_weight, proj_bias), query.new_empty(0)
+
+
+def _transformer_encoder_layer(
+    src: Tensor, width: int, heads: int, qkv_weight: Tensor, qkv_bias: Tensor,
+    proj_weight: Tensor, proj_bias: Tensor, use_gelu: bool, norm_first: bool, eps: float,
+    norm_weight_1: Tensor, norm_bias_1: Tensor, norm_weight_2: Tensor, norm_bias_2: Tensor,
+    ffn_weight_1: Tensor, ffn_bias_1: Tensor, ffn_weight_2: Tensor, ffn_bias_2: Tensor,
+    mask: Tensor | None = None, mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """What nn.TransformerEncoderLayer calls in inference, without a mask."""
+    if mask is not None:
+        return NotImplemented
+    functions: Any = torch.nn.functional
+    active = functions.gelu if use_gelu else functions.relu
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functions.layer_norm(x, (width,), weight, bias, eps)
+
+    def attend(x: Tensor) -> Tensor:
+        return _multi_head_attention(
+            x, x, x, width, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, None, False
+        )[0]
+
+    def feed(x: Tensor) -> Tensor:
+        hidden = active(functions.linear(x, ffn_weight_1, ffn_bias_1))
+        return functions.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        src = src + attend(norm(src, norm_weight_1, norm_bias_1))
+        return src + feed(norm(src, norm_weight_2, norm_bias_2))
+    src = norm(src + attend(src), norm_weight_1, norm_bias_1)
+    return norm(src + feed(src), norm_weight_2, norm_bias_2)
+
+
+_INFERENCE = {
+    _aten._native_multi_head_attention.default: _multi_head_attention,
+    _aten._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
+}
+"""Whole layers that torch.nn calls in place of its own code."""
+
+
 @cache
 def decomposition_table(exported: bool = False) -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only.
@@ -114,7 +168,7 @@ def decomposition_table(exported: bool = False) -> dict[Any, Callable[..., Any]]
         if run is not None:
             table[operator] = run
     table |= resizing(table)
-    kept = {_aten.native_dropout.default: _native_dropout}
+    kept = {_aten.native_dropout.default: _native_dropout, **_INFERENCE}
     return kept | {
         operator: decompose
         for operator, decompose in table.items()
