@@ -30,9 +30,11 @@ from kernelmill.artifact.sizes import equal_integers
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.entry import Decompositions, configured, given_decompositions
+from kernelmill.backend.quantization import quantization
 from kernelmill.compiler import Compiler
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
+from kernelmill.config.schemes import Quantize
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym
 from kernelmill.core.errors import (
@@ -70,6 +72,7 @@ def compile(
     gears: GivenGears | None = None,
     target: str | None = None,
     config: CompilerConfig | None = None,
+    quantize: Quantize = None,
     custom_decompositions: Decompositions | None = None,
     mmap_packed_weights: bool = False,
 ) -> str:
@@ -84,6 +87,8 @@ def compile(
     path            the file; default: the name of what is compiled + ".kmill" in this folder
     target          the instruction set, as config.target takes it and in its place; any machine
                     that has its instructions runs the file, whether or not this one does
+    quantize        layers whose products are computed with smaller numbers, as config.quantize
+                    takes them; the file holds the weights as they are
     custom_decompositions   operator overload -> function that is traced in its place
     mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
                             processes that load it share what each would pack for itself
@@ -97,6 +102,10 @@ def compile(
     config = given_config(config)
     if target is not None:
         config = configured(config, options={"target": target})
+    if quantize is not None:
+        config = configured(config, options={"quantize": quantize})
+    if config.quantize is not None and isinstance(program, torch.nn.Module):
+        quantization(program, program, config.quantize)  # which checks the names
     check_target(config, mmap_packed_weights)
     decompositions = given_decompositions(custom_decompositions)
     name = _name_of(program)

@@ -25,6 +25,7 @@ def add(app: typer.Typer) -> None:
             f"{make} -o model.kmill",
             f"{make} --target x86-64-v3",
             f"{make} --gears input:0=1,8,32",
+            f"{make} --quantize int8",
         )
     )(compile)
     actions = typer.Typer(no_args_is_help=True)
@@ -74,6 +75,13 @@ def compile(
             show_default=False,
         ),
     ] = None,
+    quantize: Annotated[
+        str | None,
+        typer.Option(
+            "--quantize", metavar="SCHEME", help="int8, int8-weights or int4-weights, for all "
+            "layers that can; by layers with --config quantize=JSON.", show_default=False,
+        ),
+    ] = None,
     mode: Mode = None,
     settings: Settings = None,
     json: Json = False,
@@ -93,7 +101,7 @@ def compile(
         try:
             path = aot.compile(
                 made.model, made.args, made.kwargs, path=output, gears=sizes or None,
-                target=target, config=config,
+                target=target, config=config, quantize=quantize,
             )  # fmt: skip
         except (KernelmillError, OSError):
             raise

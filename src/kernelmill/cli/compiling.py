@@ -53,7 +53,7 @@ def config_of(mode: str | None, settings: Iterable[str] | None) -> CompilerConfi
         if not equals:
             raise ConfigError(f"--config {setting}: write NAME=VALUE, as in --config mode=...")
         try:
-            config.set(name, text)
+            config.set(name, _value(text) if text[:1] == "{" else text)
         except ConfigTypeError:
             value = _value(text)
             if value == text:

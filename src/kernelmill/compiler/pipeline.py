@@ -46,6 +46,7 @@ from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.products import AllowProducts
+from kernelmill.passes.quantize import Quantize
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.program import Program
@@ -340,4 +341,6 @@ def _passes(config: CompilerConfig) -> Sequence[Pass]:
     passes = DEFAULT
     if not config.experimental_config.remove_noop_ops:
         passes = tuple(one for one in DEFAULT if not isinstance(one, RemoveIdentities))
+    if config.quantize is not None:
+        passes = (*passes, Quantize(config.quantize))
     return passes if config.float32_pieces else (*passes, AllowProducts(0))

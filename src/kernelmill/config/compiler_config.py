@@ -6,6 +6,7 @@ import warnings
 from typing import Any, Literal
 
 from kernelmill.config.option import Choice, Group, Sub, Switch
+from kernelmill.config.schemes import Schemes
 from kernelmill.config.tree import (
     MAX_AUTOTUNE,
     REDUCE_OVERHEAD,
@@ -77,6 +78,15 @@ class CompilerConfig(Group):
         "Products of float32 may be sums of products of bfloat16, as exact as "
         "torch.set_float32_matmul_precision asks for, where the processor has tiles of them.",
         advice="False to compare with sums by FMA.",
+        in_key=True,
+    )
+    quantize = Schemes(
+        None,
+        "Layers whose products are computed with smaller numbers: weights of eight bits, and "
+        "inputs too, or weights of four bits. A scheme for all layers, or schemes by patterns of "
+        "their names, of which the first that fits counts; None leaves a layer as it is.",
+        advice="'int8' for encoders, 'int8-weights' or 'int4-weights' for decoders that make few "
+        "tokens at a time (docs: quantisation).",
         in_key=True,
     )
     debug = Sub(Debug)

@@ -15,7 +15,9 @@ import torch
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.backend.entry import configured
+from kernelmill.backend.quantization import Quantization, quantization
 from kernelmill.config import CompilerConfig, given_config
+from kernelmill.config.schemes import Quantize
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
 from kernelmill.gears.declaration import declare
 from kernelmill.inference.compiled_calls import CompiledCalls, CompiledForward
@@ -37,6 +39,9 @@ def compile(
     mode: str | None = None,
     config: CompilerConfig | Mapping[str, Any] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
+    quantize: Quantize = None,
+    max_error: float | None = None,
+    examples: Any = None,
 ) -> Any:
     """A module, or function, that computes what `model` does, compiled when it is called.
 
@@ -49,6 +54,13 @@ def compile(
     mode       of torch.compile
     config     a CompilerConfig, or its options by their dotted names
     cache_dir  where programs are kept; else where `cache_compile` keeps its own
+    quantize   "int8", "int8-weights", "int4-weights" or "int4-weights-128", or a dict of these and
+               None by patterns of layer names: products with smaller numbers (`config.quantize`).
+               The model's own weights stay as they are
+    examples   a tuple of arguments, a dict of them by name, or a list of these: `report()` says
+               what each quantised layer loses on them
+    max_error  the most that the model's results may lose on the examples, relative: the layers that
+               lose most are not quantised
 
     The result of a module is a module that has its parameters and attributes. A program that is
     kept serves calls without Dynamo, in later processes too. What cannot be kept, what breaks into
@@ -62,16 +74,20 @@ def compile(
         raise ConfigTypeError(f"dynamic: {dynamic!r} is neither None nor a bool")
     if model is None:  # as a decorator with options
         return partial(
-            compile, dynamic=dynamic, gears=gears, mode=mode, config=config, cache_dir=cache_dir
-        )
+            compile, dynamic=dynamic, gears=gears, mode=mode, config=config, cache_dir=cache_dir,
+            quantize=quantize, max_error=max_error, examples=examples,
+        )  # fmt: skip
     original = uncompile(model)
     given: Any = (
         config if isinstance(config, Mapping) else {"compiler_config": given_config(config)}
     )
+    function, settings = _function_of(original), configured(CompilerConfig(), mode, given)
+    settings = copy.deepcopy(settings)
+    quantized = _quantize(function, settings, quantize, max_error, examples)
     options = Options(
-        _function_of(original), copy.deepcopy(configured(CompilerConfig(), mode, given)), dynamic,
-        folder_given(cache_dir), gears=gears and _checked(gears, dynamic, original),
-        module=original if isinstance(original, torch.nn.Module) else None,
+        function, settings, dynamic, folder_given(cache_dir),
+        gears=gears and _checked(gears, dynamic, original),
+        module=original if isinstance(original, torch.nn.Module) else None, quantized=quantized,
     )  # fmt: skip
     if gears and any(
         size < 2 for dims in gears.values() for sizes in dims.values() for size in sizes
@@ -82,6 +98,28 @@ def compile(
         calls = NeverKept(options, reason) if reason else CompiledForward(options)
         return CompiledModule(options.module, calls)
     return NeverKept(options, reason) if reason else CompiledCalls(options)
+
+
+def _quantize(
+    function: Any,
+    config: CompilerConfig,
+    quantize: Quantize,
+    max_error: float | None,
+    examples: Any,
+) -> Quantization | None:
+    """Set `config.quantize`, and say what that does to the layers of the function's module; None
+    where nothing is quantised, or the function is of no module."""
+    if quantize is not None:
+        config.quantize = quantize
+    owner = getattr(function, "__self__", None)
+    if config.quantize is not None and isinstance(owner, torch.nn.Module):
+        found = quantization(owner, function, config.quantize, max_error, examples)
+        config.quantize = found.quantize
+        return found
+    if max_error is not None or examples is not None:
+        wanted = "quantize" if config.quantize is None else "a module, or a method of one"
+        raise ConfigError(f"max_error and examples go with {wanted}")
+    return None
 
 
 def uncompile(model: Any) -> Any:

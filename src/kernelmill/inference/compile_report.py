@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kernelmill.backend.quantization import Quantization
 from kernelmill.backend.report import Capture
 from kernelmill.core.dataclass import dataclass
 
@@ -30,6 +31,7 @@ class CompileReport:
     captures    the graphs that torch.compile gave to this backend
     statistics  entries loaded, traces, and calls without a program of ours
     counters    of the programs, added up
+    quantized   what becomes of layers, None where none is to be quantised
     """
 
     programs: Sequence[ProgramReport]
@@ -37,6 +39,7 @@ class CompileReport:
     captures: Sequence[Capture]
     statistics: Mapping[str, int]
     counters: Mapping[str, int]
+    quantized: Quantization | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as data that JSON can hold."""
@@ -51,4 +54,5 @@ class CompileReport:
         lines += [
             f"{each.name} runs in torch: {each.refused}" for each in self.captures if each.refused
         ]
+        lines += [] if self.quantized is None else [str(self.quantized)]
         return "\n".join(lines) or "nothing was called yet"

@@ -250,8 +250,9 @@ class CompiledCalls(KeptPrograms):
         programs = tuple(map(_program_report, self._bound))
         torchs = self._torch
         return CompileReport(
-            programs, dict(torchs.reasons), torchs.captures, dict(self.statistics), self._counts()
-        )
+            programs, dict(torchs.reasons), torchs.captures, dict(self.statistics), self._counts(),
+            self._options.quantized,
+        )  # fmt: skip
 
 
 class CompiledForward(CompiledCalls):

@@ -28,6 +28,7 @@ from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.backend.entry import Decompositions
+from kernelmill.backend.quantization import Quantization
 from kernelmill.backend.replacements import passes_text
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
@@ -67,7 +68,7 @@ def folder_given(given: object) -> str | None:
 class Options:
     """What programs are made of. `dynamic` is torch.compile's; `ranks` are the global, tensor and
     pipeline one; `gears` are sizes by dims by the names of arguments; `module` is the one that is
-    compiled where `function` is its forward."""
+    compiled where `function` is its forward, and `quantized` says what becomes of its layers."""
 
     function: Callable[..., Any]
     config: CompilerConfig
@@ -80,6 +81,7 @@ class Options:
     max_entries: int = MOST_ENTRIES
     gears: Mapping[str, Mapping[int, Sequence[int]]] | None = None
     module: torch.nn.Module | None = None
+    quantized: Quantization | None = None
 
 
 @dataclass(frozen=True)

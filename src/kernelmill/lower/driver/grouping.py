@@ -12,7 +12,7 @@ from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
 from kernelmill.lower.fusion.groups import Group
 from kernelmill.lower.fusion.modifications import modifications
-from kernelmill.lower.fusion.prepacked import prepacked_constants
+from kernelmill.lower.fusion.prepacked import kept_constants, prepacked_constants
 from kernelmill.lower.weights.dequantise import dequantised
 
 
@@ -40,12 +40,14 @@ def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate
     graph, constants = prepared.graph, prepared.constants
     stored = aliases.tensors | set(prepared.update_sources)
     costs = Costs(graph, machine)
-    in_place = precomputed = frozenset[Value]()
-    kept = stored | prepared.stored_views
+    in_place = precomputed = kept = frozenset[Value]()
+    in_memory = stored | prepared.stored_views
     if not separate:
-        in_place = dequantised(graph, constants, kept)
+        kept = kept_constants(graph, constants) - stored
+        in_place = dequantised(graph, constants | kept, in_memory)
         precomputed = frozenset(prepacked_constants(graph, constants) - in_place)
-    shared, unstored = aliases.bases.keys(), in_place | modifications(graph, kept)
-    fusion = fuse(graph, costs, stored, separate, unstored, precomputed - unstored, shared)
+    shared, unstored = aliases.bases.keys(), in_place | modifications(graph, in_memory)
+    alone = precomputed - unstored
+    fusion = fuse(graph, costs, stored, separate, unstored, alone, shared, kept)
     views = prepared.stored_views | fusion.kept
     return Grouping(fusion.groups, views, in_place, costs)

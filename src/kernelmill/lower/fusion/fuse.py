@@ -69,11 +69,12 @@ def fuse(
     in_place: AbstractSet[Value] = frozenset(),
     precomputed: AbstractSet[Value] = frozenset(),
     aliases: AbstractSet[Value] = frozenset(),
+    kept: AbstractSet[Value] = frozenset(),
 ) -> Fusion:
     """Group the nodes of `graph`, as its `costs` advise. `forced` values are stored whatever their
     readers are: the program's results and updates, and what ATen reads. Those that readers compute
     `in_place` never are; those `precomputed` are, each by a kernel of its own. Those in `aliases`
-    are views in the memory of what they are of.
+    are views in the memory of what they are of, those `kept` views that readers take from memory.
 
     With `separate` every operator that computes is a group of its own.
 
@@ -82,7 +83,7 @@ def fuse(
     forced, alone = set(forced), precomputed
     while True:
         try:
-            return _Fuser(graph, costs, set(forced), separate, in_place, alone, aliases).run()
+            return _Fuser(graph, costs, forced, separate, in_place, alone, aliases, kept).run()
         except Cycle as cycle:
             assert not cycle.late <= alone
             alone = alone | cycle.late
@@ -93,18 +94,19 @@ class _Fuser:
         self,
         graph: Graph,
         costs: Costs,
-        forced: set[Value],
+        forced: AbstractSet[Value],
         separate: bool,
         in_place: AbstractSet[Value],
         alone: AbstractSet[Value],
         aliases: AbstractSet[Value],
+        kept: AbstractSet[Value],
     ) -> None:
         self.alone = alone
         self.aliases = aliases
         self.graph = graph
         self.separate = separate
         self.in_place = in_place
-        self.forced = forced
+        self.forced = set(forced)
         self.turns = turns(graph)
         self.reach = Reach(graph, self.turns)
         self.costs = costs
@@ -117,7 +119,7 @@ class _Fuser:
         self.depth: dict[Value, int] = {}
         self.within_blocks: dict[tuple[Value, OpenGroup], dict[Index | None, set[int]]] = {}
         self.epilogue: dict[Node, OpenGroup] = {}
-        self.kept: set[Value] = set()
+        self.kept = set(kept)
 
     def run(self) -> Fusion:
         for node in self.graph.nodes:

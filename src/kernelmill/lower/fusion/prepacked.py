@@ -16,6 +16,20 @@ from kernelmill.graph.ops import OPS
 _MOST_ELEMENTS = 2**16
 
 
+def kept_constants(graph: Graph, constants: Collection[Value]) -> frozenset[Value]:
+    """Values that come from `constants` alone and that the graph asks for in memory of their own,
+    by a `layout`: they are made when weights are packed, and read there as parameters are."""
+    lasting, plain, kept = set(constants), set[Value](), set[Value]()
+    for node in graph.nodes:
+        if node.op == "aten" or any(x not in lasting and x not in plain for x in node.operands):
+            continue
+        made = any(x in lasting for x in node.operands)
+        (lasting if made else plain).update(node.results)
+        if node.op == "layout" and made and _base(node.operands[0]) not in constants:
+            kept.add(node.result)
+    return frozenset(kept)
+
+
 def prepacked_constants(graph: Graph, constants: Collection[Value]) -> set[Value]:
     """Small pointwise values that come from `constants` and that pointwise operators read, at most
     through views, together with what does not. (Contractions pack what is constant.)"""

@@ -1,0 +1,248 @@
+"""Products with weights become products of small integers.
+
+A weight W (k, n) of the model is replaced by integers and scales that are computed from it when
+weights are packed. `round` is to nearest even; a scale is at least 2**-100.
+
+    int8          w[n] = max |W[:, n]| / 127             B = round(W * (1 / w))
+                  x[m] = (max(X[m], 0) - min(X[m], 0)) / 255
+                  z[m] = round(min(X[m], 0) * (1 / x[m])) + 128
+                  A = min(round(X * (1 / x)) - z, 127)
+                  Y = (A @ B + z * sum_k B) * x * w      the sums are exact, in i32
+    int8-weights  Y = (X @ B) * w
+    int4-weights  by groups of k: w = (the number of W in it that is largest in size) / -8
+                  B = min(round(W * (1 / w)), 7)         Y = X @ (B * w)
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from kernelmill.config.schemes import Quantize as Schemes
+from kernelmill.config.schemes import group_of, layer_name, scheme_of, why_not
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType
+from kernelmill.core.roles import InputRole
+from kernelmill.graph.ir import Graph, Node, Value, row_major
+from kernelmill.passes.dce import EliminateDeadCode
+from kernelmill.passes.rewriter import Rewriter
+
+_SMALLEST = 2.0**-100
+"""The least scale."""
+_FLOATS = (F32, F16, BF16)
+
+
+@dataclass(frozen=True)
+class Quantize:
+    """Quantises products of two matrices whose second one is a weight, by the layer's name."""
+
+    schemes: Schemes
+    name: str = "quantize"
+
+    def apply(self, graph: Graph) -> Graph:
+        layers = quantised_layers(graph, self.schemes)
+        if not layers:
+            return graph
+        rewriter = Rewriter(graph)
+        writer = _Writer(rewriter)
+        for node in graph.nodes:
+            layer = layers.get(node)
+            if layer is None:
+                rewriter.keep(node)
+            else:
+                rewriter.replace(node.result, writer.product(node, layer))
+        return EliminateDeadCode().apply(rewriter.finish())
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How the product with a weight, the model's `value`, is quantised. `inputs` is the weight's
+    dim of inputs."""
+
+    scheme: str
+    value: Value
+    inputs: int
+
+
+def quantised_layers(graph: Graph, schemes: Schemes) -> dict[Node, Layer]:
+    """The products of a graph that are quantised."""
+    written = {target for target, _ in graph.updates}
+    weights = {
+        entry.value
+        for entry in graph.tensor_inputs()
+        if entry.role is not InputRole.USER and entry.value not in written
+    }
+    found: dict[Node, Layer] = {}
+    for node in graph.nodes:
+        layer = _layer(node, schemes) if node.op == "matmul" else None
+        if layer is not None and layer.value in weights and node.operands[0] not in weights:
+            found[node] = layer
+    return found
+
+
+def _layer(node: Node, schemes: Schemes) -> Layer | None:
+    a, b = node.operands
+    value, inputs = b, 0
+    while value.node is not None and value.node.op in ("permute", "cast"):
+        if value.node.attrs.get("dims") == (1, 0):
+            inputs = 1 - inputs
+        value = value.node.operands[0]
+    if value.node is not None or not (a.dtype in _FLOATS and value.dtype in _FLOATS):
+        return None
+    if len(value.shape) != 2 or not all(isinstance(size, int) for size in value.shape):
+        return None
+    name = layer_name(value.name)
+    # The first part of a name may be the variable that holds the model.
+    names = (name, name.partition(".")[2] or name)
+    scheme = scheme_of(schemes, *names)
+    k, n = value.shape[inputs], value.shape[1 - inputs]
+    assert isinstance(k, int) and isinstance(n, int)
+    return Layer(scheme, value, inputs) if scheme and not why_not(scheme, k, n) else None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of integers, (m, k), with their scales and offsets, (m,)."""
+
+    numbers: Value
+    scales: Value
+    offsets: Value
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """A weight of integers, (n, k), with its scales and sums, (n,)."""
+
+    numbers: Value
+    scales: Value
+    sums: Value
+
+
+class _Writer:
+    """Writes quantised products. Rows and weights that several products read are written once."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+        self._rows: dict[Value, _Rows] = {}
+        self._weights: dict[tuple[Value, int], _Channels] = {}
+
+    def product(self, node: Node, layer: Layer) -> Value:
+        """What stands for the result of the product."""
+        e = _Emit(self._rewriter, node)
+        a, dtype = self._rewriter.value(node.operands[0]), node.result.dtype
+        if group_of(layer.scheme):
+            weight = e.permute(_four_bits(e, layer), (1, 0))
+            return e.cast(e("matmul", e.cast(a, F32), weight), dtype)
+        key = (layer.value, layer.inputs)
+        if key not in self._weights:
+            self._weights[key] = _channels(e, layer)
+        weight = self._weights[key]
+        m, n = node.result.shape
+        scales = e.spread(weight.scales, 1, (m, n))
+        if layer.scheme == "int8-weights":
+            b = e.permute(e.cast(e.kept(weight.numbers), a.dtype), (1, 0))
+            return e.cast(e("mul", e("matmul", a, b, dtype=F32), scales), dtype)
+        if a not in self._rows:
+            self._rows[a] = _quantised_rows(e, a)
+        rows = self._rows[a]
+        sums = e("matmul", rows.numbers, e.permute(weight.numbers, (1, 0)), dtype=I32)
+        offsets = e("mul", e.spread(rows.offsets, 0, (m, n)), e.spread(weight.sums, 1, (m, n)))
+        scaled = e("mul", e.cast(e("add", sums, offsets), F32), e.spread(rows.scales, 0, (m, n)))
+        return e.cast(e("mul", scaled, scales), dtype)
+
+
+def _channels(e: _Emit, layer: Layer) -> _Channels:
+    weight = e.cast(layer.value, F32)
+    if layer.inputs == 0:
+        weight = e.permute(weight, (1, 0))
+    size = e("reduce_max", e("abs", weight), dims=(1,))
+    scales = e.at_least(e("div", size, e.full(127.0, size)), _SMALLEST)
+    factors = e.spread(e("reciprocal", scales), 0, weight.shape)
+    numbers = e.cast(e("round", e("mul", weight, factors)), I8)
+    return _Channels(numbers, scales, e("reduce_sum", e.cast(numbers, I32), dims=(1,)))
+
+
+def _quantised_rows(e: _Emit, a: Value) -> _Rows:
+    x = e.cast(a, F32)
+    low, high = e("reduce_min", x, dims=(1,)), e("reduce_max", x, dims=(1,))
+    low, high = e("minimum", low, e.full(0.0, low)), e.at_least(high, 0.0)
+    width = e("sub", high, low)
+    scales = e.at_least(e("div", width, e.full(255.0, width)), _SMALLEST)
+    factors = e("reciprocal", scales)
+    zero = e("round", e("mul", low, factors))
+    offsets = e("add", zero, e.full(128.0, zero))
+    whole = e("round", e("mul", x, e.spread(factors, 0, x.shape)))
+    whole = e("sub", whole, e.spread(offsets, 0, x.shape))
+    numbers = e.cast(e("minimum", whole, e.full(127.0, whole)), I8)
+    return _Rows(numbers, scales, e.cast(offsets, I32))
+
+
+def _four_bits(e: _Emit, layer: Layer) -> Value:
+    """The weight (n, k) as it is computed from packed numbers, two to a byte, and scales."""
+    weight = e.cast(layer.value, F32)
+    if layer.inputs == 0:
+        weight = e.permute(weight, (1, 0))
+    (n, k), group = weight.shape, group_of(layer.scheme)
+    assert isinstance(k, int)
+    grouped = (n, k // group, group)
+    weight = e("reshape", weight, shape=grouped)
+    low, high = e("reduce_min", weight, dims=(2,)), e("reduce_max", weight, dims=(2,))
+    farthest = e("where", e("gt", e("neg", low), high), low, high)
+    scales = e("div", farthest, e.full(-8.0, farthest))
+    nothing = e("lt", e("abs", scales), e.full(_SMALLEST, scales))
+    scales = e.kept(e("where", nothing, e.full(_SMALLEST, scales), scales))
+    factors = e("reshape", e("reciprocal", scales), shape=(n, k // group, 1))
+    whole = e("round", e("mul", weight, e("expand", factors, shape=grouped)))
+    numbers = e("minimum", whole, e.full(7.0, whole))
+    numbers = e.cast(e("add", numbers, e.full(8.0, numbers)), U8)
+    pairs = e("reshape", numbers, shape=(n, k // 2, 2))
+    first, second = (
+        e("reshape", e("slice", pairs, dim=2, start=part, end=part + 1, step=1), shape=(n, k // 2))
+        for part in (0, 1)
+    )
+    packed = e.kept(e("add", first, e("shl", second, e.full(4, second))))
+    halves = (
+        e("bit_and", packed, e.full(15, packed)),
+        e("shr", packed, e.full(4, packed)),
+    )
+    apart = [e("reshape", half, shape=(n, k // 2, 1)) for half in halves]
+    numbers = e.cast(e("reshape", e("concat", *apart, dim=2), shape=grouped), I8)
+    numbers = e.cast(e("sub", numbers, e.full(8, numbers)), F32)
+    spread = e("expand", e("reshape", scales, shape=(n, k // group, 1)), shape=grouped)
+    return e("reshape", e("mul", numbers, spread), shape=(n, k))
+
+
+@dataclass(frozen=True)
+class _Emit:
+    """Appends nodes for one node of the old graph."""
+
+    rewriter: Rewriter
+    like: Node = field(repr=False)
+
+    def __call__(self, op: str, *operands: Value, **attrs: object) -> Value:
+        return self.rewriter.emit(self.like, op, *operands, **attrs)  # type: ignore[reportArgumentType]
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """The value in another type, or itself."""
+        return value if value.dtype == dtype else self("cast", value, dtype=dtype)
+
+    def permute(self, value: Value, dims: tuple[int, ...]) -> Value:
+        return self("permute", value, dims=dims)
+
+    def full(self, number: float, like: Value) -> Value:
+        """A constant of the type and shape of another value."""
+        return self("full", value=number, dtype=like.dtype, shape=like.shape)
+
+    def at_least(self, value: Value, least: float) -> Value:
+        """The value, where that is less this number; NaN stays."""
+        return self("maximum", value, self.full(least, value))
+
+    def spread(self, vector: Value, dim: int, shape: tuple[Dim, ...]) -> Value:
+        """A vector along one dim of a matrix."""
+        (size,) = vector.shape
+        wide = (size, 1) if dim == 0 else (1, size)
+        return self("expand", self("reshape", vector, shape=wide), shape=shape)
+
+    def kept(self, value: Value) -> Value:
+        """The value in memory of its own: products read it from there."""
+        return self("layout", value, strides=row_major(value.shape))

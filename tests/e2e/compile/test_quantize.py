@@ -1,0 +1,158 @@
+"""`quantize=`: a model computes with small integers, and everything else stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import kernelmill
+from kernelmill.config.schemes import SCHEMES
+from tests.fresh import FreshProcesses
+
+LOSS = {"int8": 0.02, "int8-weights": 0.01, "int4-weights": 0.15, "int4-weights-128": 0.15}
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm = nn.LayerNorm(128)
+        self.up, self.down = nn.Linear(128, 256), nn.Linear(256, 128)
+        self.head = nn.Linear(128, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        return hidden, self.head(hidden[:, 0])
+
+
+def rows(batch: int = 2, length: int = 5) -> Tensor:
+    torch.manual_seed(batch + length)
+    return torch.randn(batch, length, 128)
+
+
+def loss(found: Any, wanted: Any) -> float:
+    pairs = list(zip(found, wanted, strict=True))
+    lost = sum(float((a - b).square().sum()) for a, b in pairs)
+    return (lost / sum(float(b.square().sum()) for _, b in pairs)) ** 0.5
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_results_are_those_that_the_report_tells(scheme: str, tmp_path: Path) -> None:
+    model, x = Encoder().eval(), rows()
+    compiled = kernelmill.compile(model, quantize=scheme, examples=(x,), cache_dir=tmp_path)
+    with torch.no_grad():
+        lost = loss(compiled(x), model(x))
+    quantized = compiled.report().quantized
+    assert 0 < lost < LOSS[scheme]
+    assert lost == pytest.approx(quantized.error, rel=1e-3)
+    assert [each.scheme for each in quantized.layers] == [scheme, scheme, ""]
+    assert not compiled.report().torch
+
+
+def test_sizes_vary_and_the_next_process_traces_nothing(
+    tmp_path: Path, fresh: FreshProcesses
+) -> None:
+    script = f"""
+import torch, kernelmill
+from tests.e2e.compile.test_quantize import Encoder, loss, rows
+model = Encoder().eval()
+compiled = kernelmill.compile(model, quantize="int8", cache_dir={str(tmp_path)!r})
+with torch.no_grad():
+    for batch, length in ((2, 5), (3, 7), (4, 9)):
+        x = rows(batch, length)
+        assert 0 < loss(compiled(x), model(x)) < 0.02
+print(compiled.report().statistics)
+"""
+    assert "'traced': 2" in fresh.output("-c", script, cwd=".")
+    assert "'traced': 0" in fresh.output("-c", script, cwd=".")
+
+
+def test_gears(tmp_path: Path) -> None:
+    model = Encoder().eval()
+    compiled = kernelmill.compile(
+        model, quantize="int8", gears={"x": {1: [4, 8]}}, cache_dir=tmp_path
+    )
+    with torch.no_grad():
+        for length in (4, 8, 4):
+            x = rows(2, length)
+            assert 0 < loss(compiled(x), model(x)) < 0.02
+    assert compiled.report().statistics["traced"] == 1
+
+
+def test_weights_that_change_are_quantised_anew(tmp_path: Path) -> None:
+    model, x = Encoder().eval(), rows()
+    compiled = kernelmill.compile(model, quantize="int8", cache_dir=tmp_path)
+    with torch.no_grad():
+        compiled(x)
+        model.up.weight.mul_(-3)
+        model.down.weight.data[3] = 7.0
+        assert 0 < loss(compiled(x), model(x)) < 0.02
+        model.up.weight = nn.Parameter(torch.randn(256, 128))
+        assert 0 < loss(compiled(x), model(x)) < 0.02
+    assert compiled.report().statistics["traced"] == 1
+
+
+def test_the_model_and_other_compiled_ones_stay_as_they_are(tmp_path: Path) -> None:
+    model, x = Encoder().eval(), rows()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small = kernelmill.compile(model, quantize="int8", cache_dir=tmp_path)
+    whole = kernelmill.compile(model, cache_dir=tmp_path)
+    with torch.no_grad():
+        small(x)
+        torch.testing.assert_close(whole(x), model(x))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_calls_that_need_gradients_are_not_quantised(tmp_path: Path) -> None:
+    model, x = Encoder().eval(), rows()
+    compiled = kernelmill.compile(model, quantize="int8", cache_dir=tmp_path)
+    torch.testing.assert_close(compiled(x), model(x))
+    compiled(x)[0].sum().backward()
+    found = model.up.weight.grad
+    model.zero_grad()
+    model(x)[0].sum().backward()
+    torch.testing.assert_close(found, model.up.weight.grad)
+
+
+def test_attention_layers_by_pattern(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    compiled = kernelmill.compile(
+        model, quantize={"self_attn.*": "int8", "linear2": None, "*": "int8-weights"},
+        cache_dir=tmp_path,
+    )  # fmt: skip
+    schemes = {each.name: each.scheme for each in compiled.report().quantized.layers}
+    assert schemes == {
+        "self_attn.in_proj": "int8", "self_attn.out_proj": "int8", "linear1": "int8-weights",
+        "linear2": "",
+    }  # fmt: skip
+    x = torch.randn(2, 6, 64)
+    with torch.no_grad():
+        assert 0 < loss((compiled(x),), (model(x),)) < 0.02
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    model = nn.Linear(32, 16).eval()
+    compiled = kernelmill.compile(model, quantize="int8", cache_dir=tmp_path)
+    with torch.no_grad():
+        assert compiled(torch.randn(0, 32)).shape == (0, 16)
+
+
+def test_a_file(tmp_path: Path) -> None:
+    model, x = Encoder().eval(), rows()
+    path = kernelmill.aot.compile(model, (x,), quantize="int8", path=tmp_path / "m.kmill")
+    with torch.no_grad():
+        assert 0 < loss(kernelmill.aot.load(path)(x), model(x)) < 0.02
+    with pytest.raises(kernelmill.ConfigError, match="'ups' is the name of no layer"):
+        kernelmill.aot.compile(model, (x,), quantize={"ups": "int8"}, path=tmp_path / "n.kmill")
+
+
+def test_by_the_option_of_the_config(tmp_path: Path) -> None:
+    model, x = Encoder().eval(), rows()
+    compiled = torch.compile(model, backend="kernelmill", options={"quantize": "int8"})
+    with torch.no_grad():
+        assert 0 < loss(compiled(x), model(x)) < 0.02

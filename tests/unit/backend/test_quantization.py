@@ -1,0 +1,136 @@
+"""Which layers of a module are quantised, and what that is said to lose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kernelmill.backend.quantization import Quantization, quantization
+from kernelmill.config import CompilerConfig
+from kernelmill.config.schemes import Quantize, scheme_of
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
+
+
+class Model(nn.Module):
+    """Products written in the ways that layers of torch and transformers have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(50, 64)
+        self.linear = nn.Linear(64, 32)
+        self.conv1d = nn.Parameter(torch.randn(32, 48) / 6)
+        self.bias = nn.Parameter(torch.randn(48))
+        self.plain = nn.Parameter(torch.randn(48, 32) / 7)
+        self.head = nn.Linear(32, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        hidden = torch.addmm(self.bias, self.linear(x), self.conv1d).relu() @ self.plain
+        return {"hidden": hidden, "classes": self.head(hidden)}
+
+
+def found(quantize: Quantize, **options: Any) -> Quantization:
+    model = Model().eval()
+    return quantization(model, model, quantize, **options)
+
+
+def example(rows: int = 6) -> Tensor:
+    torch.manual_seed(rows)
+    return torch.randn(rows, 64)
+
+
+def test_layers_are_those_of_weights_of_two_dims() -> None:
+    layers = {each.name: each for each in found("int8").layers}
+    assert list(layers) == ["conv1d", "plain", "linear", "head"]
+    assert [each.scheme for each in layers.values()] == ["int8", "int8", "int8", ""]
+    assert layers["head"].reason == "it has fewer than 16 outputs"
+    assert all(each.error is None for each in layers.values())
+
+
+@pytest.mark.parametrize(
+    "examples", [(example(),), {"x": example()}, [(example(),), (example(2),)]]
+)
+def test_what_layers_lose_is_measured_on_examples(examples: Any) -> None:
+    quantized = found("int8", examples=examples)
+    assert quantized.error is not None and 0.001 < quantized.error < 0.05
+    errors = {each.name: each.error for each in quantized.layers}
+    assert errors.pop("head") is None
+    assert all(error is not None and 0.001 < error < 0.05 for error in errors.values())
+    told = str(quantized)
+    assert "linear: int8, relative error 0.0" in told
+    assert "results of the model: relative error 0.0" in told
+
+
+def test_a_layer_whose_inputs_are_found_to_make_no_groups() -> None:
+    layers = {e.name: e for e in found("int4-weights", examples=(example(),)).layers}
+    assert layers["conv1d"].scheme == "int4-weights"
+    assert (layers["plain"].scheme, layers["plain"].error) == ("", None)
+    assert layers["plain"].reason == "its inputs are no multiple of 32"
+
+
+def test_fewer_bits_lose_more() -> None:
+    errors = [
+        found(scheme, examples=(example(),)).error or 0.0
+        for scheme in ("int8-weights", "int4-weights")
+    ]
+    assert 5 * errors[0] < errors[1]
+
+
+def test_layers_stay_as_they_are_until_the_error_holds() -> None:
+    whole = found("int8", examples=(example(),)).error
+    assert whole is not None
+    quantized = found("int8", examples=(example(),), max_error=0.8 * whole)
+    assert quantized.error is not None and quantized.error <= 0.8 * whole
+    left = [each for each in quantized.layers if each.reason.startswith("max_error")]
+    kept = [each for each in quantized.layers if each.scheme]
+    assert left and kept
+    assert min(e.model_error or 0 for e in left) >= max(e.model_error or 0 for e in kept)
+    assert isinstance(quantized.quantize, dict)
+    assert {each.name for each in left} == {
+        name for name, scheme in quantized.quantize.items() if scheme is None
+    }
+    model = Model().eval()
+    again = quantization(model, model, quantized.quantize, examples=(example(),))
+    assert again.error == quantized.error
+    assert found("int8", examples=(example(),), max_error=2 * whole).error == whole
+
+
+@pytest.mark.parametrize(
+    ("quantize", "options", "error", "text"),
+    [
+        ({"linaer": "int8"}, {}, ConfigError, "no layer of Model; the nearest are 'linear'"),
+        ({"table": "int8"}, {}, ConfigError, "'table' is the name of no layer"),
+        ({"head": "int8"}, {}, ConfigError, "no layer to quantise: .*head: it has fewer than 16"),
+        ("int8", {"max_error": 0.1}, ConfigError, "pass examples"),
+        ("int8", {"max_error": 1e-9, "examples": (example(),)}, ConfigError, "only if no layer"),
+        ("int8", {"examples": example()}, ConfigTypeError, "Tensor is no tuple"),
+        ("int8", {"examples": []}, InputError, "there are none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be(quantize: Any, options: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        found(quantize, **options)
+
+
+def test_a_model_without_layers() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Embedding(4, 32))
+    with pytest.raises(ConfigError, match="no layer to quantise: it has no weights of two dims"):
+        quantization(model, model, "int8")
+
+
+def test_the_option() -> None:
+    config = CompilerConfig()
+    config.quantize = "int8"
+    config.quantize = {"a.*": "int4-weights", "b": None}
+    assert ("config.quantize", "{'a.*': 'int4-weights', 'b': None}") in config.ingredients()
+    for wrong, text in (("int9", "did you mean 'int8'"), ({"a": "int8w"}, "quantize\\['a'\\]")):
+        with pytest.raises(ConfigError, match=text):
+            config.quantize = wrong
+    for wrong in (8, {1: "int8"}, {"a": 8}):
+        with pytest.raises(ConfigTypeError):
+            config.quantize = wrong  # type: ignore[assignment]
+    assert scheme_of(config.quantize, "a.0") == "int4-weights"
+    assert scheme_of(config.quantize, "b") is scheme_of(config.quantize, "c") is None
