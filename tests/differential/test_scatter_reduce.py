@@ -35,6 +35,18 @@ def test_special_numbers_come_out_as_eagers(mode: str) -> None:
     torch.testing.assert_close(call(x, index, source), function(x, index, source), equal_nan=True)
 
 
+@pytest.mark.parametrize("itself", [False, True])
+@pytest.mark.parametrize("mode", ["amax", "amin", "prod", "sum"])
+def test_bools(mode: str, itself: bool) -> None:
+    def function(x: Tensor, index: Tensor, source: Tensor) -> Tensor:
+        return x.scatter_reduce(0, index, source, mode, include_self=itself)
+
+    x, source = torch.tensor([True, False, True]), torch.tensor([False, True, False, True])
+    call = torch.compile(function, backend=reported()[0], fullgraph=True)
+    index = torch.tensor([0, 1, 1, 2])
+    assert torch.equal(call(x, index, source), function(x, index, source))
+
+
 def compare(function: Any, itself: bool) -> None:
     """Over dtypes, with sizes that vary; indices that several elements share and that none has."""
     torch.manual_seed(0)

@@ -129,8 +129,10 @@ def test_the_option() -> None:
     for wrong, text in (("int9", "did you mean 'int8'"), ({"a": "int8w"}, "quantize\\['a'\\]")):
         with pytest.raises(ConfigError, match=text):
             config.quantize = wrong
-    for wrong in (8, {1: "int8"}, {"a": 8}):
+    others: tuple[Any, ...] = (8, {1: "int8"}, {"a": 8})
+    for wrong in others:
         with pytest.raises(ConfigTypeError):
-            config.quantize = wrong  # type: ignore[assignment]
-    assert scheme_of(config.quantize, "a.0") == "int4-weights"
-    assert scheme_of(config.quantize, "b") is scheme_of(config.quantize, "c") is None
+            config.quantize = wrong
+    kept: Quantize = config.quantize
+    assert scheme_of(kept, "a.0") == "int4-weights"
+    assert scheme_of(kept, "b") is scheme_of(kept, "c") is None

@@ -101,6 +101,8 @@ def _neutral(mode: Combine, dtype: DType) -> int | float:
         return int(mode is Combine.MUL)
     if dtype.is_float:
         return -math.inf if mode is Combine.MAX else math.inf
+    if dtype == BOOL:
+        return mode is not Combine.MAX
     limits = torch.iinfo(to_torch(dtype))
     return limits.min if mode is Combine.MAX else limits.max
 
