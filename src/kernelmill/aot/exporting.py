@@ -87,8 +87,7 @@ def compile(
     path            the file; default: the name of what is compiled + ".kmill" in this folder
     target          the instruction set, as config.target takes it and in its place; any machine
                     that has its instructions runs the file, whether or not this one does
-    quantize        layers whose products are computed with smaller numbers, as config.quantize
-                    takes them; the file holds the weights as they are
+    quantize        as config.quantize; the file holds the weights as they are
     custom_decompositions   operator overload -> function that is traced in its place
     mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
                             processes that load it share what each would pack for itself
@@ -99,13 +98,7 @@ def compile(
     ConfigError for options that run what this machine cannot, FileError when the file cannot be
     written.
     """
-    config = given_config(config)
-    if target is not None:
-        config = configured(config, options={"target": target})
-    if quantize is not None:
-        config = configured(config, options={"quantize": quantize})
-    if config.quantize is not None and isinstance(program, torch.nn.Module):
-        quantization(program, program, config.quantize)  # which checks the names
+    config = _settings(program, config, target=target, quantize=quantize)
     check_target(config, mmap_packed_weights)
     decompositions = given_decompositions(custom_decompositions)
     name = _name_of(program)
@@ -129,6 +122,16 @@ def compile(
     with file_errors(file):
         write_sealed(file, KMILL, artifact.sections())
     return file
+
+
+def _settings(program: Any, config: CompilerConfig | None, **options: Any) -> CompilerConfig:
+    """The config with the options that were given in its place. ConfigError for layers to quantise
+    that the program has not."""
+    given = {name: value for name, value in options.items() if value is not None}
+    made = configured(given_config(config), options=given)
+    if made.quantize is not None and isinstance(program, torch.nn.Module):
+        quantization(program, program, made.quantize)
+    return made
 
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:

@@ -78,26 +78,32 @@ def compile(
             quantize=quantize, max_error=max_error, examples=examples,
         )  # fmt: skip
     original = uncompile(model)
-    given: Any = (
-        config if isinstance(config, Mapping) else {"compiler_config": given_config(config)}
-    )
-    function, settings = _function_of(original), configured(CompilerConfig(), mode, given)
-    settings = copy.deepcopy(settings)
+    gears = gears and _checked(gears, dynamic, original)
+    function, settings = _function_of(original), _settings(mode, config, gears)
     quantized = _quantize(function, settings, quantize, max_error, examples)
     options = Options(
         function, settings, dynamic, folder_given(cache_dir),
-        gears=gears and _checked(gears, dynamic, original),
+        gears=gears,
         module=original if isinstance(original, torch.nn.Module) else None, quantized=quantized,
     )  # fmt: skip
-    if gears and any(
-        size < 2 for dims in gears.values() for sizes in dims.values() for size in sizes
-    ):
-        options.config.inference_config.allow_small_gears = True
     reason = _why_never_kept(options)
     if options.module is not None:
         calls = NeverKept(options, reason) if reason else CompiledForward(options)
         return CompiledModule(options.module, calls)
     return NeverKept(options, reason) if reason else CompiledCalls(options)
+
+
+def _settings(
+    mode: str | None, config: CompilerConfig | Mapping[str, Any] | None, gears: Gears | None
+) -> CompilerConfig:
+    """A config of its own with all that was given."""
+    whole = isinstance(config, Mapping)
+    given: Any = config if whole else {"compiler_config": given_config(config)}
+    made = copy.deepcopy(configured(CompilerConfig(), mode, given))
+    sizes = [size for dims in (gears or {}).values() for sizes in dims.values() for size in sizes]
+    if min(sizes, default=2) < 2:
+        made.inference_config.allow_small_gears = True
+    return made
 
 
 def _quantize(
