@@ -19,6 +19,7 @@ from torch.nn.attention.flex_attention import (
 )
 
 from kernelmill.compiler.report import CompileReport
+from kernelmill.config import CompilerConfig
 from tests.compiled import reported
 from tests.tolerances import assert_close, mismatch
 
@@ -254,6 +255,41 @@ def test_a_mask_of_the_arguments() -> None:
             wanted = defined(module.linear(wanted), wanted, wanted, None, kept)[0].float()
         assert_close(function(x, seen), wanted)
     assert not any("flex" in target for report in reports for target, *_ in report.fallbacks)
+
+
+def test_one_block_of_few_keys() -> None:
+    q, k, v = operands()
+
+    def first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        counts = torch.ones(1, 1, 1, dtype=torch.int32)
+        numbers = torch.zeros(1, 1, 1, 1, dtype=torch.int32)
+        blocks = BlockMask.from_kv_blocks(
+            counts, numbers, BLOCK_SIZE=(1 << 30, 16), seq_lengths=(ROWS, ROWS)
+        )
+        return flex_attention(q, k, v, block_mask=blocks)
+
+    function, _ = compiled(first)
+    with torch.no_grad():
+        got = function(q, k, v)
+    assert_close(got, defined(q, k[:, :, :16], v[:, :, :16], None, None)[0].float())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_captured_operator_by_operator(dynamic: bool) -> None:
+    torch._dynamo.reset()
+    config = CompilerConfig()
+    config.mode = "reduce-overhead"
+    backend, reports = reported(config=config)
+    q, k, v = operands()
+    block_mask = masked(window, q, k)
+    function = torch.compile(
+        lambda q, k, v: flex_attention(q, k, v, score_mod=sloped, block_mask=block_mask) * 2,
+        backend=backend, dynamic=dynamic,
+    )  # fmt: skip
+    with torch.no_grad():
+        for _ in range(2):
+            assert_close(function(q, k, v), 2 * defined(q, k, v, sloped, window)[0].float())
+    assert reports and not any(report.fallbacks for report in reports)
 
 
 def test_a_list_of_blocks_that_there_are_not() -> None:

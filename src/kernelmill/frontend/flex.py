@@ -122,7 +122,7 @@ class _Call:
     def _lists(self, rows: int, keys: int) -> tuple[Value, ...]:
         """Numbers and places of blocks, those in which the mask holds first."""
         given = [self.context.argument(x) for x in self.mask[2:6] if x is not None]
-        if len(given) == 2 and max(rows, keys) == _ALL_KEYS:
+        if len(given) == 2 and keys >= _ALL_KEYS:
             counts, numbers = given
             if _is_full(counts, 1) and _is_full(numbers, 0) and numbers.shape == _WIDE:
                 return ()

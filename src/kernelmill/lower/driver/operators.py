@@ -357,6 +357,8 @@ class _General(_Exact):
         return tuple(shape) == tuple(substitute(size, self.values) for size in built)
 
     def _set_roles(self, node: Node) -> None:
+        if OPS[node.op].kind is OpKind.SCORES:
+            raise _NoForm  # masks and what else these meet have no roles
         ranks = [len(operand.shape) for operand in node.operands]
         if len(set(node.operands)) != len(node.operands):
             return
