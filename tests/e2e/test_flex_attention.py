@@ -17,6 +17,7 @@ from torch.nn.attention.flex_attention import (
     create_block_mask,
     flex_attention,
 )
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from kernelmill.compiler.report import CompileReport
 from kernelmill.config import CompilerConfig
@@ -318,3 +319,26 @@ def test_a_function_that_needs_more_than_elements_runs_in_torch() -> None:
     (report,) = reports
     assert [target for target, *_ in report.fallbacks] == ["higher_order.flex_attention"]
     assert report.kernels
+
+
+def test_a_model_of_transformers() -> None:
+    config = LlamaConfig(
+        vocab_size=100, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    ids = torch.randint(0, 100, (2, 40))
+    seen = (torch.arange(40) >= torch.tensor([[7], [0]])).long()
+    torch._dynamo.reset()
+    backend, reports = reported()
+    with torch.no_grad():
+        model.set_attn_implementation("sdpa")
+        wanted = model(ids, attention_mask=seen, use_cache=False).logits
+        model.set_attn_implementation("flex_attention")
+        function = torch.compile(model, backend=backend)
+        got = function(ids, attention_mask=seen, use_cache=False).logits
+    assert_close(got[1], wanted[1])
+    assert_close(got[0, 7:], wanted[0, 7:])  # what a query of padding sees is left open
+    assert not any(report.fallbacks for report in reports)
+    kernels = [k for report in reports for k in report.kernels if "flex_attention" in k.operators]
+    assert sum(kernel.launches for kernel in kernels) == 2
