@@ -421,7 +421,7 @@ def is_static() -> bool:
 
 _FOR_RECORDS = (
     _current_trace, source_classes, mutation_kinds, _placeholder_sources, _config,
-    trace_notes.hashes_of_tensors, trace_notes.errors_of_traces,
+    trace_notes.hashes_of_tensors, trace_notes.errors_of_traces, trace_notes.elements_looked_at,
 )  # fmt: skip
 
 

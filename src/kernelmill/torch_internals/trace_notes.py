@@ -1,5 +1,5 @@
 """What Dynamo does not tell of a trace that is being recorded: which tensors it has looked for by
-identity, and what it has looked for in vain.
+identity, what it has looked for in vain, and in which elements.
 
 Methods of Dynamo's are wrapped for that, once in a process; outside of `noting` they note nothing.
 """
@@ -52,6 +52,42 @@ def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
 def has_hashed_tensors() -> bool:
     """Whether the trace that is being recorded has asked for the hash of a tensor."""
     return bool(_hashed.get())
+
+
+@internal(
+    "trace_notes.elements",
+    reason="what `in` looks for in a list or tuple: Dynamo does not guard that, and finds no "
+    "integer that may vary",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def elements_looked_at() -> bool:
+    """Have the elements be what they are, in a trace that is being recorded."""
+    from torch._dynamo.variables import lists
+
+    module: Any = lists
+    contains = module.iter_contains
+    if hasattr(contains, "__wrapped__"):  # which an earlier probe has done
+        return True
+
+    @wraps(contains)
+    def looking(items: Any, search: Any, tx: Any, *rest: Any, **named: Any) -> Any:
+        if _hashed.get() is not None:
+            items = [_settled(item, tx) for item in items]
+        return contains(items, search, tx, *rest, **named)
+
+    module.iter_contains = looking
+    return True
+
+
+def _settled(item: Any, tx: Any) -> Any:
+    """A value of Dynamo's with its guard; an integer that may vary as that which it is."""
+    from torch._dynamo.variables import ConstantVariable
+    from torch._dynamo.variables.tensor import SymNodeVariable
+
+    found = getattr(item, "realize", lambda: item)()
+    if isinstance(found, SymNodeVariable):
+        return ConstantVariable.create(found.evaluate_expr(tx.output))
+    return found
 
 
 @dataclass(frozen=True)
@@ -154,6 +190,7 @@ def noting() -> Generator[None]:
     """Inside, what one trace does is noted."""
     hashes_of_tensors.get()
     errors_of_traces.get()
+    elements_looked_at.get()
     hashed, errors = _hashed.set([]), _errors.set(_Errors())
     try:
         yield

@@ -114,7 +114,8 @@ class Cached(torch.nn.Module):
 
 @case(
     "autograd.output_kinds", "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
-    "trace_notes.caught_errors", "trace_notes.tensor_hashes", "dynamo.trace",
+    "trace_notes.caught_errors", "trace_notes.elements", "trace_notes.tensor_hashes",
+    "dynamo.trace",
 )  # fmt: skip
 def methods_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
