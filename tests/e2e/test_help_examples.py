@@ -32,7 +32,7 @@ class Embedder(torch.nn.Linear):
     pass
 
 def make():
-    return Embedder(4, 4).eval(), (torch.ones(2, 4),)
+    return Embedder(16, 16).eval(), (torch.ones(2, 16),)
 
 small = ranker = embedder = make
 """
