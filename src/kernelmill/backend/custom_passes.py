@@ -95,7 +95,7 @@ _MARKS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
 
 
 def _mark_scopes(graph: fx.Graph, name: str) -> None:
-    """Turn what `scope_enter` and `scope_exit` say into marks, and remove them."""
+    """Make marks of what `scope_enter` and `scope_exit` say, and remove them."""
     open_: list[dict[str, Any]] = [{}]
     for node in list(graph.nodes):
         if node.target is SCOPE_ENTER:

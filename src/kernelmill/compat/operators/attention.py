@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelmill.compat.operators.masks import INFINITE, Seen
+from kernelmill.compat.operators.masks import INFINITE, AttentionMask
 from kernelmill.compat.operators.norms import require_floats, rounded
 from kernelmill.core.errors import InputError
 from kernelmill.ops.library import operator, require
@@ -118,7 +118,7 @@ def fusion_attention(
     layouts = ("BSH", "SBH", "BSND", "BNSD", "TND")
     require(input_layout in layouts, f"{name}: input_layout {input_layout!r} is none of {layouts}")
     require(0 < keep_prob <= 1, f"{name}: keep_prob {keep_prob} is not in (0, 1]")
-    seen = Seen(name, atten_mask, sparse_mode, pre_tockens, next_tockens)
+    seen = AttentionMask(name, atten_mask, sparse_mode, pre_tockens, next_tockens)
     q = _heads_first(name, query, input_layout, head_num)
     own = _key_heads(q, key, input_layout)
     k, v = (_heads_first(name, x, input_layout, own) for x in (key, value))
@@ -161,7 +161,7 @@ def _key_heads(q: Tensor, key: Tensor, layout: str) -> int:
 
 def infer(
     name: str, query: Tensor, key: Tensor, value: Tensor, layout: str, heads: int, key_heads: int,
-    scale: float, seen: Seen, *, bias: Tensor | None = None,
+    scale: float, seen: AttentionMask, *, bias: Tensor | None = None,
     query_lengths: Sequence[int] | None = None, key_lengths: Sequence[int] | None = None,
     blocks: Tensor | None = None, block_size: int = 0, sink: Tensor | None = None,
     rope: tuple[Tensor | None, Tensor | None] = (None, None),
@@ -209,7 +209,7 @@ def infer(
 
 
 def _one(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, seen: Seen,
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, seen: AttentionMask,
     lengths: Sequence[tuple[int, int]] | None, sink: Tensor | None, wants_sums: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     rows, columns, heads = q.shape[-2], k.shape[-2], q.shape[1]
@@ -397,10 +397,12 @@ class _Arguments:
         """InputError for one of these."""
         _refuse(operator, **{name: self._given.get(name) for name in names})
 
-    def seen(self, name: str) -> Seen:
+    def seen(self, name: str) -> AttentionMask:
         """What the queries see."""
         before, after = self.get("pre_tokens", INFINITE), self.get("next_tokens", INFINITE)
-        return Seen(name, self.get("atten_mask"), self.get("sparse_mode", 0), before, after)
+        return AttentionMask(
+            name, self.get("atten_mask"), self.get("sparse_mode", 0), before, after
+        )
 
 
 _INFER_V2 = (

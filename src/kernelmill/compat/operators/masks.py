@@ -17,7 +17,7 @@ _DEFAULT, _ALL, _LEFT_UP, _RIGHT_DOWN, _BAND = range(5)
 
 
 @dataclass
-class Seen:
+class AttentionMask:
     """What an operator is told. `mask` is true where a key is not seen; with modes 2 to 4 it is
     the compressed triangle that these imply, and is not read."""
 
