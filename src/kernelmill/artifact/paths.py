@@ -301,12 +301,20 @@ def _getter(step: Sequence[Any]) -> Callable[[Any], Any]:
     return lambda value: value[key] if type(value) in _LISTED else _under(value, key)
 
 
+_BY_NAME = ("argument", "kwargs")
+
+
 def name_of_argument(path: Path) -> str:
-    """A value inside of the arguments, as plans name them.
+    """A value inside of the arguments, as who calls names it: of `kwargs`, where wrappers have
+    what is passed by name, by that name alone.
 
     >>> name_of_argument((("argument", "pair"), ("item", 1), ("item", "q")))
     'pair.1.q'
+    >>> name_of_argument((("argument", "kwargs"), ("item", "input_ids")))
+    'input_ids'
     """
+    if path[0] == _BY_NAME and len(path) > 1 and type(path[1][-1]) is str:
+        path = (("argument", path[1][-1]), *path[2:])
     plain = all(kind in ("argument", "item", "attribute", "field") for kind, *_ in path)
     return ".".join(str(step[-1]) for step in path) if plain else text_of(path)
 

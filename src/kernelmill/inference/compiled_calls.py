@@ -11,7 +11,7 @@
 | a trace of such a call could not be made or kept | torch.compile, without another try |
 | as many traces were made as are kept | torch.compile |
 | modes of torch are active that see each operator | the function as it is |
-| Dynamo, or torch.jit, traces code around it | the function as it is, traced with that |
+| Dynamo, torch.export or torch.jit traces code around it | the function as it is, traced with that |
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch.compiler import is_dynamo_compiling
-from torch.jit import is_tracing  # type: ignore[reportPrivateImportUsage] - documented
 
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.paths import name_of_argument
@@ -39,7 +38,7 @@ from kernelmill.core.errors import GradientError, InputError, KernelmillError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.inference.compile_report import CompileReport, ProgramReport
 from kernelmill.inference.kept_programs import KeptProgram, KeptPrograms, Options
-from kernelmill.inference.torch_calls import TorchCalls
+from kernelmill.inference.torch_calls import TorchCalls, is_traced
 from kernelmill.inference.varying_sizes import Varying, with_gears
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.quick import REFUSED
@@ -75,13 +74,18 @@ class CompiledCalls(KeptPrograms):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. Raises what the function raises, and what kernels of ours do."""
-        if is_dynamo_compiling() or is_tracing():
+        if is_traced():
             return self.original(*args, **kwargs)
         if not kwargs and len(args) == self._count and not torch.is_grad_enabled():
             result = self._quick(args)
             if result is not REFUSED:
                 return result
         return self._called(args, kwargs)
+
+    @property
+    def __code__(self) -> Any:
+        """The function's, which torch.export asks a module's forward for."""
+        return self._options.function.__code__
 
     @property
     def original(self) -> Any:
@@ -247,7 +251,8 @@ class CompiledCalls(KeptPrograms):
 
     def report(self) -> CompileReport:
         """What was made for the calls so far, and why torch.compile is in use if so."""
-        programs = tuple(map(_program_report, self._bound))
+        names = tuple(inspect.signature(self._options.function).parameters)
+        programs = tuple(_program_report(each, names) for each in self._bound)
         torchs = self._torch
         return CompileReport(
             programs, dict(torchs.reasons), torchs.captures, dict(self.statistics), self._counts(),
@@ -266,7 +271,7 @@ class CompiledForward(CompiledCalls):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        if is_dynamo_compiling() or is_tracing():
+        if is_traced():
             return self._module(*args, **kwargs)
         plain = not kwargs and len(args) == self._count and not torch.is_grad_enabled()
         if plain and not any(self._hooks) and self._module.forward == self._forward:
@@ -336,17 +341,24 @@ def _in_words(error: Exception) -> str:
     return f"{lines[0] if lines else type(error).__name__}{where}"
 
 
-def _program_report(program: KeptProgram) -> ProgramReport:
+def _program_report(program: KeptProgram, names: Sequence[str]) -> ProgramReport:
     single = program.programs.single
     plan = None if single is None else single.plan
     sizes = "gears" if program.manifest.gears else "dynamic" if plan and plan.symbols else "static"
-    arguments = () if plan is None else tuple(_arguments(program.manifest, plan))
+    arguments = () if plan is None else tuple(_arguments(program.manifest, plan, names))
     origin = "loaded" if program.loaded else "traced"
     return ProgramReport(program.manifest.spec.name, sizes, origin, arguments)
 
 
-def _arguments(manifest: Manifest, plan: Plan) -> Iterator[str]:
+def _arguments(manifest: Manifest, plan: Plan, names: Sequence[str]) -> Iterator[str]:
+    """Each with its type; `names` are those that a wrapper, whose `args` they are in, stands for."""
     for source, entry in zip(manifest.spec.inputs, plan.inputs, strict=True):
         if source.own and isinstance(entry, TensorInput):
             shape = ", ".join(map(str, entry.shape))
-            yield f"{name_of_argument(source.path)} {entry.dtype}[{shape}]"
+            path = source.path
+            match path:
+                case (("argument", "args"), ("item", int(number)), *rest) if number < len(names):
+                    path = (("argument", names[number]), *rest)
+                case _:
+                    pass
+            yield f"{name_of_argument(path)} {entry.dtype}[{shape}]"

@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling, is_exporting
+from torch.jit import is_tracing  # type: ignore[reportPrivateImportUsage] - documented
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.backend.report import Capture
@@ -19,6 +21,11 @@ from kernelmill.inference.varying_sizes import with_gears
 _log = get_logger("inference")
 Arguments = Callable[[tuple[Any, ...], Mapping[str, Any]], Mapping[str, Any]]
 """The arguments of a call by their names."""
+
+
+def is_traced() -> bool:
+    """Whether Dynamo, torch.export or torch.jit traces the code that is running."""
+    return is_dynamo_compiling() or is_exporting() or is_tracing()
 
 
 class TorchCalls:
@@ -75,6 +82,7 @@ class NeverKept:
 
     def __init__(self, options: Options, reason: str) -> None:
         self._options, self._reason = options, reason
+        self.__wrapped__ = options.function  # of which it has the signature
         original = options.module or options.function
         self._torch = TorchCalls(original, options, lambda args, kwargs: kwargs)
 
@@ -85,12 +93,19 @@ class NeverKept:
         NeverKept.__init__(self, *state)
 
     @property
+    def __code__(self) -> Any:
+        """The function's, where it has one: torch.export asks a module's forward for it."""
+        return self._options.function.__code__
+
+    @property
     def original(self) -> Any:
         """What was compiled."""
         return self._options.module or self._options.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it."""
+        if is_traced():
+            return self.original(*args, **kwargs)
         return self._torch(self._reason, args, kwargs)
 
     def report(self) -> CompileReport:

@@ -257,6 +257,48 @@ def test_models_of_torch_and_of_transformers_are_kept() -> None:
     assert kept(compiled) == kept(bert) == 1
 
 
+class CalledTwice(Model):
+    def __call__(self, x: Any) -> Any:
+        return super().__call__(x) * 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kind", [Model, CalledTwice])
+def test_torch_export_takes_the_original(kind: type[Model], strict: bool) -> None:
+    model, x = kind().eval(), torch.randn(3, 4)
+    compiled = kernelmill.compile(model)
+    sizes = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(compiled, (x,), dynamic_shapes=sizes, strict=strict)
+    for given in (x, torch.randn(5, 4)):
+        torch.testing.assert_close(program.module()(given), model(given))
+    assert compiled.report().torch == {} and compiled.report().captures == ()
+    with torch.no_grad():  # and what torch.compile makes of it afterwards is compiled
+        torch.testing.assert_close(compiled(x), model(x))
+    report = compiled.report()
+    assert len(report.programs) + sum(not each.refused for each in report.captures) == 1
+
+
+def test_reports_name_arguments_as_the_model_does_behind_a_decorator() -> None:
+    def decorated(forward: Any) -> Any:
+        @functools.wraps(forward)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return forward(self, *args, **kwargs)
+
+        return wrapper
+
+    class Wrapped(nn.Module):
+        @decorated
+        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
+            return input_ids * attention_mask
+
+    compiled = kernelmill.compile(Wrapped())
+    ids, mask = torch.ones(2, 3), torch.ones(2, 3)
+    compiled(input_ids=ids, attention_mask=mask)
+    compiled(ids, mask)
+    expected = ("input_ids f32[2, 3]", "attention_mask f32[2, 3]")
+    assert [each.arguments for each in compiled.report().programs] == [expected] * 2
+
+
 def test_generate_calls_the_compiled_model() -> None:
     model: Any = zoo.llama()
     prompt = torch.tensor([[5, 6, 7]])
