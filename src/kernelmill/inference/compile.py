@@ -42,6 +42,7 @@ def compile(
     quantize: Quantize = None,
     max_error: float | None = None,
     examples: Any = None,
+    mmap_packed_weights: bool = False,
 ) -> Any:
     """A module, or function, that computes what `model` does, compiled when it is called.
 
@@ -61,6 +62,7 @@ def compile(
                what each quantised layer loses on them
     max_error  the most that the model's results may lose on the examples, relative: the layers that
                lose most are not quantised
+    mmap_packed_weights   keep packed weights in files, which all processes map and share
 
     The result of a module is a module that has its parameters and attributes. A program that is
     kept serves calls without Dynamo, in later processes too. What cannot be kept, what breaks into
@@ -70,22 +72,33 @@ def compile(
     InputError for a model that is no module and no function; ConfigError for options that do not
     exist, among them names of `gears` that are no arguments.
     """
-    if dynamic is not None and type(dynamic) is not bool:
-        raise ConfigTypeError(f"dynamic: {dynamic!r} is neither None nor a bool")
+    _check_switches(dynamic, mmap_packed_weights)
     if model is None:  # as a decorator with options
         return partial(
             compile, dynamic=dynamic, gears=gears, mode=mode, config=config, cache_dir=cache_dir,
             quantize=quantize, max_error=max_error, examples=examples,
+            mmap_packed_weights=mmap_packed_weights,
         )  # fmt: skip
     original = uncompile(model)
     gears = gears and _checked(gears, dynamic, original)
     function, settings = _function_of(original), _settings(mode, config, gears)
     quantized = _quantize(function, settings, quantize, max_error, examples)
     options = Options(
-        function, settings, dynamic, folder_given(cache_dir),
+        function, settings, dynamic, folder_given(cache_dir), map_packed=mmap_packed_weights,
         gears=gears,
         module=original if isinstance(original, torch.nn.Module) else None, quantized=quantized,
     )  # fmt: skip
+    return _compiled(options)
+
+
+def _check_switches(dynamic: object, mmap_packed_weights: object) -> None:
+    if dynamic is not None and type(dynamic) is not bool:
+        raise ConfigTypeError(f"dynamic: {dynamic!r} is neither None nor a bool")
+    if type(mmap_packed_weights) is not bool:
+        raise ConfigTypeError(f"mmap_packed_weights: {mmap_packed_weights!r} is no bool")
+
+
+def _compiled(options: Options) -> Any:
     reason = _why_never_kept(options)
     if options.module is not None:
         calls = NeverKept(options, reason) if reason else CompiledForward(options)

@@ -11,7 +11,7 @@
 | a trace of such a call could not be made or kept | torch.compile, without another try |
 | as many traces were made as are kept | torch.compile |
 | modes of torch are active that see each operator | the function as it is |
-| Dynamo, torch.export or torch.jit traces code around it | the function as it is, traced with that |
+| Dynamo, torch.export or torch.jit traces code around it | the function, traced with that |
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def _program_report(program: KeptProgram, names: Sequence[str]) -> ProgramReport
 
 
 def _arguments(manifest: Manifest, plan: Plan, names: Sequence[str]) -> Iterator[str]:
-    """Each with its type; `names` are those that a wrapper, whose `args` they are in, stands for."""
+    """Each with its type; `names` are of what a wrapper stands for, whose `args` they are in."""
     for source, entry in zip(manifest.spec.inputs, plan.inputs, strict=True):
         if source.own and isinstance(entry, TensorInput):
             shape = ", ".join(map(str, entry.shape))

@@ -13,6 +13,7 @@ from torch import nn
 import kernelmill
 from kernelmill import CompilerConfig, ConfigError, GearError, InputError
 from kernelmill.core.errors import ConfigTypeError
+from kernelmill.inference import finish_packing
 from tests.kept_methods import COMPILED
 
 
@@ -38,6 +39,7 @@ def test_what_is_no_model_is_refused(model: Any) -> None:
         ({"gears": {"input_ids": {0: [2]}}}, GearError, "1 gears"),
         ({"gears": {"input_ids": {0: [2, 4]}}, "dynamic": False}, ConfigError, "dynamic=False"),
         ({"gears": [2, 4]}, ConfigTypeError, "gears: list"),
+        ({"mmap_packed_weights": 1}, ConfigTypeError, "mmap_packed_weights: 1 is no bool"),
     ],
 )
 def test_wrong_options_are_refused_at_once(given: Any, kind: type[Exception], says: str) -> None:
@@ -134,3 +136,14 @@ def test_uncompile_gives_others_as_they_are() -> None:
     assert kernelmill.uncompile(model) is model and kernelmill.uncompile(added) is added
     assert kernelmill.uncompile(torch.compile(model, backend="eager")) is model
     assert kernelmill.uncompile(kernelmill.compile(kernelmill.compile(model))) is model
+
+
+def test_packed_weights_are_mapped_where_that_is_asked_for(tmp_path: Path) -> None:
+    model, x = nn.Linear(64, 64).eval().requires_grad_(False), torch.randn(8, 64)
+    for mapped in (False, True):
+        compiled = kernelmill.compile(model, cache_dir=tmp_path, mmap_packed_weights=mapped)
+        torch.testing.assert_close(compiled(x), model(x))
+        finish_packing()
+        torch.testing.assert_close(compiled(x), model(x))
+        assert compiled.report().counters["packed_bytes"] > 0
+        assert bool([*tmp_path.glob("*/packed/*")]) is mapped
