@@ -67,6 +67,7 @@ class CompiledCalls(KeptPrograms):
         original = options.module or options.function
         self._torch = TorchCalls(original, options, self._by_name)
         self._refused: dict[Any, str] = {}
+        self._untraceable: set[Any] = set()  # kinds that run as the original
         self._reason = ""  # why the trace under way is not kept
         functools.update_wrapper(self, options.function)
 
@@ -114,6 +115,9 @@ class CompiledCalls(KeptPrograms):
             return self._torch(reason, args, kwargs, level)
         kind = _kind_of(values), gradients, getattr(self._target.owner, "training", None)
         reason = self._refused.get(kind, "")
+        if kind in self._untraceable:
+            self._torch.count(reason)
+            return self.original(*args, **kwargs)
         if not reason:
             result, reason = self._slowly(values, args, kwargs, kind)
             if not reason:
@@ -175,8 +179,10 @@ class CompiledCalls(KeptPrograms):
         if not of_operator:
             return None, reason
         result = self.original(*args, **kwargs)  # which raises eager's error, as a rule
+        # It is right in eager, and Dynamo would raise this again: torch.compile is no help.
         self._refused[kind] = reason
-        self._torch.count(reason)
+        self._untraceable.add(kind)
+        self._torch.count(reason, how="as it is")
         return result, ""
 
     def _not_kept(self, recording: Recording) -> Any:

@@ -49,12 +49,14 @@ class TorchCalls:
         with with_gears(gears, self._named(args, kwargs)) if gears else nullcontext():
             return compiled(*args, **kwargs)
 
-    def count(self, reason: str, level: int = logging.WARNING) -> None:
-        """One more call for this reason."""
+    def count(
+        self, reason: str, level: int = logging.WARNING, how: str = "as torch.compile compiles it"
+    ) -> None:
+        """One more call for this reason, which the log tells once, with `how` it runs."""
         known = self.reasons.get(reason, 0)
         self.reasons[reason] = known + 1
         if not known:
-            _log.log(level, "%s runs as torch.compile compiles it: %s", self.name, reason)
+            _log.log(level, "%s runs %s: %s", self.name, how, reason)
 
     @property
     def name(self) -> str:

@@ -404,3 +404,22 @@ def test_later_processes_load_without_dynamo(tmp_path: Path) -> None:
         for _ in range(2)
     ]  # fmt: skip
     assert outputs == [["0", "2", "True"], ["1", "0", "False"]]
+
+
+def test_what_only_eager_can_run_runs_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @torch.library.custom_op("kernelmill_tests::only_eager", mutates_args=())
+    def only_eager(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @only_eager.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("it has no sizes before it runs")
+
+    compiled = kernelmill.compile(lambda x: only_eager(x) * 2, cache_dir=tmp_path)
+    for rows in (2, 2, 3):
+        assert compiled(torch.ones(rows)).tolist() == [4.0] * rows
+    report = compiled.report()
+    assert list(report.torch.values()) == [3] and report.captures == ()
+    assert "runs as it is" in caplog.text
