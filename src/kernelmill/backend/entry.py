@@ -53,6 +53,7 @@ class Backend:
         """Compile one graph of Dynamo's. `kwargs` are torch.compile's `mode` and `options`."""
         from kernelmill.backend.capture import compile_capture
         from kernelmill.compiler.pipeline import Compiler
+        from kernelmill.torch_internals.autograd import as_kept
 
         compiler = Compiler(
             configured(self.config, **kwargs),
@@ -60,9 +61,10 @@ class Backend:
             compare=self._on_compiled is not None,
             lower_only=self._lower_only,
         )
-        return compile_capture(
+        made = compile_capture(
             gm, example_inputs, compiler, self.custom_decompositions, self.captures.append
         )
+        return as_kept(made)
 
 
 def get_backend(

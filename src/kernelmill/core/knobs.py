@@ -231,6 +231,15 @@ DEFAULT = Knob(
     "1: torch.compile compiles with kernelmill wherever no backend is named.",
     "For programs and libraries that call `torch.compile` themselves. Read when torch is imported.",
 )
+VLLM = Knob(
+    "KERNELMILL_VLLM",
+    _switch,
+    True,
+    "`1` or `0`",
+    "vLLM compiles with kernelmill on CPUs",
+    "0: vLLM compiles as if kernelmill was not installed.",
+    "To compare with Inductor, or where a model of vLLM is wrong. See [vLLM](vllm.md).",
+)
 STRICT = Knob(
     "KERNELMILL_STRICT",
     _switch,
@@ -342,6 +351,7 @@ KNOBS: tuple[_Any, ...] = (
     TARGET,
     DEBUG,
     DEFAULT,
+    VLLM,
     STRICT,
     PROGRESS,
     PERF_MAP,

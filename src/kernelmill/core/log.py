@@ -31,6 +31,7 @@ COMPONENTS = (
     "gears",
     "graph",
     "inference",
+    "integrations",
     "kernel",
     "lower",
     "ops",

@@ -217,3 +217,47 @@ def boxed(call: Call) -> Call:
 
     setattr(run, mark, True)
     return run
+
+
+# ---- functions that torch keeps -------------------------------------------------------------
+
+
+@internal(
+    "autograd.kept_functions",
+    reason="torch.compile(...).aot_compile, which vLLM compiles models by",
+    fallback="torch refuses to compile so",
+)
+def _kept_functions() -> type[Any] | None:
+    from torch._dynamo.aot_compile_types import SerializableCallable
+
+    wanted = frozenset(("__call__", "serialize_compile_artifacts", "deserialize_compile_artifacts"))
+    return SerializableCallable if SerializableCallable.__abstractmethods__ == wanted else None
+
+
+def as_kept(call: Call) -> Call:
+    """The result of a backend as torch wants it: where `aot_compile` asks for one that it could
+    keep, of its kind for these. It is not kept: UnsupportedError when that is asked for."""
+    settings: Any = _functorch.config
+    wanted = ("bundled_autograd_cache", "strict_autograd_cache")
+    if not all(getattr(settings, name, False) for name in wanted):
+        return call
+    base = _kept_functions.get()
+    if base is None:
+        return call
+
+    class Unkept(base):
+        def __call__(self, *args: Any) -> Any:
+            return call(*args)
+
+        @classmethod
+        def serialize_compile_artifacts(cls, fn: Any) -> bytes:
+            raise UnsupportedError(
+                "torch keeps no program of kernelmill: the next process traces again, and takes "
+                "its kernels from the store"
+            )
+
+        @classmethod
+        def deserialize_compile_artifacts(cls, data: bytes) -> Any:
+            return cls.serialize_compile_artifacts(data)
+
+    return Unkept()

@@ -85,6 +85,14 @@ def through_the_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not capture.direct and not capture.refused
 
 
+@case("autograd.kept_functions")
+def torch_refuses_what_it_could_not_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: Any = dict.fromkeys(("bundled_autograd_cache", "strict_autograd_cache"), True)
+    with torch._functorch.config.patch(**wanted):
+        assert autograd.as_kept(layer) is layer
+    assert autograd.as_kept(layer) is layer
+
+
 @case("autograd.descriptions")
 def writes_run_in_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (capture,) = compiled(layer, X).captures

@@ -1,0 +1,1 @@
+"""What is made for one library each; import the module of that library."""
