@@ -1,4 +1,4 @@
-"""MiniLM behind `cache_compile`, with gears over batch and length."""
+"""MiniLM behind `kernelmill.compile`, with gears over batch and length."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import torch
 import transformers
 from torch import Tensor
 
+import kernelmill
 from examples.serve.batches import BATCHES, LENGTHS, Tokenizer, batches, gear_of, padded
-from kernelmill.inference import cache_compile, finish_packing, set_dim_gears
+from kernelmill.inference import finish_packing
 
-Call = Callable[[Tensor, Tensor], Tensor]
 Timed = Callable[[str], AbstractContextManager[Any]]
 """What is around the calls of a method, by its name."""
 
@@ -47,6 +47,10 @@ class Encoder(torch.nn.Module):
         return self(ids, mask)
 
 
+SIZES = {"one": tuple(product((1,), LENGTHS)), "many": tuple(product(BATCHES[1:], LENGTHS))}
+"""The (batch, length) that each method of the encoder is compiled for."""
+
+
 class CompiledEmbedder:
     """What the server calls. Construct it once in each worker, then `warm_up`; `timed` is around
     calls after that."""
@@ -55,18 +59,20 @@ class CompiledEmbedder:
         self._tokenizer, self._timed = Tokenizer(), timed
         self._encoder = Encoder().eval()
         self._encoder.requires_grad_(False)
-        # Workers map one file of packed weights: each more worker costs little memory.
         self._methods = {
-            "one": cache_compile(self._encoder.one, mmap_packed_weights=True),
-            "many": cache_compile(self._encoder.many, mmap_packed_weights=True),
+            name: _compiled(getattr(self._encoder, name), sizes) for name, sizes in SIZES.items()
         }
 
     def warm_up(self) -> None:
         """Load or compile the programs of all gears, and call each once."""
-        pairs = list(product(BATCHES[1:], LENGTHS))
-        one, many = self._methods.values()
-        _call_all(one, {1: list(LENGTHS)}, list(product((1,), LENGTHS)))
-        _call_all(many, {dim: [pair[dim] for pair in pairs] for dim in (0, 1)}, pairs)
+        for name, sizes in SIZES.items():
+            for size in sizes:
+                ids, mask = (
+                    torch.zeros(size, dtype=torch.int64),
+                    torch.ones(size, dtype=torch.int64),
+                )
+                with torch.no_grad():
+                    self._methods[name](ids, mask)
         finish_packing()
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -84,17 +90,14 @@ class CompiledEmbedder:
 
     def report(self) -> Mapping[str, Mapping[str, int]]:
         """By method, counters of kernelmill, and of entries loaded and traced."""
-        return {
-            name: {**method.report(), **method.statistics} for name, method in self._methods.items()
-        }
+        reports = {name: method.report() for name, method in self._methods.items()}
+        return {name: {**each.counters, **each.statistics} for name, each in reports.items()}
 
 
-def _call_all(call: Call, gears: Mapping[int, list[int]], sizes: Sequence[tuple[int, int]]) -> None:
-    """Call with every (batch, length). The arguments of the first call declare the gears."""
-    for number, size in enumerate(sizes):
-        ids, mask = torch.zeros(size, dtype=torch.int64), torch.ones(size, dtype=torch.int64)
-        if number == 0:
-            set_dim_gears(ids, gears)
-            set_dim_gears(mask, gears)
-        with torch.no_grad():
-            call(ids, mask)
+def _compiled(method: Callable[..., Tensor], sizes: Sequence[tuple[int, int]]) -> Any:
+    """The method for these sizes of its arguments. Workers map one file of packed weights: each
+    more worker costs little memory."""
+    gears = {
+        dim: [size[dim] for size in sizes] for dim in (0, 1) if len({s[dim] for s in sizes}) > 1
+    }
+    return kernelmill.compile(method, gears={"ids": gears, "mask": gears}, mmap_packed_weights=True)
