@@ -182,7 +182,7 @@ class CompiledCalls(KeptPrograms):
         # It is right in eager, and Dynamo would raise this again: torch.compile is no help.
         self._refused[kind] = reason
         self._untraceable.add(kind)
-        self._torch.count(reason, how="as it is")
+        self._torch.count(reason, as_it_is=True)
         return result, ""
 
     def _not_kept(self, recording: Recording) -> Any:

@@ -28,6 +28,9 @@ def is_traced() -> bool:
     return is_dynamo_compiling() or is_exporting() or is_tracing()
 
 
+_COMPILED = "%s runs as torch.compile compiles it: %s"
+
+
 class TorchCalls:
     """`original` by `torch.compile(backend="kernelmill")` with the same options; `reasons` counts
     the calls for each reason."""
@@ -49,14 +52,14 @@ class TorchCalls:
         with with_gears(gears, self._named(args, kwargs)) if gears else nullcontext():
             return compiled(*args, **kwargs)
 
-    def count(
-        self, reason: str, level: int = logging.WARNING, how: str = "as torch.compile compiles it"
-    ) -> None:
-        """One more call for this reason, which the log tells once, with `how` it runs."""
+    def count(self, reason: str, level: int = logging.WARNING, as_it_is: bool = False) -> None:
+        """One more call for this reason, which the log tells once. `as_it_is`: torch.compile does
+        not run it either."""
         known = self.reasons.get(reason, 0)
         self.reasons[reason] = known + 1
         if not known:
-            _log.log(level, "%s runs %s: %s", self.name, how, reason)
+            told = "%s runs as it is: %s" if as_it_is else _COMPILED
+            _log.log(level, told, self.name, reason)
 
     @property
     def name(self) -> str:
