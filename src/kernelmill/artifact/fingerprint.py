@@ -235,13 +235,15 @@ def finds_attributes(name: str) -> bool:
     return name == "forward" or (name[:2] == name[-2:] == "__" and name not in TOLD_OTHERWISE)
 
 
-_OF_EACH_CLASS = frozenset("__dict__ __doc__ __module__ __qualname__ __weakref__".split())
+_OF_EACH_CLASS = frozenset(
+    "__dict__ __doc__ __module__ __qualname__ __slotnames__ __weakref__".split()
+)
 TOLD_OTHERWISE = _OF_EACH_CLASS | frozenset(
     "__abstractmethods__ __annotate__ __annotate_func__ __annotations__ __annotations_cache__ "
     "__conditional_annotations__ __constants__ __firstlineno__ __orig_bases__ __parameters__ "
     "__static_attributes__ __type_params__".split()
 )
-"""What no method is."""
+"""What no method is. `copy` and `pickle` keep slot names in classes."""
 
 
 def _body_text(kind: type) -> str:

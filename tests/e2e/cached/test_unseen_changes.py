@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import copy
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -496,3 +497,32 @@ def test_autocast_in_the_method_has_the_dtype_that_is_set(tmp_path: Path) -> Non
             assert model.run(X).dtype == dtype
     finally:
         torch.set_autocast_dtype("cpu", before)
+
+
+class Scale:
+    def __init__(self) -> None:
+        self.rate = 2.0
+
+
+class Scaled(nn.Module):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.scale = Scale()
+        self.kept = cache_compile(self.times, cache_dir=folder)
+
+    def times(self, x: Tensor, factor: Tensor) -> Tensor:
+        return x * self.scale.rate * factor
+
+
+@torch.no_grad()
+def test_copies_change_no_class(tmp_path: Path) -> None:
+    """`copy` and `pickle` leave the names of slots in the classes of what they copy."""
+    first = Scaled(tmp_path)
+    assert_close(first.kept(X, X), first.times(X, X))
+    copy.deepcopy((first.scale, X, nn.Parameter(X)))
+    assert "__slotnames__" in vars(Scale)
+    again = Scaled(tmp_path)
+    assert_close(again.kept(X, X), again.times(X, X))
+    assert (again.kept.statistics["loaded"], again.kept.statistics["traced"]) == (1, 0)
+    assert_close(first.kept(X, X), first.times(X, X))
+    assert first.kept.statistics["traced"] == 1

@@ -1,0 +1,209 @@
+"""sentence-transformers: a model whose texts run sorted by length, in batches of declared sizes."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kernelmill.config import CompilerConfig
+from kernelmill.config.schemes import Quantize
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
+from kernelmill.core.log import get_logger
+from kernelmill.inference.compile import compile as compile_model
+from kernelmill.inference.compile_report import CompileReport
+
+BATCHES = (1, 2, 4)
+LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_TRIED = "6"
+_TENSORS = frozenset(("input_ids", "attention_mask", "token_type_ids"))
+_log = get_logger("integrations")
+
+
+def compile(
+    model: Any,
+    *,
+    batches: Sequence[int] = BATCHES,
+    lengths: Sequence[int] | None = None,
+    config: CompilerConfig | Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    quantize: Quantize = None,
+) -> Any:
+    """A SentenceTransformer like `model`, with its weights, whose `encode` runs programs for these
+    sizes: texts in a batch, 1 among them, and tokens of each.
+
+    `encode` gives it batches of any size. Texts of one are sorted by their tokens, those for one
+    length put together, and padded to it behind a mask: `batch_size` may be large. Longer texts
+    than the longest length, images, texts padded at the left and calls while gradients are on run
+    as `model` runs them; the log says so once.
+
+    batches    sizes of batches; larger ones are divided
+    lengths    in tokens; None: `LENGTHS` as far as the model takes texts, and its own limit
+    config, cache_dir, quantize   of `kernelmill.compile`
+
+    InputError for what is no SentenceTransformer, ConfigError for sizes that cannot be.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise InputError("sentence-transformers is not installed") from error
+    if not isinstance(model, SentenceTransformer):
+        raise InputError(f"{type(model).__name__} is no SentenceTransformer")
+    if version("sentence-transformers").partition(".")[0] != _TRIED:
+        _log.warning(
+            "sentence-transformers %s was not tried, and %s was: compare a few embeddings",
+            version("sentence-transformers"), _TRIED,
+        )  # fmt: skip
+    most = model.max_seq_length or LENGTHS[-1]
+    known = (*(n for n in LENGTHS if n < most), most) if lengths is None else lengths
+    compiled = copy.copy(model)
+    compiled.forward = SortedCalls(
+        model, _sizes("batches", batches), _sizes("lengths", known),
+        {"config": config, "cache_dir": cache_dir, "quantize": quantize},
+    )  # fmt: skip
+    return compiled
+
+
+def _sizes(name: str, given: Sequence[int]) -> tuple[int, ...]:
+    """Ascending, each once."""
+    if not given or any(type(size) is not int for size in given):
+        raise ConfigTypeError(f"{name}: {given!r} are no sizes")
+    if min(given) < (2 if name == "lengths" else 1):
+        raise ConfigError(f"{name}: {min(given)} is too small")
+    if name == "batches" and 1 not in given:
+        raise ConfigError(f"batches: without 1, {given!r} leave texts over")
+    return tuple(sorted(set(given)))
+
+
+class Encoder(nn.Module):
+    """The model as a function of tensors: ids, mask and, where it has them, types of tokens, each
+    (batch, length) int64. `rest` is what else sentence-transformers tells its modules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        **rest: Any,
+    ) -> dict[str, Any]:
+        given: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask, **rest}
+        if token_type_ids is not None:
+            given["token_type_ids"] = token_type_ids
+        found = type(self.model).forward(self.model, dict(given))
+        return {name: value for name, value in found.items() if name not in given}
+
+
+class SortedCalls:
+    """The forward of a compiled model. `report()` says what was made, for batches of one text and
+    for larger ones: the code of models asks whether a size is 1, so that these are two traces."""
+
+    def __init__(
+        self,
+        model: Any,
+        batches: Sequence[int],
+        lengths: Sequence[int],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._model, self._batches, self._lengths = model, batches, lengths
+        self._told = False
+        encoder = Encoder(model)
+        several = [size for size in batches if size > 1]
+        sizes = [(batch, length) for batch in several for length in lengths]
+        self._compiled: dict[str, Any] = {
+            name: compile_model(encoder, gears=_gears(each), **options)
+            for name, each in (("one", [(1, length) for length in lengths]), ("several", sizes))
+            if each
+        }
+
+    def report(self) -> dict[str, CompileReport]:
+        """By "one" and "several"."""
+        return {name: each.report() for name, each in self._compiled.items()}
+
+    def __call__(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """The features with what the modules add."""
+        reason = self._why_not(input, kwargs)
+        if reason:
+            if not self._told:
+                _log.warning("%s runs as it is: %s", type(self._model).__name__, reason)
+            self._told = True
+            return type(self._model).forward(self._model, input, **kwargs)
+        tensors = {name: value for name, value in input.items() if name in _TENSORS}
+        rest = {name: value for name, value in input.items() if name not in _TENSORS}
+        counts = tensors["attention_mask"].sum(1).tolist()
+        found: dict[str, Tensor] = {}
+        for rows, length in self._parts(counts):
+            part = {name: _cut(value[rows], length) for name, value in tensors.items()}
+            results = self._compiled["one" if len(rows) == 1 else "several"](**part, **rest)
+            for name, value in results.items():
+                _put(found, name, value, rows, length, tensors["input_ids"].shape)
+        return {**input, **found}
+
+    def _why_not(self, input: Mapping[str, Any], kwargs: Mapping[str, Any]) -> str:
+        if torch.is_grad_enabled():
+            return "gradients are on"
+        if kwargs:
+            return f"it is called with {', '.join(kwargs)}"
+        if not {"input_ids", "attention_mask"} <= input.keys():
+            return "these are no texts"
+        if others := [n for n, v in input.items() if isinstance(v, Tensor) and n not in _TENSORS]:
+            return f"there are tensors besides ids and mask: {', '.join(others)}"
+        mask = input["attention_mask"]
+        if not bool((mask[:, 1:] <= mask[:, :-1]).all()):
+            return "texts are padded at the left"
+        if int(mask.sum(1).max()) > self._lengths[-1]:
+            return f"a text has more than {self._lengths[-1]} tokens: name more lengths"
+        return ""
+
+    def _parts(self, counts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+        """The numbers of texts that have so many tokens, a batch at a time, and its length."""
+        by_length: dict[int, list[int]] = {}
+        for number in sorted(range(len(counts)), key=counts.__getitem__):
+            length = next(size for size in self._lengths if size >= counts[number])
+            by_length.setdefault(length, []).append(number)
+        for length, numbers in by_length.items():
+            while numbers:
+                size = max(size for size in self._batches if size <= len(numbers))
+                yield numbers[:size], length
+                del numbers[:size]
+
+
+def _gears(sizes: Sequence[tuple[int, int]]) -> dict[str, dict[int, list[int]]]:
+    """The same for each tensor; a dim that has one size has none."""
+    columns = [[size[dim] for size in sizes] for dim in (0, 1)]
+    dims = {dim: each for dim, each in enumerate(columns) if len(set(each)) > 1}
+    return {name: dims for name in _TENSORS if dims}
+
+
+def _cut(value: Tensor, length: int) -> Tensor:
+    """The first tokens (rows, length), with zeros behind them where there are not so many."""
+    missing = length - value.shape[1]
+    return nn.functional.pad(value, (0, missing)) if missing > 0 else value[:, :length].contiguous()
+
+
+def _put(
+    found: dict[str, Tensor],
+    name: str,
+    value: Tensor,
+    rows: Sequence[int],
+    length: int,
+    shape: Sequence[int],
+) -> None:
+    """A result of these rows among those of all. Of tokens, zeros are where a text has none."""
+    of_tokens = value.dim() > 2 and value.shape[1] == length
+    size = (shape[0], shape[1], *value.shape[2:]) if of_tokens else (shape[0], *value.shape[1:])
+    if name not in found:
+        found[name] = value.new_zeros(size)
+    if of_tokens:
+        width = min(length, shape[1])
+        found[name][rows, :width] = value[:, :width]
+    else:
+        found[name][rows] = value
