@@ -215,4 +215,4 @@ class CachedMethod(KeptPrograms):
         `streamed` calls packed weights as they came to them, and `packing` parts are still to be
         packed for good. `without_...` names a private part of torch, or of another package, that
         is not as expected and that calls do without."""
-        return self._counts()
+        return self._counts(self._bound)

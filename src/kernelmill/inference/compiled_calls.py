@@ -20,6 +20,7 @@ import functools
 import inspect
 import logging
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -255,14 +256,19 @@ class CompiledCalls(KeptPrograms):
             found = getattr(found, part, None)
         return name if found is self else super().__reduce_ex__(protocol)
 
-    def report(self) -> CompileReport:
-        """What was made for the calls so far, and why torch.compile is in use if so."""
-        names = tuple(inspect.signature(self._options.function).parameters)
-        programs = tuple(_program_report(each, names) for each in self._bound)
-        torchs = self._torch
+    def report(self, *others: CompiledCalls) -> CompileReport:
+        """What was made for the calls so far, and for those of `others`, and why torch.compile is
+        in use if so."""
+        every, names = (self, *others), tuple(inspect.signature(self._options.function).parameters)
+        bound = [program for each in every for program in each._bound]
+        reasons, statistics = Counter[str](), Counter[str]()
+        for each in every:
+            reasons.update(each._torch.reasons)
+            statistics.update(each.statistics)
         return CompileReport(
-            programs, dict(torchs.reasons), torchs.captures, dict(self.statistics), self._counts(),
-            self._options.quantized,
+            tuple(_program_report(program, names) for program in bound), dict(reasons),
+            tuple(capture for each in every for capture in each._torch.captures),
+            dict(statistics), self._counts(bound), self._options.quantized,
         )  # fmt: skip
 
 

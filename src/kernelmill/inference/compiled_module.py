@@ -41,7 +41,8 @@ class CompiledModule(torch.nn.Module):
 
     def report(self) -> CompileReport:
         """What was made for the calls so far, and why torch.compile is in use if so."""
-        return self.__dict__["_calls"].report()
+        calls, inner = self.__dict__["_calls"], self.__dict__.get("_inner")
+        return calls.report() if inner is None else calls.report(inner)
 
     def __reduce__(self) -> Any:
         return type(self), (self._orig_mod, self.__dict__["_calls"])

@@ -263,9 +263,9 @@ class KeptPrograms:
                 )  # fmt: skip
             self._told_unwritable = True
 
-    def _counts(self) -> dict[str, int]:
-        """Counters of all programs of this process so far, added up."""
-        counts = chain.from_iterable(each.bound.counts() for each in self._bound)
+    def _counts(self, programs: Iterable[KeptProgram]) -> dict[str, int]:
+        """Counters of these programs, added up, and those of the process."""
+        counts = chain.from_iterable(each.bound.counts() for each in programs)
         return {**summed(counts), **counters()}
 
     # ---- places -----------------------------------------------------------------------------

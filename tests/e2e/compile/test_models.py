@@ -309,6 +309,7 @@ def test_generate_calls_the_compiled_model() -> None:
         compiled = kernelmill.compile(model)
         for _ in range(2):
             assert torch.equal(compiled.generate(prompt, **options), expected)
+            assert compiled.report().programs and compiled.report().statistics["traced"]
         model.forward = kernelmill.compile(model.forward)
         assert torch.equal(model.generate(prompt, **options), expected)
     report = model.forward.report()
