@@ -73,7 +73,7 @@ def test_gears_target_and_options_are_in_it(capsys: pytest.CaptureFixture[str]) 
         (["--config", "infrence_config.gear_miss=pad"], "there are: inference_config"),
         (["--config", "float32_pieces=perhaps"], "'perhaps' is no bool"),
         (["-o", "no/such/m.kmill"], "there is no folder no/such"),
-        (["--quantize", "int8"], "No such option"),
+        (["--quantize", "int9"], "did you mean 'int8'"),
     ],
 )
 def test_what_cannot_be_done_is_said(
