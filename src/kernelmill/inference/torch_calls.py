@@ -46,6 +46,8 @@ class TorchCalls:
         level: int = logging.WARNING,
     ) -> Any:  # fmt: skip
         """The call; the first with this reason says so in the log."""
+        if self._options.config.quantize is not None and torch.is_grad_enabled():
+            reason, level = f"{reason}; nothing is quantised", logging.WARNING
         self.count(reason, level)
         compiled = self._compile() if self._compiled is None else self._compiled
         gears = self._options.gears

@@ -111,6 +111,8 @@ def test_calls_that_need_gradients_are_not_quantised(tmp_path: Path) -> None:
     model, x = Encoder().eval(), rows()
     compiled = kernelmill.compile(model, quantize="int8", cache_dir=tmp_path)
     torch.testing.assert_close(compiled(x), model(x))
+    (reason,) = compiled.report().torch
+    assert reason.endswith("nothing is quantised")
     compiled(x)[0].sum().backward()
     found = model.up.weight.grad
     model.zero_grad()
