@@ -436,7 +436,8 @@ def _calls_own_method(owner: Any, name: str, value: Any) -> bool:
 
 def _parts_of(value: Any) -> list[tuple[str, Any]]:
     names = ("func", "args", "keywords", "__func__", "fget", "fset", "fdel")
-    return [(name, getattr(value, name)) for name in names if getattr(value, name, None)]
+    parts = [(name, getattr(value, name, None)) for name in names]
+    return [(name, part) for name, part in parts if part is not None]
 
 
 def _slots(kind: type) -> list[str]:

@@ -81,6 +81,9 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Model], object]]] = {
     "object": (Thing, lambda m: setattr(m.held, "rate", 3.0)),
     "object of slots": (Slotted, lambda m: setattr(m.held, "rate", 3.0)),
     "variable of a closure": (closure, lambda m: m.held[1](3.0)),
+    "keyword of a partial that had none": (
+        lambda: functools.partial(hook), lambda m: m.held.keywords.update(key=1),
+    ),
     "argument of a partial": (
         lambda: functools.partial(hook, 1), lambda m: setattr(m, "held", functools.partial(hook)),
     ),
