@@ -16,7 +16,7 @@ import torch
 
 from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.paths import MissingPath, Path, Roots, follow
+from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, text_of
 from kernelmill.artifact.target import Target, Values
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import to_torch
@@ -143,7 +143,7 @@ def _found(path: Path, roots: Roots) -> Any:
 
 def _names_in_trace(path: Path, target: Target) -> Sequence[str]:
     """What Dynamo may call an argument, which is not always traced as what it is passed as."""
-    (_, name), *steps = path
-    last = "".join(f"[{step[1]!r}]" for step in steps)
+    name = path[0][1]
+    last = text_of(path).removeprefix(name)
     number = target.binder.names.index(name)
     return [f"L[{name!r}]{last}", f"L['args'][{number}]{last}", f"L['kwargs'][{name!r}]{last}"]

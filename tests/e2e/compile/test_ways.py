@@ -72,6 +72,28 @@ def test_integers_become_symbols_as_sizes_do(tmp_path: Path) -> None:
     assert compiled.report().statistics["traced"] == 2
 
 
+class Cache:
+    def __init__(self, rows: int) -> None:
+        self.layers = [Layer(rows)]
+
+
+class Layer:
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
+def test_integers_in_objects_become_symbols(tmp_path: Path) -> None:
+    """As caches of transformers have them, which are longer for longer prompts."""
+
+    def forward(x: Any, cache: Any) -> Any:
+        return x + torch.zeros(cache.layers[0].rows, 3)
+
+    compiled = kernelmill.compile(forward, cache_dir=tmp_path)
+    for rows in (2, 3, 4, 5):
+        assert compiled(torch.ones(3), Cache(rows)).tolist() == [[1.0] * 3] * rows
+    assert compiled.report().statistics["traced"] == 2
+
+
 @pytest.mark.parametrize(("dynamic", "found"), [(True, ["dynamic"]), (False, ["static"] * 3)])
 def test_dynamic_is_torchs(tmp_path: Path, dynamic: bool, found: list[str]) -> None:
     compiled, model = made(tmp_path, dynamic=dynamic)
