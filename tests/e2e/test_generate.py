@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
+import kernelmill
 from tests.kept_methods import COMPILED
 
 pytest.importorskip("transformers")
@@ -59,3 +62,28 @@ def test_rates_come_with_whether_tokens_are_equal() -> None:
         forwards = {"eager": eager, "compiled": other}
         found, same = example.rates(model, forwards, example.WAYS[0], 4, 1, prompts)
         assert same is equal and found["eager"] > 0 and found["compiled"] > 0
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("named", [True, False])
+def test_steps_that_transformers_compiles_are_traced_once(named: bool) -> None:
+    """`generate` copies its config, and compares the copy with that of the call before."""
+    transformers: Any = pytest.importorskip("transformers")
+    made = kernelmill.get_backend()
+    config = transformers.CompileConfig(backend="kernelmill" if named else made)
+    config._compile_all_devices = True
+    model = example.make_model(hidden=64, layers=1, vocabulary=97)
+    model.generation_config.compile_config = config
+    prompt = example.make_prompts(97, batch=1)[0]
+    counters.clear()
+    found: list[Any] = []
+    for way in ({"disable_compile": True}, {}, {}, {"compile_config": config}):
+        found.append(
+            model.generate(
+                prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=6, do_sample=False,
+                cache_implementation="static", **way,
+            )
+        )  # fmt: skip
+    assert all(torch.equal(each, found[0]) for each in found)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert len(made.captures) == (not named)

@@ -26,7 +26,7 @@ _log = get_logger("backend")
 class Backend:
     """A backend for `torch.compile(model, backend=...)` with its own configuration.
 
-    `captures` lists what was compiled through it so far, oldest first.
+    `captures` lists what was compiled through it so far, oldest first. A copy is the same backend.
     """
 
     def __init__(
@@ -46,6 +46,11 @@ class Backend:
         # torch.utils.swap_tensors would refuse them.
         self.__name__ = BACKEND_NAME
         self.config.warn_other_mode()
+
+    def __deepcopy__(self, memo: object) -> Backend:
+        # Who copies his options, and traces anew when they differ, as transformers' generate at
+        # each call, finds the same backend.
+        return self
 
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
