@@ -134,7 +134,7 @@ def configured(
     """
     given = dict(options or {})
     config = given_config(given.pop("compiler_config", config))
-    if mode not in (None, "default"):
+    if mode not in _CONFIGURED:
         given["mode"] = MAX_AUTOTUNE if mode == "max-autotune-no-cudagraphs" else mode
     if others := [name for name in given if not _is_ours(name)]:
         _leave_out({name: given.pop(name) for name in others})
@@ -149,6 +149,9 @@ def configured(
     return fresh
 
 
+_CONFIGURED = (None, "default", "reduce-overhead")
+"""Modes of torch.compile for which the config's own mode stands. Its reduce-overhead fuses
+operators and makes calls cheap, which all programs here do; transformers passes it unasked."""
 _DONE_ANYWAY = {
     "fallback_random": True,  # random numbers are eager's
     "freezing": True,  # weights are packed, and packed again when they change

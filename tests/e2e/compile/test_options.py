@@ -56,7 +56,7 @@ def test_a_config_is_taken_as_it_is_now(tmp_path: Path) -> None:
             (
                 {"config": config},
                 {"config": {"mode": "reduce-overhead"}},
-                {"mode": "reduce-overhead"},
+                {"mode": "reduce-overhead"},  # torch.compile's, which is no mode of ours
                 {},
                 {"dynamic": True},
                 {"gears": {"input_ids": {0: [2, 4]}}},

@@ -51,7 +51,8 @@ def test_torch_compile_passes_mode_and_options_on() -> None:
 def test_options_go_on_top_of_a_config() -> None:
     config = CompilerConfig()
     config.debug.graph_dump.type = "py"
-    changed = configured(config, "reduce-overhead", {"debug.graph_dump.path": "."})
+    options = {"debug.graph_dump.path": ".", "mode": "reduce-overhead"}
+    changed = configured(config, "default", options)
     assert changed.mode == "reduce-overhead"
     assert changed.debug.graph_dump.type == "py"
     assert changed.debug.graph_dump.path == "."
@@ -63,6 +64,15 @@ def test_without_options_the_config_is_taken_as_it_is() -> None:
     assert configured(config) is config
     assert configured(config, "default", {}) is config
     assert configured(CompilerConfig(), None, {"compiler_config": config}) is config
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("own", ["max-autotune", "reduce-overhead"])
+def test_a_mode_that_libraries_pass_unasked_leaves_ours_as_it_is(mode: str, own: str) -> None:
+    config = CompilerConfig()
+    config.mode = own
+    assert configured(config, mode).mode == own
+    assert configured(config, "max-autotune-no-cudagraphs").mode == "max-autotune"
 
 
 @pytest.mark.parametrize(
