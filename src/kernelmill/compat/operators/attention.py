@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -160,16 +160,23 @@ def _key_heads(q: Tensor, key: Tensor, layout: str) -> int:
 
 
 def infer(
-    name: str, query: Tensor, key: Tensor, value: Tensor, layout: str, heads: int, key_heads: int,
-    scale: float, seen: AttentionMask, *, bias: Tensor | None = None,
+    name: str, query: Tensor, key: Tensor, value: Tensor, *, layout: str = "BSH", heads: int = 1,
+    key_heads: int = 0, scale: float = 1.0, bias: Tensor | None = None,
+    mask: Tensor | None = None, mode: int = 0, before: int = INFINITE, after: int = INFINITE,
     query_lengths: Sequence[int] | None = None, key_lengths: Sequence[int] | None = None,
     blocks: Tensor | None = None, block_size: int = 0, sink: Tensor | None = None,
-    rope: tuple[Tensor | None, Tensor | None] = (None, None),
-    key_scales: tuple[Tensor | None, Tensor | None, int] = (None, None, 0),
-    value_scales: tuple[Tensor | None, Tensor | None, int] = (None, None, 0),
-    out_scale: Tensor | None = None, out_offset: Tensor | None = None, wants_sums: bool = False,
+    query_rope: Tensor | None = None, key_rope: Tensor | None = None, wants_sums: bool = False,
+    out_scale: Tensor | None = None, out_offset: Tensor | None = None, **integers: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(attention, log of the sum of exponentials): softmax(scale * q @ k.T + bias) @ v."""
+    """(softmax(scale * q @ k.T + bias) @ v, log of the sum of exponentials, or one zero).
+
+    Layouts BSH, BSND, BNSD, TND and NTD, and X_Y with a result in another one (BSND, NBSD, NTD,
+    TND). Keys and values may have fewer heads, be in blocks of a table, be int8 with `integers`:
+    a scale, offset and mode (0 and 1) of each, or both in one tensor. The ropes are appended to
+    the width. Queries beyond their lengths give zeros, keys beyond theirs are not read. `sink` is
+    a score of each head, whose value is zero.
+    """
+    seen = AttentionMask(name, mask, mode, before, after)
     source, _, target = layout.partition("_")
     fits = source in _TO_BNSD and source != "SBH" and (target or source) in _FROM_BNSD
     require(fits, f"{name}: input_layout {layout!r} is not known")
@@ -178,21 +185,20 @@ def infer(
     key_heads = key_heads or heads
     require(heads % key_heads == 0, f"{name}: {heads} heads are no multiple of {key_heads}")
     require_floats(name, query=query)
-    ropes = (rope[0] is None) == (rope[1] is None)
+    ropes = (query_rope is None) == (key_rope is None)
     require(ropes, f"{name}: query_rope and key_rope go together")
-    q = _with_rope(name, query, rope[0], source, heads)
+    q = _with_rope(name, query, query_rope, source, heads)
     pages = _Pages(name, blocks, block_size) if blocks is not None else None
 
     def laid(x: Tensor) -> Tensor:
         return pages.gather(x, key_heads) if pages else _heads_first(name, x, source, key_heads)
 
-    k, v = laid(key), laid(value)
     k, v = (
-        _dequantised(name, k, *key_scales, q.dtype),
-        _dequantised(name, v, *value_scales, q.dtype),
+        _dequantised(name, laid(x), *_scales(integers, place), q.dtype)
+        for place, x in enumerate((key, value))
     )
-    if rope[1] is not None:
-        k = torch.cat((k, laid(rope[1])), -1)
+    if key_rope is not None:
+        k = torch.cat((k, laid(key_rope)), -1)
     if q.dim() == 3:
         parts = _parts(name, q, k, v, query_lengths, key_lengths, pages is not None)
         done = [_one(q, k, v, scale, bias, seen, None, sink, wants_sums) for q, k, v in parts]
@@ -310,6 +316,15 @@ def _dequantised(
     return (wide * spread(scale)).to(dtype)
 
 
+def _scales(given: Mapping[str, Any], place: int) -> tuple[Tensor | None, Tensor | None, int]:
+    """Scale, offset and mode of the keys or values (place 0 and 1)."""
+    own = ("key", "value")[place]
+    if given.get("both_scale") is not None and given.get("key_scale") is None:
+        scale, offset = given["both_scale"], given.get("both_offset")
+        return scale[place], None if offset is None else offset[place], given.get("both_mode", 0)
+    return given.get(f"{own}_scale"), given.get(f"{own}_offset"), given.get(f"{own}_mode", 0)
+
+
 def _requantised(out: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
     def spread(values: Tensor) -> Tensor:
         values = values.to(torch.float32)
@@ -319,165 +334,91 @@ def _requantised(out: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
     return rounded(wide if offset is None else wide + spread(offset))
 
 
-_INFER = (
-    "Tensor? pse_shift=None, Tensor? atten_mask=None, SymInt[]? actual_seq_lengths=None, "
-    "SymInt[]? actual_seq_lengths_kv=None, Tensor? dequant_scale1=None, Tensor? quant_scale1=None, "
-    "Tensor? dequant_scale2=None, Tensor? quant_scale2=None, Tensor? quant_offset2=None, "
-    "Tensor? antiquant_scale=None, Tensor? antiquant_offset=None, "
-    "Tensor? key_antiquant_scale=None, Tensor? key_antiquant_offset=None, "
-    "Tensor? value_antiquant_scale=None, Tensor? value_antiquant_offset=None, "
-    "Tensor? block_table=None, Tensor? query_padding_size=None, Tensor? kv_padding_size=None, "
-    "Tensor? key_shared_prefix=None, Tensor? value_shared_prefix=None, "
-    "SymInt[]? actual_shared_prefix_len=None, Tensor? query_rope=None, Tensor? key_rope=None, "
-    "Tensor? key_rope_antiquant_scale=None, int num_heads=1, float scale=1.0, "
-    f"int pre_tokens={INFINITE}, int next_tokens={INFINITE}, "
-    'str input_layout="BSH", int num_key_value_heads=0, int sparse_mode=0, int inner_precise=0, '
-    "int block_size=0, int antiquant_mode=0, int key_antiquant_mode=0, int value_antiquant_mode=0, "
-    "bool softmax_lse_flag=False"
-)
+_INFER = f"""
+Tensor? pse_shift=None: bias; Tensor? atten_mask=None: mask;
+SymInt[]? actual_seq_lengths=None: query_lengths; SymInt[]? actual_seq_lengths_kv=None: key_lengths;
+Tensor? dequant_scale1=None: -; Tensor? quant_scale1=None: -; Tensor? dequant_scale2=None: -;
+Tensor? quant_scale2=None: out_scale; Tensor? quant_offset2=None: out_offset;
+Tensor? antiquant_scale=None: both_scale; Tensor? antiquant_offset=None: both_offset;
+Tensor? key_antiquant_scale=None: key_scale; Tensor? key_antiquant_offset=None: key_offset;
+Tensor? value_antiquant_scale=None: value_scale; Tensor? value_antiquant_offset=None: value_offset;
+Tensor? block_table=None: blocks; Tensor? query_padding_size=None: -;
+Tensor? kv_padding_size=None: -; Tensor? key_shared_prefix=None: -;
+Tensor? value_shared_prefix=None: -; SymInt[]? actual_shared_prefix_len=None: -;
+Tensor? query_rope=None: query_rope; Tensor? key_rope=None: key_rope;
+Tensor? key_rope_antiquant_scale=None: -; int num_heads=1: heads; float scale=1.0: scale;
+int pre_tokens={INFINITE}: before; int next_tokens={INFINITE}: after;
+str input_layout="BSH": layout; int num_key_value_heads=0: key_heads; int sparse_mode=0: mode;
+int inner_precise=0; int block_size=0: block_size; int antiquant_mode=0: both_mode;
+int key_antiquant_mode=0: key_mode; int value_antiquant_mode=0: value_mode;
+bool softmax_lse_flag=False: wants_sums
+"""
+_INFER_V2 = f"""
+Tensor? query_rope=None: query_rope; Tensor? key_rope=None: key_rope;
+Tensor? pse_shift=None: bias; Tensor? atten_mask=None: mask;
+SymInt[]? actual_seq_qlen=None: query_lengths; SymInt[]? actual_seq_kvlen=None: key_lengths;
+Tensor? block_table=None: blocks; Tensor? dequant_scale_query=None: -;
+Tensor? dequant_scale_key=None: key_scale; Tensor? dequant_offset_key=None: key_offset;
+Tensor? dequant_scale_value=None: value_scale; Tensor? dequant_offset_value=None: value_offset;
+Tensor? dequant_scale_key_rope=None: -; Tensor? quant_scale_out=None: out_scale;
+Tensor? quant_offset_out=None: out_offset; Tensor? quant_scale_p=None: -;
+Tensor? learnable_sink=None: sink; int num_query_heads=1: heads;
+int num_key_value_heads=0: key_heads; float softmax_scale=1.0: scale;
+int pre_tokens={INFINITE}: before; int next_tokens={INFINITE}: after;
+str input_layout="BSH": layout; int sparse_mode=0: mode; int block_size=0: block_size;
+int query_quant_mode=0; int key_quant_mode=0: key_mode; int value_quant_mode=0: value_mode;
+int inner_precise=0; bool return_softmax_lse=False: wants_sums; int? query_dtype=None: -;
+int? key_dtype=None: -; int? value_dtype=None: -; int? query_rope_dtype=None: -;
+int? key_rope_dtype=None: -; int? key_shared_prefix_dtype=None: -;
+int? value_shared_prefix_dtype=None: -; int? dequant_scale_query_dtype=None: -;
+int? dequant_scale_key_dtype=None: -; int? dequant_scale_value_dtype=None: -;
+int? dequant_scale_key_rope_dtype=None: -; int? out_dtype=None: -
+"""
+_INCREMENTAL = """
+Tensor? padding_mask=None: -; Tensor? atten_mask=None: mask; Tensor? pse_shift=None: bias;
+SymInt[]? actual_seq_lengths=None: key_lengths; Tensor? antiquant_scale=None: both_scale;
+Tensor? antiquant_offset=None: both_offset; Tensor? block_table=None: blocks;
+Tensor? dequant_scale1=None: -; Tensor? quant_scale1=None: -; Tensor? dequant_scale2=None: -;
+Tensor? quant_scale2=None: out_scale; Tensor? quant_offset2=None: out_offset;
+Tensor? kv_padding_size=None: -; int num_heads=1: heads; float scale_value=1.0: scale;
+str input_layout="BSH": layout; int num_key_value_heads=0: key_heads;
+int block_size=0: block_size; int inner_precise=1
+"""
+"""Arguments behind the first three, with what `infer` calls them: "-" has no composite, and what
+has no name changes no result."""
 
 
-def _halves(values: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """What is for keys and for values in one tensor of both."""
-    return (None, None) if values is None else (values[0], values[1])
+class _Inference:
+    """An operator of torch_npu that is `infer` by other names."""
+
+    def __init__(self, name: str, table: str, results: str) -> None:
+        rows = [row.strip().partition(": ")[::2] for row in table.split(";")]
+        arguments = ", ".join(declared for declared, _ in rows)
+        self._name, self._results = name, results
+        self._ours = {declared.split()[1].partition("=")[0]: ours for declared, ours in rows}
+        self.schema = f"{name}(Tensor query, Tensor key, Tensor value, *, {arguments}) -> {results}"
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, **given: Any) -> Any:
+        found = {name: each for name, each in given.items() if each is not None}
+        _refuse(self._name, **{name: v for name, v in found.items() if self._ours[name] == "-"})
+        ours = {self._ours[name]: each for name, each in found.items() if self._ours[name]}
+        single = self._results == "Tensor"
+        if single:
+            _require_one_query(self._name, query, ours.get("layout", "BSH"))
+        both = infer(self._name, query, key, value, **ours)
+        return both[0] if single else both
 
 
-@operator(
-    "npu_fused_infer_attention_score(Tensor query, Tensor key, Tensor value, *, "
-    f"{_INFER}) -> (Tensor, Tensor)"
-)
-def fused_infer_attention_score(
-    query: Tensor, key: Tensor, value: Tensor, **given: Any
-) -> tuple[Tensor, Tensor]:
-    """(softmax(scale * q @ k.T + pse_shift) @ v, log of the sum of exponentials, or one zero).
-
-    Layouts BSH, BSND, BNSD, TND and NTD, and X_Y with a result in another one (BSND, NBSD, NTD,
-    TND). Keys and values may have fewer heads, be in blocks of a block_table, be int8 with
-    antiquant modes 0 and 1; query_rope and key_rope are appended to the width. Queries beyond
-    actual_seq_lengths give zeros, keys beyond actual_seq_lengths_kv are not read.
-    """
-    name = "npu_fused_infer_attention_score"
-    arguments = _Arguments(given)
-    arguments.refuse(
-        name, "dequant_scale1", "quant_scale1", "dequant_scale2", "query_padding_size",
-        "kv_padding_size", "key_shared_prefix", "value_shared_prefix", "actual_shared_prefix_len",
-        "key_rope_antiquant_scale",
-    )  # fmt: skip
-    get = arguments.get
-    both, shift = _halves(get("antiquant_scale")), _halves(get("antiquant_offset"))
-    mode = get("antiquant_mode", 0)
-    keys, values = (both[0], shift[0], mode), (both[1], shift[1], mode)
-    if get("key_antiquant_scale") is not None:
-        keys = tuple(get(f"key_antiquant_{part}") for part in ("scale", "offset"))
-        values = tuple(get(f"value_antiquant_{part}") for part in ("scale", "offset"))
-        keys = (*keys, get("key_antiquant_mode", 0))
-        values = (*values, get("value_antiquant_mode", 0))
-    return infer(
-        name, query, key, value, get("input_layout", "BSH"), get("num_heads", 1),
-        get("num_key_value_heads", 0), get("scale", 1.0), arguments.seen(name),
-        bias=get("pse_shift"), query_lengths=get("actual_seq_lengths"),
-        key_lengths=get("actual_seq_lengths_kv"), blocks=get("block_table"),
-        block_size=get("block_size", 0), rope=(get("query_rope"), get("key_rope")),
-        key_scales=keys, value_scales=values, out_scale=get("quant_scale2"),
-        out_offset=get("quant_offset2"), wants_sums=get("softmax_lse_flag", False),
-    )  # fmt: skip
-
-
-class _Arguments:
-    """Arguments with names, those that are given."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._given = given
-
-    def get(self, name: str, default: Any = None) -> Any:
-        found = self._given.get(name)
-        return default if found is None else found
-
-    def refuse(self, operator: str, *names: str) -> None:
-        """InputError for one of these."""
-        _refuse(operator, **{name: self._given.get(name) for name in names})
-
-    def seen(self, name: str) -> AttentionMask:
-        """What the queries see."""
-        before, after = self.get("pre_tokens", INFINITE), self.get("next_tokens", INFINITE)
-        return AttentionMask(
-            name, self.get("atten_mask"), self.get("sparse_mode", 0), before, after
-        )
-
-
-_INFER_V2 = (
-    "Tensor? query_rope=None, Tensor? key_rope=None, Tensor? pse_shift=None, "
-    "Tensor? atten_mask=None, SymInt[]? actual_seq_qlen=None, SymInt[]? actual_seq_kvlen=None, "
-    "Tensor? block_table=None, Tensor? dequant_scale_query=None, Tensor? dequant_scale_key=None, "
-    "Tensor? dequant_offset_key=None, Tensor? dequant_scale_value=None, "
-    "Tensor? dequant_offset_value=None, Tensor? dequant_scale_key_rope=None, "
-    "Tensor? quant_scale_out=None, Tensor? quant_offset_out=None, Tensor? quant_scale_p=None, "
-    "Tensor? learnable_sink=None, int num_query_heads=1, int num_key_value_heads=0, "
-    f"float softmax_scale=1.0, int pre_tokens={INFINITE}, int next_tokens={INFINITE}, "
-    'str input_layout="BSH", int sparse_mode=0, int block_size=0, int query_quant_mode=0, '
-    "int key_quant_mode=0, int value_quant_mode=0, int inner_precise=0, "
-    "bool return_softmax_lse=False, int? query_dtype=None, int? key_dtype=None, "
-    "int? value_dtype=None, int? query_rope_dtype=None, int? key_rope_dtype=None, "
-    "int? key_shared_prefix_dtype=None, int? value_shared_prefix_dtype=None, "
-    "int? dequant_scale_query_dtype=None, int? dequant_scale_key_dtype=None, "
-    "int? dequant_scale_value_dtype=None, int? dequant_scale_key_rope_dtype=None, "
-    "int? out_dtype=None"
-)
-
-
-@operator(
-    "npu_fused_infer_attention_score_v2(Tensor query, Tensor key, Tensor value, *, "
-    f"{_INFER_V2}) -> (Tensor, Tensor)"
-)
-def fused_infer_attention_score_v2(
-    query: Tensor, key: Tensor, value: Tensor, **given: Any
-) -> tuple[Tensor, Tensor]:
-    """The same by newer names, and learnable_sink: a score of each head, whose value is zero."""
-    name = "npu_fused_infer_attention_score_v2"
-    arguments = _Arguments(given)
-    arguments.refuse(
-        name, "dequant_scale_query", "dequant_scale_key_rope", "quant_scale_p", "query_dtype",
-        "key_dtype", "value_dtype", "query_rope_dtype", "key_rope_dtype", "out_dtype",
-        "key_shared_prefix_dtype", "value_shared_prefix_dtype", "dequant_scale_query_dtype",
-        "dequant_scale_key_dtype", "dequant_scale_value_dtype", "dequant_scale_key_rope_dtype",
-    )  # fmt: skip
-    get = arguments.get
-    scales = [
-        (get(f"dequant_scale_{x}"), get(f"dequant_offset_{x}"), get(f"{x}_quant_mode", 0))
-        for x in ("key", "value")
-    ]
-    return infer(
-        name, query, key, value, get("input_layout", "BSH"), get("num_query_heads", 1),
-        get("num_key_value_heads", 0), get("softmax_scale", 1.0), arguments.seen(name),
-        bias=get("pse_shift"), query_lengths=get("actual_seq_qlen"),
-        key_lengths=get("actual_seq_kvlen"), blocks=get("block_table"),
-        block_size=get("block_size", 0), sink=get("learnable_sink"),
-        rope=(get("query_rope"), get("key_rope")), key_scales=scales[0], value_scales=scales[1],
-        out_scale=get("quant_scale_out"), out_offset=get("quant_offset_out"),
-        wants_sums=get("return_softmax_lse", False),
-    )  # fmt: skip
-
-
-@operator(
-    "npu_incre_flash_attention(Tensor query, Tensor key, Tensor value, *, "
-    "Tensor? padding_mask=None, Tensor? atten_mask=None, Tensor? pse_shift=None, "
-    "SymInt[]? actual_seq_lengths=None, Tensor? antiquant_scale=None, "
-    "Tensor? antiquant_offset=None, Tensor? block_table=None, Tensor? dequant_scale1=None, "
-    "Tensor? quant_scale1=None, Tensor? dequant_scale2=None, Tensor? quant_scale2=None, "
-    "Tensor? quant_offset2=None, Tensor? kv_padding_size=None, int num_heads=1, "
-    'float scale_value=1.0, str input_layout="BSH", int num_key_value_heads=0, '
-    "int block_size=0, int inner_precise=1) -> Tensor"
-)
-def incre_flash_attention(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> Tensor:
-    """One query of each sequence, of which actual_seq_lengths says how many keys there are."""
-    name = "npu_incre_flash_attention"
-    arguments = _Arguments(given)
-    arguments.refuse(name, "padding_mask", "kv_padding_size")
-    layout = arguments.get("input_layout", "BSH")
+def _require_one_query(name: str, query: Tensor, layout: str) -> None:
     layouts = ("BSH", "BNSD", "BSND")
     require(layout in layouts, f"{name}: input_layout {layout!r} is none of {layouts}")
     tokens = query.shape[2 if layout == "BNSD" else 1]
     require(tokens == 1, f"{name}: there must be one query of a sequence, not {tokens}")
-    renamed = {"actual_seq_lengths": "actual_seq_lengths_kv", "scale_value": "scale"}
-    found = {renamed.get(label, label): value for label, value in given.items()}
-    return fused_infer_attention_score(query, key, value, **found)[0]
+
+
+for _given in (
+    _Inference("npu_fused_infer_attention_score", _INFER, "(Tensor, Tensor)"),
+    _Inference("npu_fused_infer_attention_score_v2", _INFER_V2, "(Tensor, Tensor)"),
+    _Inference("npu_incre_flash_attention", _INCREMENTAL, "Tensor"),
+):
+    operator(_given.schema)(_given)
