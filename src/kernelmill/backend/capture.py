@@ -24,6 +24,7 @@ from kernelmill.backend.arguments import argument_names, argument_roles, in_orde
 from kernelmill.backend.background_calls import BackgroundCalls
 from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.data_dump import data_dump
+from kernelmill.backend.determinism import note_determinism
 from kernelmill.backend.dynamo_compiles import watch_compiles
 from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
 from kernelmill.backend.gears import (
@@ -92,6 +93,7 @@ def compile_capture(
         record(Capture(compilation.name, kind, fx_nodes=len(gm.graph.nodes), refused=reason))
         _log.warning("%s runs in torch: %s", compilation.name, reason)
         return gm.forward
+    note_determinism(gm)
     pass_on = None
     if gears is not None and config.inference_config.gears_with_graph_breaks:
         pass_on = linked_results(gm, gears)

@@ -63,6 +63,10 @@ BY_MEANING: Mapping[str, str] = {
     "npu_mm_all_reduce_base": "torch.distributed.all_reduce",
     "npu_ffn": "torch_npu.npu_grouped_matmul",
     "npu_dtype_cast": "torch.Tensor.to",
+    **dict.fromkeys(
+        ("enable_deterministic_with_backward", "disable_deterministic_with_backward"),
+        "torch.use_deterministic_algorithms",
+    ),
 }
 """What does the same, or the nearest to it, by the last part of names that torch_npu and torchair
 have and that are not here."""

@@ -144,6 +144,20 @@ def set_compile_mode(jit_compile: bool = False) -> None:
     warn_once("torch.npu.set_compile_mode", "operators are compiled when they are first met")
 
 
+def set_deterministic_level(level: int) -> None:
+    """`torch.use_deterministic_algorithms`, on from level 1. InputError for a level that is none of
+    0 to 3."""
+    if level not in (0, 1, 2, 3):
+        raise InputError(f"set_deterministic_level: {level!r} is no level; the levels are 0 to 3")
+    if level > 1:
+        warn_once(
+            f"level {level} of torch.npu.set_deterministic_level",
+            "as with level 1 a call gives the same bits each time; that equal rows in other places "
+            "or batches do so is not promised",
+        )
+    torch.use_deterministic_algorithms(level > 0)
+
+
 def set_option(options: dict[str, Any]) -> None:
     """Without effect."""
     warn_once("torch.npu.set_option", "they are options of Ascend's runtime")
@@ -291,8 +305,8 @@ def fill(module: ModuleType) -> None:
         empty_cache, memory_allocated, max_memory_allocated, reset_peak_memory_stats, mem_get_info,
         graph_pool_handle, init, is_initialized, is_bf16_supported,
         get_amp_supported_dtype, manual_seed, manual_seed_all, get_rng_state, set_rng_state,
-        set_compile_mode, set_option, Stream, Event, current_stream, default_stream, set_stream,
-        stream, device,
+        set_compile_mode, set_deterministic_level, set_option, Stream, Event, current_stream,
+        default_stream, set_stream, stream, device,
     ):  # fmt: skip
         setattr(module, function.__name__, function)
     extra: Any = module

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.traceback import annotate
 
 from kernelmill import inference, scope
 from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
@@ -23,7 +24,7 @@ from kernelmill.compat.marks import limit_core_num
 from kernelmill.compat.warned import warn_once
 from kernelmill.config import CompilerConfig as OwnConfig
 from kernelmill.config.option import Choice, Group, Instance, Number, Path, Switch
-from kernelmill.config.super_kernel_marks import HARDWARE_OPTIONS
+from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY, HARDWARE_OPTIONS
 from kernelmill.config.tree import (
     INT64_MAX,
     REDUCE_OVERHEAD,
@@ -285,28 +286,19 @@ def deterministic(level: int) -> Generator[None]:
     """The operators inside, with the same bits in each call: kernels give them in any case, ATen
     where `torch.use_deterministic_algorithms` says so. ConfigError for a level that is none of 0,
     1 and 2."""
-    if torch.compiler.is_compiling():
-        _warn_of_determinism()
-        yield
-        return
     if level not in (0, 1, 2):
         raise ConfigError(f"deterministic: {level!r} is no level; the levels are 0, 1, 2")
-    before = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(level > 0)
+    mode = 2 if level else 0
+    if torch.compiler.is_compiling():
+        with annotate({DETERMINISTIC_KEY: mode}):
+            yield
+        return
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode(mode)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warns)
-
-
-@torch.compiler.assume_constant_result
-def _warn_of_determinism() -> None:
-    warn_once(
-        "npugraph_ex.scope.deterministic inside of compiled code",
-        "kernels give the same bits in any case; for operators that run in ATen call "
-        "torch.use_deterministic_algorithms",
-    )
+        torch.set_deterministic_debug_mode(before)
 
 
 MEMBERS: Mapping[str, dict[str, Any]] = {

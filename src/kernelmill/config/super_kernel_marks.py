@@ -1,11 +1,14 @@
 """Marks of super-kernel ranges: what `kernelmill.scope` puts on operators, as text and as data.
 
-    mark    = NAME ["?" options] ["#" TAG "," PRIORITY] ["@" THREADS] ["<" events] [">" events]
+    mark    = [NAME] ["?" options] ["#" TAG "," PRIORITY] ["@" THREADS] ["~" MODE] ["<" events]
+              [">" events]
     options = OPTION "=" VALUE {":" OPTION "=" VALUE}
     events  = NUMBER {"," NUMBER}
 
 Events are what `wait_tensor`, and `wait` for a `record`, order: operators behind "<" begin after
-those behind ">" are done. THREADS is the most that `limit_threads` leaves to an operator.
+those behind ">" are done. THREADS is the most that `limit_threads` leaves to an operator. MODE is
+that of `torch.set_deterministic_debug_mode` for an operator that runs in ATen; else it is the
+caller's.
 
 Operators of a graph and steps of a plan have marks as data; the text is what these print.
 """
@@ -25,6 +28,7 @@ MARK_KEY = "kernelmill.scope"
 STREAM_KEY = "kernelmill.stream"
 THREADS_KEY = "kernelmill.threads"
 DUMP_KEY = "kernelmill.dump"
+DETERMINISTIC_KEY = "kernelmill.deterministic"
 """Where torch's tracing keeps the marks, in a node's `meta["custom"]`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -50,13 +54,13 @@ HARDWARE_OPTIONS = (
 
 @dataclass(frozen=True)
 class RangeOptions:
-    """stream_fusion      as many streams as the graph offers; False: one; None: two at most
+    """stream_fusion      as many streams as the graph offers, else two at most
     abort              what cannot be fused is an error; else it splits the range
     sync_all           the whole team meets after every sub-kernel
     threads            the most that the range runs on; 0: all
     """
 
-    stream_fusion: bool | None = None
+    stream_fusion: bool = False
     abort: bool = False
     sync_all: bool = False
     threads: int = 0
@@ -76,11 +80,11 @@ def parse_options(text: str) -> RangeOptions:
             raise ConfigError(f"super_kernel options {text!r}: {name} is given twice")
         _check(name, value)
         values[name] = value
-    fusion, cores = values.get("stream-fusion"), [int(values.get(name, 0)) for name in _COUNTS]
+    cores = [int(values.get(name, 0)) for name in _COUNTS]
     if set(_COUNTS) & set(values) and not any(cores):
         raise ConfigError(f"super_kernel options {text!r}: one thread at least has to be left")
     return RangeOptions(
-        None if fusion is None else fusion == "1",
+        values.get("stream-fusion") == "1",
         values.get("strict-scope-check") == "abort",
         "1" in (values.get("feed-sync-all"), values.get("debug-sync-all")),
         max(cores),
@@ -115,8 +119,8 @@ def _check(name: str, value: str) -> None:
 @dataclass(frozen=True)
 class Mark:
     """An operator's place: the range's name, its options, its stream's tag ("": none), priority;
-    the events it waits for, and those that it gives; the most threads it may have (0: all). False
-    where there is no range."""
+    the events it waits for, and those that it gives; the most threads it may have (0: all); torch's
+    mode of deterministic algorithms (None: the caller's). False where there is no range."""
 
     scope: str = ""
     options: str = ""
@@ -125,15 +129,21 @@ class Mark:
     awaited: frozenset[int] = frozenset()
     given: frozenset[int] = frozenset()
     threads: int = 0
+    deterministic: int | None = None
 
     def __bool__(self) -> bool:
         return self.scope != ""
+
+    @property
+    def taken_out(self) -> bool:
+        """Whether a block in the range has taken the operator out of it."""
+        return self.scope == TAKEN_OUT.scope
 
     def with_events(
         self, awaited: frozenset[int] = frozenset(), given: frozenset[int] = frozenset()
     ) -> Mark:
         """With these events too. What is in no range has none."""
-        if not self or self == TAKEN_OUT:
+        if not self or self.taken_out:
             return self
         return replace(self, awaited=self.awaited | awaited, given=self.given | given)
 
@@ -141,6 +151,7 @@ class Mark:
         text = self.scope + (f"?{self.options}" if self.options else "")
         text += f"#{self.stream},{self.priority}" if self.stream else ""
         text += f"@{self.threads}" if self.threads else ""
+        text += f"~{self.deterministic}" if self.deterministic is not None else ""
         return text + _events_text("<", self.awaited) + _events_text(">", self.given)
 
 
@@ -194,12 +205,14 @@ def read_mark(text: str) -> Mark:
     """The mark that a text stands for. ValueError for one that is none."""
     rest, _, given = text.partition(">")
     rest, _, awaited = rest.partition("<")
+    rest, _, mode = rest.partition("~")
     rest, _, threads = rest.partition("@")
     rest, _, stream = rest.partition("#")
     scope, _, options = rest.partition("?")
     tag, _, priority = stream.partition(",")
     events = _events(awaited), _events(given)
-    return Mark(scope, options, tag, int(priority or 0), *events, int(threads or 0))
+    deterministic = int(mode) if mode else None
+    return Mark(scope, options, tag, int(priority or 0), *events, int(threads or 0), deterministic)
 
 
 def mark_of(custom: Mapping[str, Any]) -> Mark:

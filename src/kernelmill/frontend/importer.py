@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelmill.config.super_kernel_marks import Mark, mark_of
+from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY, Mark, mark_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, as_sym
 from kernelmill.core.dtype import BOOL, F32, F64, I64
@@ -101,7 +101,9 @@ class _Importer:
             self.context.symbols.assume(shape_env, graph.symbols)
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
-            self.builder.mark = self._mark(node)
+            custom = node.meta.get("custom") or {}
+            self.builder.mark = self._mark(custom)
+            self.builder.deterministic = custom.get(DETERMINISTIC_KEY)
             try:
                 self._node(node)
             except (UnsupportedError, TypingError, NotTranslated) as error:
@@ -143,9 +145,9 @@ class _Importer:
     def _where(self) -> str:
         return f" (at {self.builder.origin})" if self.builder.origin else ""
 
-    def _mark(self, node: fx.Node) -> Mark:
+    def _mark(self, custom: Mapping[str, Any]) -> Mark:
         try:
-            return mark_of(node.meta.get("custom") or {})
+            return mark_of(custom)
         except ConfigError as error:
             raise ConfigError(f"{error}{self._where()}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelmill.config.super_kernel_marks import UNMARKED
 from kernelmill.core.dim import Dim, Sym, as_sym, symbols
@@ -13,12 +14,14 @@ from kernelmill.graph.ops import infer
 
 
 class GraphBuilder:
-    """Appends nodes to one graph. `origin` and `mark` are stamped on the nodes that follow."""
+    """Appends nodes to one graph. `origin` and `mark` are stamped on the nodes that follow;
+    `deterministic` is for those that run in ATen (`Mark.deterministic`)."""
 
     def __init__(self, name: str) -> None:
         self.graph = Graph(name)
         self.origin = ""
         self.mark = UNMARKED
+        self.deterministic: int | None = None
         self._count = 0
 
     def input(
@@ -61,7 +64,10 @@ class GraphBuilder:
     def emit_many(self, op: str, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Append a node with any number of results."""
         types = infer(op, [operand.type for operand in operands], attrs)
-        node = Node(op, operands, attrs, self.origin, self.mark)
+        mark = self.mark
+        if op == "aten" and self.deterministic is not None:
+            mark = replace(mark, deterministic=self.deterministic)
+        node = Node(op, operands, attrs, self.origin, mark)
         results: list[Value] = []
         for kind in types:
             results.append(Value(str(self._count), kind, node))

@@ -177,7 +177,8 @@ def _node(node: Node, symbols: Names, use: Callable[[Value], str], origin: bool 
     text += f" : {', '.join(print_type(value.type, symbols) for value in node.results)}"
     if node.origin and origin:
         text += f" at {string_text(node.origin)}"
-    return text + (f" scope {string_text(str(node.mark))}" if node.mark else "")
+    mark = str(node.mark)
+    return text + (f" scope {string_text(mark)}" if mark else "")
 
 
 def _attr(key: str, value: Attr, symbols: Names) -> str:

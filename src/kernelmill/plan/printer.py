@@ -164,7 +164,8 @@ def _launch(launch: Launch) -> str:
 
 
 def _mark(mark: Mark) -> str:
-    return f" mark {string_text(str(mark))}" if mark else ""
+    text = str(mark)
+    return f" mark {string_text(text)}" if text else ""
 
 
 def _super(super_kernel: SuperKernel) -> Iterator[str]:

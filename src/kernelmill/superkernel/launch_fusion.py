@@ -180,7 +180,7 @@ class _FusedLaunch:
         options = self.options
         threads = min(self.team.threads, options.threads or self.team.threads)
         marks = [launch.mark for launch in self.launches]
-        if options.sync_all or options.stream_fusion is False:
+        if options.sync_all:
             return (WHOLE_TEAM,) * len(marks)
         tags = [mark.stream for mark in marks]
         if any(tags):

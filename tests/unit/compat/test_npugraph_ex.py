@@ -11,10 +11,10 @@ import torch
 from functorch.compile import aot_module_simplified
 
 import kernelmill
-from kernelmill.compat import npugraph_ex, warned
+from kernelmill.compat import npu, npugraph_ex, warned
 from kernelmill.compat.marks import limit_core_num
 from kernelmill.compat.npugraph_ex import CompilerConfig, cache_compile, deterministic
-from kernelmill.core.errors import ConfigError
+from kernelmill.core.errors import ConfigError, InputError
 
 DEFAULTS: dict[str, Any] = {
     "mode": "npugraph_ex", "force_eager": False, "use_graph_pool": None,
@@ -219,3 +219,17 @@ def test_numbers_of_cores_are_checked(cube: Any, vector: Any) -> None:
 def test_a_level_of_determinism_is_checked() -> None:
     with pytest.raises(ConfigError, match="3 is no level"), deterministic(3):
         pass
+    with pytest.raises(InputError, match="4 is no level"):
+        npu.set_deterministic_level(4)
+
+
+def test_a_level_of_the_process() -> None:
+    warned._named.clear()  # type: ignore[reportPrivateUsage]
+    try:
+        npu.set_deterministic_level(1)
+        assert torch.get_deterministic_debug_mode() == 2
+        with pytest.warns(UserWarning, match="equal rows in other places"):
+            npu.set_deterministic_level(2)
+    finally:
+        npu.set_deterministic_level(0)
+    assert torch.get_deterministic_debug_mode() == 0

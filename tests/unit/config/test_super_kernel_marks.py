@@ -24,7 +24,7 @@ def test_options() -> None:
     text = "stream-fusion=1:strict-scope-check=abort:debug-sync-all=1"
     assert parse_options(text) == RangeOptions(True, True, True)
     assert parse_options("feed-sync-all=1") == RangeOptions(sync_all=True)
-    assert parse_options("stream-fusion=0").stream_fusion is False, "one stream"
+    assert parse_options("stream-fusion=0") == RangeOptions(), "the default"
     assert parse_options("debug-aic-num=4:debug-aiv-num=6") == RangeOptions(threads=6)
 
 
@@ -54,7 +54,8 @@ E3 = frozenset((3, 4))
 @pytest.mark.parametrize(
     "mark",
     [Mark("a"), Mark("a.b", "stream-fusion=1"), Mark("a", "", "t", -2), Mark("a", "x=1", "t"),
-     Mark("a", "", "", 0, frozenset((1, 12)), frozenset((3,))), Mark("a", "x=1", "t", 1, E, E3)],
+     Mark("a", "", "", 0, frozenset((1, 12)), frozenset((3,))), Mark("a", "x=1", "t", 1, E, E3),
+     Mark("a", "", "", 0, E, E3, 2, 0), Mark(deterministic=2)],
 )  # fmt: skip
 def test_marks_read_back(mark: Mark) -> None:
     assert read_mark(str(mark)) == mark

@@ -38,7 +38,9 @@ def empty(e: Emitter, *args: Any, **kwargs: Any) -> Value:
     """Zeros, or what eager fills memory with where algorithms are to be deterministic: NaN, True,
     or the largest integer."""
     settings: Any = torch.utils.deterministic
-    if not (settings.fill_uninitialized_memory and torch.are_deterministic_algorithms_enabled()):
+    mode = e.builder.deterministic
+    mode = torch.get_deterministic_debug_mode() if mode is None else mode
+    if not (settings.fill_uninitialized_memory and mode):
         return e.constant(0, e.dtype, e.shape)
     if e.dtype.is_float:
         return e.constant(math.nan, e.dtype, e.shape)

@@ -262,7 +262,7 @@ class _Binder:
             call.results,
             attrs["binds"] or (),
             node.origin,
-            launch_mark([node]),
+            replace(launch_mark([node]), deterministic=node.mark.deterministic),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.config.super_kernel_marks import TAKEN_OUT, UNMARKED, Mark
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node
 from kernelmill.graph.ops import OPS
@@ -15,7 +15,7 @@ def launch_mark(nodes: Sequence[Node]) -> Mark:
     range belongs to it. One with an operator that was taken out of its range is in none. What one
     of them waits for the kernel waits for, and what it makes with them is there when all are."""
     marks = [node.mark for node in nodes if node.mark and OPS[node.op].kind is not OpKind.VIEW]
-    if TAKEN_OUT in marks or not marks:
+    if not marks or any(mark.taken_out for mark in marks):
         return UNMARKED
     awaited = frozenset[int]().union(*(mark.awaited for mark in marks))
     given = frozenset[int]().union(*(mark.given for mark in marks))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from threading import RLock
 from typing import Any, TypeGuard
 from weakref import ref
 
@@ -68,6 +70,21 @@ def find_operator(target: str) -> Callable[..., object]:
     return found
 
 
+_mode = RLock()
+
+
+def _in_mode(mode: int, operator: Callable[..., object], *args: Any, **kwargs: Any) -> object:
+    """What an operator gives in this mode of deterministic algorithms. One at a time: the mode is
+    the process's."""
+    with _mode:
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode(mode)
+        try:
+            return operator(*args, **kwargs)
+        finally:
+            torch.set_deterministic_debug_mode(before)
+
+
 class AtenStep:
     """An AtenCall made ready. `binds` says whether it gives symbols their values; `operator` is
     what is called."""
@@ -75,6 +92,8 @@ class AtenStep:
     def __init__(self, engine: Engine, step: AtenCall) -> None:
         self._engine, self._step = engine, step
         self.operator = _DIRECT.get(step.target) or find_operator(step.target)
+        if step.mark.deterministic is not None:
+            self.operator = partial(_in_mode, step.mark.deterministic, self.operator)
         engine.aten_steps.append(ref(self))
         self._arguments = CallArguments(step, self._dim, engine.bodies)
         self.binds = bool(step.binds)
