@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets test-without reach compat check style docs bench sweep torture installed image clean
+.PHONY: demo test libraries test-targets test-without reach compat check style docs bench sweep torture installed image clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -52,6 +52,11 @@ style: .venv/stamp-dev          ## what of it is none of the tests
 	$(PY) -m pyright
 	.venv/bin/lint-imports
 
+# In an environment of its own: torchvision and torchaudio of the registry are built for CUDA, and
+# beside a torch for CPUs transformers does not import what asks for them.
+libraries: .venv-libraries/stamp ## models of other libraries; `python -m tools.libraries`: all
+	.venv-libraries/bin/python -m pytest -q --disable-warnings --durations 10 tests/libraries
+
 docs: .venv/stamp-docs          ## the documents as a site in build/site, readable offline
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs --quiet build --strict
 	$(PY) -m tools.offline_site build/site
@@ -90,12 +95,18 @@ torture: .venv/stamp-dev        ## kills, wrong arguments, threads; writes docs/
 		tests/properties/test_dynamic_kernels.py tests/properties/test_guarded_programs.py
 
 clean:                          ## remove the environment
-	rm -rf .venv
+	rm -rf .venv .venv-libraries
 
 .venv/stamp-demo: extras := [demo]
 .venv/stamp-dev: extras := [demo,dev,serve]
 .venv/stamp-docs: extras := [docs]
 .venv/stamp-bench: extras := [demo,dev,serve,bench]
+
+.venv-libraries/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv-libraries
+	.venv-libraries/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint constraints.txt --editable '.[libraries]'
+	touch $@
 
 .venv/stamp-%: pyproject.toml constraints.txt
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || \
