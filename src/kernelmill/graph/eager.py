@@ -249,7 +249,9 @@ def _matmul(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 def _conv(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    x, weight = map(_wide, operands)
+    # Torch has no convolution of integers with dilation.
+    exact = attrs.get("dtype") == I32
+    x, weight = (x.double() if exact else _wide(x) for x in operands)
     stride, padding, dilation = (list(attrs[name]) for name in ("stride", "padding", "dilation"))
     unused, groups = [0] * len(stride), attrs["groups"]
     result = torch.convolution(x, weight, None, stride, padding, dilation, False, unused, groups)

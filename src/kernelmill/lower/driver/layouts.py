@@ -49,7 +49,8 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
     results = [r for r in graph.results if isinstance(r, Value) and r in found.values]
     if len(found.nodes) < _FEW_CONVOLUTIONS or 2 * len(results) > len(found.nodes):
         return Layouts()
-    found.values.update(node.operands[0] for node in found.nodes if _image(node.operands[0]))
+    images = (_without_border(node.operands[0]) for node in found.nodes)
+    found.values.update(image for image in images if _image(image))
     return found
 
 
@@ -67,9 +68,17 @@ def _gains(node: Node, values: Collection[Value], constants: Collection[Value]) 
 
 
 def _is_constant(value: Value, constants: Collection[Value]) -> bool:
-    while value.node is not None and (OPS[value.node.op].transparent or value.node.op == "cast"):
+    """Whether it is made of constants alone, or of nothing."""
+    if value.node is None or value in constants:
+        return value in constants
+    known = value.node.op != "aten"
+    return known and all(_is_constant(operand, constants) for operand in value.node.operands)
+
+
+def _without_border(value: Value) -> Value:
+    while value.node is not None and value.node.op == "pad":
         value = value.node.operands[0]
-    return value in constants
+    return value
 
 
 def _image(value: Value) -> bool:

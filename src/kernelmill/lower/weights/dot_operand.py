@@ -19,7 +19,7 @@ from kernelmill.lower.emit.callbacks import LoadElement
 ZERO_POINTS = 0x80808080 - (1 << 32)
 """Four bytes of 128, the zero point of A, as an i32."""
 
-LoadNumber = Callable[[Dims, Dim, Dim, Union[Lane, None]], Value]
+LoadNumber = Callable[[Dims, Dim, Dims, Union[Lane, None]], Value]
 """`load(batch, outer, k, lane)`: one number, or the vector of numbers along the lane's symbol."""
 
 
@@ -33,7 +33,8 @@ def unit_of_product(dtype: DType, machine: Machine, m: Dim, n: Dim, k: Dim) -> D
 
 @dataclass(frozen=True)
 class DotOperand:
-    """An operand of `k` numbers of type `dtype` in words; zeros fill up the last.
+    """An operand of numbers of type `dtype` in words. The last axis of k has `k` of them, and zeros
+    fill up its last word.
 
     `shifted`: 128 is added to every byte, so that as unsigned they have the order of signed ones.
     """
@@ -61,19 +62,19 @@ class DotOperand:
         def word(
             builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None
         ) -> Value:
-            (number,) = at
-            if lane is not None and lane.symbol.name not in symbols(number):
-                value = self._side_by_side(builder, batch, outer, number * self.size, lane)
+            if lane is not None and lane.symbol.name not in symbols(at[-1]):
+                value = self._side_by_side(builder, batch, outer, at, lane)
             else:
-                value = self._along(builder, batch, outer, number, lane)
+                value = self._along(builder, batch, outer, at, lane)
             return builder.op("xor", value, ZERO_POINTS) if self.shifted else value
 
         return word
 
     def _along(
-        self, builder: KernelBuilder, batch: Dims, outer: Dim, number: Dim, lane: Lane | None
+        self, builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None
     ) -> Value:
         """A word, or with a lane along k one after another: their numbers are one vector."""
+        *axes, number = at
         words, first = 1, number
         if lane is not None:
             linear = linear_part(number, lane.symbol.name)
@@ -85,22 +86,22 @@ class DotOperand:
             left = builder.index(self.k - first * self.size)
             mask = builder.op("lane_mask", left, lanes=count)
         part = Lane(builder.fresh_symbol("part", 0, count - 1), count, mask)
-        value = self.load(batch, outer, first * self.size + part.index, part)
+        value = self.load(batch, outer, (*axes, first * self.size + part.index), part)
         return builder.op("bitcast", value, dtype=self.word, lanes=words)
 
     def _side_by_side(
-        self, builder: KernelBuilder, batch: Dims, outer: Dim, first: Dim, lane: Lane
+        self, builder: KernelBuilder, batch: Dims, outer: Dim, number: Dims, lane: Lane
     ) -> Value:
         """A vector of words that do not neighbour each other: vectors of numbers, put together."""
         total: Value | None = None
-        bits = self.dtype.bits
+        bits, (*axes, word) = self.dtype.bits, number
         for part in range(self.size):
-            at = first + part
+            at = word * self.size + part
             exists = None
             if part and mod(self.k, self.size) != 0:
                 exists = builder.op("lt", builder.index(at), builder.index(self.k))
                 at = minimum(at, self.k - 1)
-            value = self.load(batch, outer, at, lane)
+            value = self.load(batch, outer, (*axes, at), lane)
             if self.dtype.is_float:
                 value = builder.op("bitcast", value, dtype=I16)
             value = builder.op("cast", value, dtype=self.word)

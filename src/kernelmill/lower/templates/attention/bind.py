@@ -81,12 +81,12 @@ class AttentionBinding(NothingPacked):
         def along_depth(operand: Value, group: int) -> Words:
             load = reader(operand, group, BF16)
             numbers = DotOperand(
-                BF16, spec.depth, lambda bi, row, d, lane: load(b, bi, row, d, lane)
+                BF16, spec.depth, lambda bi, row, d, lane: load(b, bi, row, *d, lane)
             )
             return Words(numbers.loader, contiguous_along(self.context, operand))
 
         of_value = reader(value, spec.group, BF16)
-        values = DotOperand(BF16, spec.keys, lambda bi, e, n, lane: of_value(b, bi, n, e, lane))
+        values = DotOperand(BF16, spec.keys, lambda bi, e, n, lane: of_value(b, bi, *n, e, lane))
         along = contiguous_along(self.context, value)
         turned = {Along.OUTER: Along.K, Along.K: Along.OUTER, None: None}[along]
         return WordOperands(

@@ -7,10 +7,11 @@ which lie side by side. Windows are copied into tiles as the product goes along.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, product
+from kernelmill.core.dim import Dim, ceildiv, mod, product
+from kernelmill.core.dtype import I8, I32
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
@@ -32,8 +33,9 @@ from kernelmill.lower.weights.dot_operand import unit_of_product
 
 @dataclass(frozen=True)
 class PixelTiles(MatmulTemplate):
-    """Convolutions with constant weights and one group, whose image and results lie channels last,
-    where tiles are worth it. A tile's row is channels of one tap."""
+    """Convolutions with constant weights and one group, whose image and results lie channels last:
+    all of bytes, and of bf16 those where tiles are worth it. A word, or a tile's row, is channels
+    of one tap."""
 
     name: str = "tiles"
 
@@ -42,46 +44,61 @@ class PixelTiles(MatmulTemplate):
         if not convolves_last(context):
             return False
         geometry = ChannelsLastBinding(context).geometry
+        if geometry.accumulate == I32:
+            return True
         if geometry.groups > 1 or geometry.planar:
             return False
-        unit = self.bind(context).unit
-        return unit.on_tiles and geometry.channels % (WORDS * unit.group) == 0
+        return self.bind(context).unit.on_tiles
 
     def bind(self, context: GroupContext) -> TiledConvolution:
         """The product."""
-        assert context.group.seed is not None
-        image = strided_view(context.group.seed.operands[0], context.stored)
-        return TiledConvolution(context, partial(tap_roles, in_place=image is not None))
+        return TiledConvolution(context)
 
 
 class TiledConvolution(ContractionBinding):
-    """A group around a convolution, as a product on tiles."""
+    """A group around a convolution, as a product of words."""
+
+    def __init__(self, context: GroupContext) -> None:
+        assert context.group.seed is not None
+        super().__init__(context, lambda node, _: tap_roles(node, self.unit, self._in_place))
+
+    @property
+    def _in_place(self) -> bool:
+        """Whether what is outside of the image is masked: a mask of words costs nothing, one of
+        bytes more than a branch."""
+        image = strided_view(self.seed.operands[0], self.context.stored)
+        return image is not None and self.unit.on_tiles
 
     @cached_property
     def unit(self) -> DotUnit:
-        """What multiplies tiles; one that does not where these are not worth it."""
-        roles = self.whole
-        unit = unit_of_product(
-            roles.a.dtype, self.context.machine, roles.m, roles.n, product(roles.k)
-        )
-        return unit if unit.on_tiles else MULTIPLY_ADD
+        """What multiplies words; one that does not where these are not worth it."""
+        x, weight = self.seed.operands
+        machine, sizes = self.context.machine, self.seed.result.shape
+        outs, channels, *kernel = weight.shape
+        rows = product((sizes[0], *sizes[2:]))
+        unit = unit_of_product(x.dtype, machine, rows, outs, product((channels, *kernel)))
+        if unit.on_tiles and mod(channels, WORDS * unit.group) == 0:
+            return unit
+        return machine.dot_unit(I8) if x.dtype == I8 else MULTIPLY_ADD
 
 
-def tap_roles(node: Node, _: Dim, in_place: bool) -> Roles:
-    """The roles of a convolution of one group: k is taps by channels, as one axis. An image that is
-    read `in_place` is read where windows reach, which are zeros beyond it."""
+def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
+    """The roles of a convolution of one group: k is taps by channels, on tiles as one axis, else
+    with zeros up to whole words of channels. An image that is read `in_place` is read where windows
+    reach, which are zeros beyond it."""
     x, weight = node.operands
     outs, channels, *kernel = weight.shape
     images, outputs = x.shape[0], node.result.shape[2:]
     together = isinstance(images, int)
     inner = (*kernel, channels)
+    more = 0 if unit.on_tiles else ceildiv(channels, unit.group) * unit.group - channels
 
     def pixel(bi: Dims, mi: Dim) -> Index:
         return unravel(mi, (images, *outputs)) if together else (bi[0], *unravel(mi, outputs))
 
     def of_image(bi: Dims, mi: Dim, ki: Dims) -> Index:
         image, *place = pixel(bi, mi)
-        *tap, channel = unravel(ki[0], inner)
+        *tap, channel = unravel(ki[0], inner) if unit.on_tiles else (*unravel(ki[0], kernel), ki[1])
         if in_place:
             return (image, channel, *_reached(node, place, tap))
         return (image, channel, *place, *tap)
@@ -94,11 +111,13 @@ def tap_roles(node: Node, _: Dim, in_place: bool) -> Roles:
         image, *place = pixel(bi, mi)
         return (image, ni, *place)
 
+    a = _widened(x if in_place else windows(node), more)
+    k = (product(inner),) if unit.on_tiles else (product(kernel), channels + more)
     return Roles(
         () if together else (images,),
         product((images, *outputs)) if together else product(outputs),
-        outs, (product(inner),), x if in_place else windows(node), _by_taps(weight),
-        of_image, lambda bi, ni, ki: (ni, ki[0]), of_result, within,
+        outs, k, a, _by_taps(weight, more, unit.on_tiles),
+        of_image, lambda bi, ni, ki: (ni, *ki), of_result, within,
     )  # fmt: skip
 
 
@@ -112,9 +131,24 @@ def _reached(node: Node, place: Sequence[Dim], tap: Sequence[Dim]) -> Index:
     )
 
 
-def _by_taps(weight: Value) -> Value:
-    """The weights as (outs, taps by channels)."""
+def _by_taps(weight: Value, more: Dim, flat: bool) -> Value:
+    """The weights as (outs, taps, channels), with so many more zero channels, or `flat` as (outs,
+    taps by channels)."""
     builder = GraphBuilder("taps")
     outs, channels, *kernel = weight.shape
     last = builder.emit("permute", weight, dims=(0, *range(2, len(weight.shape)), 1))
-    return builder.emit("reshape", last, shape=(outs, product((*kernel, channels))))
+    if flat:
+        return builder.emit("reshape", last, shape=(outs, product((*kernel, channels))))
+    taps = builder.emit("reshape", last, shape=(outs, product(kernel), channels))
+    return (
+        taps if more == 0 else builder.emit("pad", taps, low=(0, 0, 0), high=(0, 0, more), value=0)
+    )
+
+
+def _widened(image: Value, more: Dim) -> Value:
+    """The image with so many more channels of zeros."""
+    if more == 0:
+        return image
+    none = (0,) * len(image.shape)
+    high = (0, more, *none[2:])
+    return GraphBuilder("widened").emit("pad", image, low=none, high=high, value=0)

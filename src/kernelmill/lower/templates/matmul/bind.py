@@ -317,14 +317,14 @@ class _Operands:
         a = read_operand(self.e, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         if binding.unit.group == 1 or binding.pieces is not None:
             return a, b, roles.k
-        (k,) = roles.k
+        *outer, k = roles.k
         unit = binding.unit
         shifted = roles.a.dtype == I8 and unit.a == U8
         if unit.on_tiles:
             a = replace(a, rows=self._aligned_rows(roles, mod(k, unit.group * WORDS) == 0))
         a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted, roles.a_within)
         b = self._as_dot_operand(b, roles.b, roles.b_index, k, shifted=False)
-        return a, b, (ceildiv(k, unit.group),)
+        return a, b, (*outer, ceildiv(k, unit.group))
 
     def _computed(self, b: Operand, roles: Roles) -> Operand:
         """B that is computed, from panels."""
@@ -342,9 +342,9 @@ class _Operands:
         self, operand: Operand, value: Value, at: Callable[[Dims, Dim, Dims], Index], k: Dim,
         shifted: bool, within: Callable[[Dims, Dim, Dims], Places] = everywhere,
     ) -> Operand:  # fmt: skip
-        def load(bi: Dims, oi: Dim, ki: Dim, lane: Lane | None) -> Register:
-            lane = lane and self._lane_within(lane, within(bi, oi, (ki,)))
-            return self.e.read(value, at(bi, oi, (ki,)), lane, value.dtype)
+        def load(bi: Dims, oi: Dim, ki: Dims, lane: Lane | None) -> Register:
+            lane = lane and self._lane_within(lane, within(bi, oi, ki))
+            return self.e.read(value, at(bi, oi, ki), lane, value.dtype)
 
         packed = DotOperand(value.dtype, k, load, self.binding.unit.word, shifted)
         whole = operand.contiguous_along == Along.K and mod(k, packed.size) == 0

@@ -128,8 +128,8 @@ def _in_words(operand: Operand, k: Dim, number: int) -> Operand:
     def word(
         builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None
     ) -> Register:
-        def read(batch: Dims, outer: Dim, k: Dim, lane: Lane | None) -> Register:
-            return piece(builder, load(builder, batch, outer, (k,), lane), number)
+        def read(batch: Dims, outer: Dim, k: Dims, lane: Lane | None) -> Register:
+            return piece(builder, load(builder, batch, outer, k, lane), number)
 
         return DotOperand(BF16, k, read).loader(builder, batch, outer, at, lane)
 

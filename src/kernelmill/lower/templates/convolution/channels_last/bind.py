@@ -7,6 +7,7 @@ from typing import cast
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
+from kernelmill.core.dtype import I8
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes
@@ -50,7 +51,7 @@ def blockable(node: Node) -> bool:
     groups = node.attrs["groups"]
     if not all(isinstance(size, int) for size in known) or not isinstance(groups, int):
         return False
-    if not x.dtype.is_float or product(known) == 0:
+    if product(known) == 0 or not (x.dtype.is_float or (x.dtype == I8 and groups == 1)):
         return False
     outs, channels = weight.shape[0], weight.shape[1]
     assert isinstance(outs, int)
