@@ -13,11 +13,24 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from kernelmill.config.schemes import Quantize, group_of, layer_name, scheme_of, why_not
+from kernelmill.config.schemes import (
+    SMALLEST,
+    Quantize,
+    group_of,
+    layer_name,
+    range_of,
+    scheme_of,
+    steps_of,
+    why_no_convolution,
+    why_not,
+    with_range,
+)  # fmt: skip
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_CONVOLUTIONS = (torch.conv1d, torch.conv2d)
+_NO_RANGE = "the range of its inputs is not known: pass examples=(x,)"
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,8 @@ def quantization(
     """What to quantise in a module that `call` runs.
 
     examples   a tuple of arguments, a dict of them by name, or a list of such: the module is run
-               with each, in eager, to see what quantised layers lose
+               with each, in eager, to see what quantised layers lose, and between which numbers
+               the inputs of convolutions are
     max_error  the largest relative error of the module's results on the examples. The layers that
                cost most of it stay as they are until it holds: the module runs once for each layer
 
@@ -77,19 +91,22 @@ def quantization(
     """
     weights = dict(_weights(model))
     _check_patterns(quantize, list(weights), model)
-    linear = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
-    layers = {n: _planned(n, w, quantize, id(w) in linear) for n, w in weights.items()}
+    owners = {id(m.weight): m for m in model.modules() if isinstance(m, _MODULES)}
+    layers = {n: _planned(n, w, quantize, owners.get(id(w))) for n, w in weights.items()}
+    if examples is None:
+        layers = {n: _without_range(each, weights[n]) for n, each in layers.items()}
     if not any(each.scheme for each in layers.values()):
-        reasons = "; ".join(f"{each.name}: {each.reason}" for each in layers.values())
-        why = reasons or "it has no weights of two dims"
-        raise ConfigError(f"quantize: {type(model).__name__} has no layer to quantise: {why}")
+        raise ConfigError(
+            f"quantize: {type(model).__name__} has no layer to quantise: {_reasons(layers)}"
+        )
     if examples is None:
         if max_error is not None:
             raise ConfigError("max_error is measured on examples: pass examples=(x,) too")
         return Quantization(quantize, tuple(layers.values()))
-    calls = _calls(examples)
+    trial = _Trial(call, {id(w): n for n, w in weights.items()}, _calls(examples))
+    layers = {n: _with_range(each, weights[n], trial.ranges) for n, each in layers.items()}
     schemes = {name: each.scheme for name, each in layers.items() if each.scheme}
-    trial = _Trial(call, {id(weights[name]): name for name in schemes}, calls)
+    quantize = _with_schemes(quantize, {n: s for n, s in schemes.items() if range_of(s)})
     lost, refused = trial.errors(schemes)
     layers = {name: replace(each, error=lost.get(name)) for name, each in layers.items()}
     layers.update({n: replace(layers[n], scheme="", reason=why) for n, why in refused.items()})
@@ -103,10 +120,16 @@ def quantization(
     for name in left:
         reason = f"max_error={max_error:g}"
         layers[name] = replace(layers[name], scheme="", reason=reason)
-    given: Mapping[str, str | None] = (
-        {"*": quantize} if isinstance(quantize, str) else quantize or {}
-    )
-    return Quantization({**dict.fromkeys(left), **given}, tuple(layers.values()), error)
+    left_out = _with_schemes(quantize, dict.fromkeys(left))
+    return Quantization(left_out, tuple(layers.values()), error)
+
+
+def _with_schemes(quantize: Quantize, schemes: Mapping[str, str | None]) -> Quantize:
+    """The option with what some layers have for themselves."""
+    if not schemes:
+        return quantize
+    given = {"*": quantize} if isinstance(quantize, str) else dict(quantize or {})
+    return {**schemes, **{name: s for name, s in given.items() if name not in schemes}}
 
 
 def _without(schemes: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -134,28 +157,76 @@ def _fewest(
 # ---- layers ---------------------------------------------------------------------------------
 
 
+_TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
+_OF_IMAGES = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, *_TRANSPOSED)
+_MODULES = (torch.nn.Linear, *_OF_IMAGES)
+
+
 def _weights(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The weights of two dims by the names of their layers; not the tables of embeddings, unless a
-    layer has the same weight."""
-    tables = {
-        id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
-    }
-    linear = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
+    """The weights of two dims and of convolutions by the names of their layers; not the tables of
+    embeddings, unless a layer has the same weight."""
+    modules = list(model.modules())
+    tables = {id(module.weight) for module in modules if isinstance(module, torch.nn.Embedding)}
+    own = {id(module.weight) for module in modules if isinstance(module, _MODULES)}
     for name, value in model.named_parameters(remove_duplicate=False):
-        is_table = id(value) in tables and id(value) not in linear
-        if value.dim() == 2 and value.dtype in _FLOATS and not is_table:
+        known = id(value) in own or (value.dim() == 2 and id(value) not in tables)
+        if known and value.dtype in _FLOATS:
             yield layer_name(name), value
 
 
-def _planned(name: str, weight: Tensor, quantize: Quantize, is_linear: bool) -> LayerReport:
+def _planned(
+    name: str, weight: Tensor, quantize: Quantize, module: torch.nn.Module | None
+) -> LayerReport:
     scheme = scheme_of(quantize, name)
     if scheme is None:
         return LayerReport(name, "", "quantize asks for nothing else")
+    if isinstance(module, _OF_IMAGES):
+        transposed = isinstance(module, _TRANSPOSED)
+        reason = why_no_convolution(scheme, weight.shape, module.groups, transposed)
+        return LayerReport(name, "" if reason else scheme, reason)
     first, second = weight.shape
     reason = why_not(scheme, second, first)
-    if reason and not is_linear and not why_not(scheme, first, second):  # some have (k, n)
+    either = not isinstance(module, torch.nn.Linear)  # some have (k, n)
+    if reason and either and not why_not(scheme, first, second):
         reason = ""
     return LayerReport(name, "" if reason else scheme, reason)
+
+
+def _needs_range(layer: LayerReport, weight: Tensor) -> bool:
+    return weight.dim() > 2 and layer.scheme == "int8"
+
+
+def _without_range(layer: LayerReport, weight: Tensor) -> LayerReport:
+    """The same where no examples say what the inputs are."""
+    if not _needs_range(layer, weight):
+        return layer
+    return replace(layer, scheme="", reason=_NO_RANGE)
+
+
+def _with_range(
+    layer: LayerReport, weight: Tensor, ranges: Mapping[str, tuple[float, float]]
+) -> LayerReport:
+    """The same, for inputs as the examples had them."""
+    if not _needs_range(layer, weight):
+        return layer
+    if layer.name not in ranges:
+        return replace(layer, scheme="", reason="the examples do not get to it")
+    scheme = with_range(*ranges[layer.name])
+    if range_of(scheme) is None:
+        return replace(layer, scheme="", reason="its inputs on the examples are not finite")
+    return replace(layer, scheme=scheme)
+
+
+def _reasons(layers: Mapping[str, LayerReport]) -> str:
+    """Why layers stay as they are, each reason once."""
+    names: dict[str, list[str]] = {}
+    for each in layers.values():
+        names.setdefault(each.reason, []).append(each.name)
+    told = (
+        f"{of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {reason}"
+        for reason, of in names.items()
+    )
+    return "; ".join(told) or "it has no weights of products and of convolutions"
 
 
 def _check_patterns(quantize: Quantize, names: Sequence[str], model: torch.nn.Module) -> None:
@@ -193,13 +264,15 @@ def _calls(examples: Any) -> list[Example]:
 
 class _Trial:
     """Runs the model in eager with some layers quantised. `names` are those of layers, by the ids
-    of their weights."""
+    of their weights; `ranges` has the least and the largest input of convolutions."""
 
     def __init__(
         self, call: Callable[..., Any], names: Mapping[int, str], calls: Sequence[Example]
     ) -> None:
         self._call, self._names, self._calls = call, names, calls
-        self._wanted = self._results(_Quantised({}, {}, {}))
+        plain = _Quantised(names, {}, {})
+        self._wanted = self._results(plain)
+        self.ranges = plain.ranges
 
     def errors(self, schemes: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
         """What each layer loses by itself, as far as it was called; and why some of them cannot be
@@ -232,7 +305,8 @@ class _Trial:
 class _Quantised(TorchFunctionMode):
     """Computes products with the weights in `names` by their schemes in `replaced`. Of those in
     `measured` it adds to `sums` the squares of what they would lose, and of their results;
-    `refused` says why layers of their sizes are not quantised."""
+    `refused` says why layers of their sizes are not quantised, `ranges` the least and the largest
+    input of convolutions."""
 
     def __init__(
         self, names: Mapping[int, str], replaced: Mapping[str, str], measured: Mapping[str, str]
@@ -241,75 +315,134 @@ class _Quantised(TorchFunctionMode):
         self._names, self._replaced, self._measured = names, replaced, measured
         self.sums: dict[str, list[float]] = {}
         self.refused: dict[str, str] = {}
+        self.ranges: dict[str, tuple[float, float]] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        product = _product(func, args, kwargs)
-        name = None if product is None else self._names.get(id(product[1]))
-        if product is None or name is None:
+        called = _product(func, args, kwargs)
+        name = None if called is None else self._names.get(id(called.stored))
+        if called is None or name is None:
             return func(*args, **kwargs)
-        x, stored, bias = product
-        weight = stored if func is torch.nn.functional.linear else stored.t()
         if name in self._replaced:
-            return _quantised(x, weight, bias, self._replaced[name])
+            return called.quantised(self._replaced[name])
+        if called.convolve is not None and called.x.numel():
+            low, high = map(float, called.x.aminmax())
+            before = self.ranges.get(name, (low, high))
+            self.ranges[name] = min(low, before[0]), max(high, before[1])
         result, scheme = func(*args, **kwargs), self._measured.get(name)
-        outputs, inputs = weight.shape
-        if scheme is not None and (reason := why_not(scheme, inputs, outputs)):
+        if scheme is not None and (reason := called.why_not(scheme)):
             self.refused[name] = reason
         elif scheme is not None:
-            lost = _quantised(x, weight, bias, scheme).double() - result.double()
+            lost = called.quantised(scheme).double() - result.double()
             sums = self.sums.setdefault(name, [0.0, 0.0])
             sums[0] += float(lost.square().sum())
             sums[1] += float(result.double().square().sum())
         return result
 
 
-def _product(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """The rows, the weight and the bias of a call of a product; None for other calls."""
-    if func is torch.nn.functional.linear:
-        given = {**dict(zip(("input", "weight", "bias"), args, strict=False)), **kwargs}
-        return given["input"], given["weight"], given.get("bias")
+@dataclass(frozen=True)
+class _Product:
+    """A call of a product or a convolution. `stored` is the model's own weight, `weight` the same
+    as (outputs, inputs); `convolve` computes the call for another input and weight, without bias.
+    """
+
+    x: Tensor
+    stored: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    convolve: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def why_not(self, scheme: str) -> str:
+        """Why the layer is not quantised; "" where it is."""
+        outputs, inputs = self.weight.shape[:2]
+        return "" if self.convolve else why_not(scheme, inputs, outputs)
+
+    def quantised(self, scheme: str) -> Tensor:
+        """The result of the call with numbers as passes/quantize.py has them."""
+        result = self._convolved(scheme) if self.convolve else self._multiplied(scheme)
+        if self.bias is not None:
+            result = result + self._of_channels(self.bias)
+        return result.to(self.x.dtype)
+
+    def _convolved(self, scheme: str) -> Tensor:
+        assert self.convolve is not None
+        scales, numbers = _channels(self.weight)
+        whole, size = _in_steps(self.x, scheme)
+        return self.convolve(whole, numbers) * self._of_channels(scales * size)
+
+    def _of_channels(self, vector: Tensor) -> Tensor:
+        return vector.reshape(-1, *(1,) * (self.weight.dim() - 2))
+
+    def _multiplied(self, scheme: str) -> Tensor:
+        rows, w = self.x.reshape(-1, self.x.shape[-1]).float(), self.weight.float()
+        shape = (*self.x.shape[:-1], w.shape[0])
+        group = group_of(scheme)
+        if group:
+            return (rows.double() @ _of_four_bits(w, group).double().t()).reshape(shape)
+        scales, numbers = _channels(w)
+        size: float | Tensor = 1.0
+        if range_of(scheme):
+            rows, size = _in_steps(rows, scheme)
+        elif scheme == "int8":
+            rows, size = _by_row(rows)
+        return ((rows.double() @ numbers.double().t()) * size * scales).reshape(shape)
+
+
+def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Product | None:
+    """What a call of a product or a convolution computes; None for other calls."""
+    if func in (torch.nn.functional.linear, *_CONVOLUTIONS):
+        given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
+        x, weight, bias = given["input"], given["weight"], given.get("bias")
+        if func is torch.nn.functional.linear:
+            return _Product(x, weight, weight, bias)
+        more = {name: given[name] for name in _ARGUMENTS[3:] if name in given}
+        return _Product(x, weight, weight, bias, lambda x, weight: func(x, weight, **more))
     if func in (torch.addmm, torch.Tensor.addmm) and len(args) == 3 and not kwargs:
-        return args[1], args[2], args[0]
+        return _Product(args[1], args[2], args[2].t(), args[0])
     if func in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__):
-        return (args[0], args[1], None) if len(args) == 2 and not kwargs else None
+        whole = len(args) == 2 and not kwargs and args[1].dim() == 2
+        return _Product(args[0], args[1], args[1].t(), None) if whole else None
     return None
 
 
-def _quantised(x: Tensor, weight: Tensor, bias: Tensor | None, scheme: str) -> Tensor:
-    """The rows of x times the weight (n, k), as passes/quantize.py has it, sums in float64."""
-    rows, w = x.reshape(-1, x.shape[-1]).float(), weight.float()
-    group = group_of(scheme)
-    if group:
-        parts = w.reshape(w.shape[0], -1, group)
-        low, high = parts.amin(2, keepdim=True), parts.amax(2, keepdim=True)
-        scales = torch.where(-low > high, low, high) / -8
-        scales = torch.where(scales.abs() < _SMALLEST, _SMALLEST, scales)
-        numbers = (parts * scales.reciprocal()).round().clamp_max(7)
-        result = rows.double() @ (numbers * scales).reshape(w.shape).double().t()
-    else:
-        scales = (w.abs().amax(1) / 127).clamp_min(_SMALLEST)
-        numbers = (w * scales.reciprocal()[:, None]).round().double()
-        if scheme == "int8":
-            low = rows.amin(1, keepdim=True).clamp_max(0)
-            width = rows.amax(1, keepdim=True).clamp_min(0) - low
-            steps = (width / 255).clamp_min(_SMALLEST)
-            zero = (low * steps.reciprocal()).round() + 128
-            whole = ((rows * steps.reciprocal()).round() - zero).clamp_max(127) + zero
-            result = (whole.double() @ numbers.t()) * steps
-        else:
-            result = rows.double() @ numbers.t()
-        result = result * scales
-    if bias is not None:
-        result = result + bias
-    return result.to(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
+_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 
 
-_SMALLEST = 2.0**-100
+def _channels(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A weight's scales, one for each output, and its numbers."""
+    w = weight.float()
+    scales = (w.abs().flatten(1).amax(1) / 127).clamp_min(SMALLEST)
+    factors = scales.reciprocal().reshape(-1, *(1,) * (w.dim() - 1))
+    return scales, (w * factors).round()
+
+
+def _of_four_bits(w: Tensor, group: int) -> Tensor:
+    parts = w.reshape(w.shape[0], -1, group)
+    low, high = parts.amin(2, keepdim=True), parts.amax(2, keepdim=True)
+    scales = torch.where(-low > high, low, high) / -8
+    scales = torch.where(scales.abs() < SMALLEST, SMALLEST, scales)
+    numbers = (parts * scales.reciprocal()).round().clamp_max(7)
+    return (numbers * scales).reshape(w.shape)
+
+
+def _by_row(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows in whole steps, and the size of a step of each."""
+    low = rows.amin(1, keepdim=True).clamp_max(0)
+    width = rows.amax(1, keepdim=True).clamp_min(0) - low
+    size = (width / 255).clamp_min(SMALLEST)
+    zero = (low * size.reciprocal()).round() + 128
+    return ((rows * size.reciprocal()).round() - zero).clamp_max(127) + zero, size
+
+
+def _in_steps(x: Tensor, scheme: str) -> tuple[Tensor, float]:
+    """Inputs in whole steps of the scheme's range, and the size of these."""
+    found = range_of(scheme)
+    assert found is not None
+    steps = steps_of(*found)
+    whole = ((x.float() * steps.factor).round() - steps.zero).clamp(-128, 127)
+    return whole + steps.zero, steps.size
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Union, cast
 
 from kernelmill.config.option import Option
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 SCHEMES = ("int8", "int8-weights", "int4-weights", "int4-weights-128")
 """Ways to quantise a layer. "int8": weights by output channel and inputs by row; "int8-weights":
-weights by output channel; "int4-weights": weights by groups of 32 inputs, or of 128."""
+weights by output channel; "int4-weights": weights by groups of 32 inputs, or of 128.
+
+"int8(-1.5, 2.25)" is "int8" for inputs between these numbers, whatever the row: that of
+convolutions."""
 
 Quantize = Union[str, Mapping[str, Union[str, None]], None]
 """A scheme for all layers, or a scheme or None by patterns of layer names."""
@@ -44,7 +51,7 @@ class Schemes(Option[Quantize]):
 def _checked(where: str, scheme: object) -> str:
     if not isinstance(scheme, str):
         raise ConfigTypeError(f"config.{where}: {scheme!r} is no scheme")
-    if scheme not in SCHEMES:
+    if scheme not in SCHEMES and range_of(scheme) is None:
         near = difflib.get_close_matches(scheme, SCHEMES, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
@@ -67,6 +74,63 @@ def scheme_of(quantize: Quantize, *names: str) -> str | None:
     return None
 
 
+_RANGED = re.compile(r"int8\((-?[0-9.]+(?:e[+-]?\d+)?), (-?[0-9.]+(?:e[+-]?\d+)?)\)")
+
+
+def with_range(low: float, high: float) -> str:
+    """The scheme "int8" for inputs between these numbers, and zero.
+
+    >>> with_range(0.5, 3.0)
+    'int8(0, 3)'
+    """
+    return f"int8({min(low, 0.0):.9g}, {max(high, 0.0):.9g})"
+
+
+def range_of(scheme: str) -> tuple[float, float] | None:
+    """The least and the largest input of a scheme that names them; None for others.
+
+    >>> range_of("int8(-1.5, 2.25)"), range_of("int8"), range_of("int8(1, 2)")
+    ((-1.5, 2.25), None, None)
+    """
+    found = _RANGED.fullmatch(scheme)
+    try:
+        low, high = map(float, found.groups()) if found else (1.0, -1.0)
+    except ValueError:
+        return None
+    return (low, high) if low <= 0 <= high and high - low < _INFINITE else None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Numbers of eight bits for inputs of a range: `round(x * factor) - zero`, in -128 to 127, is
+    what stands for x, `size` the difference of neighbours. All are numbers of 32 bits."""
+
+    size: float
+    factor: float
+    zero: int
+
+
+def steps_of(low: float, high: float) -> Steps:
+    """The steps of a range that has zero.
+
+    >>> steps_of(0.0, 255.0)
+    Steps(size=1.0, factor=1.0, zero=128)
+    """
+    size = _rounded(max((high - low) / 255, SMALLEST))
+    factor = _rounded(1 / size)
+    return Steps(size, factor, round(_rounded(_rounded(low) * factor)) + 128)
+
+
+def _rounded(number: float) -> float:
+    """The nearest number of 32 bits."""
+    return struct.unpack("f", struct.pack("f", number))[0]
+
+
+SMALLEST = 2.0**-100
+"""The least scale."""
+_INFINITE = 2.0**127
+
+
 LEAST_OUTPUTS = 16
 """A layer of fewer outputs, such as a head of two classes, stays as it is: nothing is gained."""
 MOST_INPUTS = 2**16
@@ -86,6 +150,22 @@ def why_not(scheme: str, inputs: int, outputs: int) -> str:
     if not 0 < inputs <= MOST_INPUTS:
         return f"it has no inputs, or more than {MOST_INPUTS}"
     return f"its inputs are no multiple of {group}" if group and inputs % group else ""
+
+
+def why_no_convolution(
+    scheme: str, shape: Sequence[int], groups: int = 1, transposed: bool = False
+) -> str:
+    """Why a convolution with weights of this shape stays as it is; "" where "int8" for a range of
+    its inputs quantises it."""
+    outputs, channels, *kernel = shape
+    if scheme != "int8" and range_of(scheme) is None:
+        return f"{scheme} is for products of matrices"
+    if groups != 1 or transposed or len(kernel) > 2:
+        kind = "transposed" if transposed else "one of groups" if groups != 1 else "of three axes"
+        return f"the convolution is {kind}"
+    if channels < LEAST_OUTPUTS:
+        return f"it has fewer than {LEAST_OUTPUTS} input channels"
+    return why_not("int8", channels * math.prod(kernel), outputs)
 
 
 def layer_name(weight: str) -> str:

@@ -9,6 +9,9 @@ weights are packed. `round` is to nearest even; a scale is at least 2**-100.
                   A = min(round(X * (1 / x)) - z, 127)
                   Y = (A @ B + z * sum_k B) * x * w      the sums are exact, in i32
     int8-weights  Y = (X @ B) * w
+    int8(l, h)    x = max((h - l) / 255, 2**-100)        z = round(l * (1 / x)) + 128
+                  A = max(min(round(X * (1 / x)) - z, 127), -128), for all rows alike, and else
+                  as int8; of a convolution k are taps and channels, and a border is -z
     int4-weights  by groups of k: w = (the number of W in it that is largest in size) / -8
                   B = min(round(W * (1 / w)), 7)         Y = X @ (B * w)
 """
@@ -17,24 +20,33 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from kernelmill.config.schemes import (
+    SMALLEST,
+    Steps,
+    group_of,
+    layer_name,
+    range_of,
+    scheme_of,
+    steps_of,
+    why_no_convolution,
+    why_not,
+)
 from kernelmill.config.schemes import Quantize as Schemes
-from kernelmill.config.schemes import group_of, layer_name, scheme_of, why_not
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.passes.dce import EliminateDeadCode
 from kernelmill.passes.rewriter import Rewriter
 
-_SMALLEST = 2.0**-100
-"""The least scale."""
 _FLOATS = (F32, F16, BF16)
 
 
 @dataclass(frozen=True)
 class Quantize:
-    """Quantises products of two matrices whose second one is a weight, by the layer's name."""
+    """Quantises products of two matrices whose second one is a weight, and convolutions, by the
+    layer's name."""
 
     schemes: Schemes
     name: str = "quantize"
@@ -50,14 +62,15 @@ class Quantize:
             if layer is None:
                 rewriter.keep(node)
             else:
-                rewriter.replace(node.result, writer.product(node, layer))
+                written = writer.convolution if node.op == "conv" else writer.product
+                rewriter.replace(node.result, written(node, layer))
         return EliminateDeadCode().apply(rewriter.finish())
 
 
 @dataclass(frozen=True)
 class Layer:
     """How the product with a weight, the model's `value`, is quantised. `inputs` is the weight's
-    dim of inputs."""
+    dim of inputs, of a convolution the first."""
 
     scheme: str
     value: Value
@@ -74,7 +87,7 @@ def quantised_layers(graph: Graph, schemes: Schemes) -> dict[Node, Layer]:
     }
     found: dict[Node, Layer] = {}
     for node in graph.nodes:
-        layer = _layer(node, schemes) if node.op == "matmul" else None
+        layer = _layer(node, schemes) if node.op in ("matmul", "conv") else None
         if layer is not None and layer.value in weights and node.operands[0] not in weights:
             found[node] = layer
     return found
@@ -89,15 +102,23 @@ def _layer(node: Node, schemes: Schemes) -> Layer | None:
         value = value.node.operands[0]
     if value.node is not None or not (a.dtype in _FLOATS and value.dtype in _FLOATS):
         return None
-    if len(value.shape) != 2 or not all(isinstance(size, int) for size in value.shape):
+    shape = tuple(size for size in value.shape if isinstance(size, int))
+    if len(shape) != len(value.shape) or (len(shape) != 2) != (node.op == "conv"):
         return None
     name = layer_name(value.name)
     # The first part of a name may be the variable that holds the model.
     names = (name, name.partition(".")[2] or name)
     scheme = scheme_of(schemes, *names)
-    k, n = value.shape[inputs], value.shape[1 - inputs]
-    assert isinstance(k, int) and isinstance(n, int)
-    return Layer(scheme, value, inputs) if scheme and not why_not(scheme, k, n) else None
+    if not scheme:
+        return None
+    if node.op == "conv":
+        groups = node.attrs["groups"]
+        assert isinstance(groups, int)
+        ranged = b.shape == value.shape and range_of(scheme) is not None
+        reason = why_no_convolution(scheme, shape, groups)
+        return Layer(scheme, value, 1) if ranged and not reason else None
+    reason = why_not(scheme, shape[inputs], shape[1 - inputs])
+    return None if reason else Layer(scheme, value, inputs)
 
 
 @dataclass(frozen=True)
@@ -124,6 +145,7 @@ class _Writer:
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
         self._rows: dict[Value, _Rows] = {}
+        self._stepped: dict[tuple[Value, Steps], Value] = {}
         self._weights: dict[tuple[Value, int], _Channels] = {}
 
     def product(self, node: Node, layer: Layer) -> Value:
@@ -142,6 +164,11 @@ class _Writer:
         if layer.scheme == "int8-weights":
             b = e.permute(e.cast(e.kept(weight.numbers), a.dtype), (1, 0))
             return e.cast(e("mul", e("matmul", a, b, dtype=F32), scales), dtype)
+        steps = range_of(layer.scheme)
+        if steps is not None:
+            b = e.permute(weight.numbers, (1, 0))
+            sums = e("matmul", self._in_steps(e, a, steps_of(*steps)), b, dtype=I32)
+            return e.cast(_of_steps(e, sums, weight, steps_of(*steps)), dtype)
         if a not in self._rows:
             self._rows[a] = _quantised_rows(e, a)
         rows = self._rows[a]
@@ -150,13 +177,54 @@ class _Writer:
         scaled = e("mul", e.cast(e("add", sums, offsets), F32), e.spread(rows.scales, 0, (m, n)))
         return e.cast(e("mul", scaled, scales), dtype)
 
+    def convolution(self, node: Node, layer: Layer) -> Value:
+        """What stands for the result of a convolution. A border of the number that stands for zero
+        lets all pixels have the same offset."""
+        e = _Emit(self._rewriter, node)
+        found = range_of(layer.scheme)
+        assert found is not None
+        steps, padding = steps_of(*found), node.attrs["padding"]
+        assert isinstance(padding, tuple)
+        image = self._in_steps(e, self._rewriter.value(node.operands[0]), steps)
+        if any(padding):
+            border = (0, 0, *padding)
+            image = e("pad", image, low=border, high=border, value=-steps.zero)
+        key = (layer.value, layer.inputs)
+        if key not in self._weights:
+            self._weights[key] = _channels(e, layer)
+        weight = self._weights[key]
+        numbers = e("reshape", weight.numbers, shape=layer.value.shape)
+        attrs = {**node.attrs, "padding": (0,) * len(padding), "dtype": I32}
+        sums = e("conv", image, numbers, **attrs)
+        return e.cast(_of_steps(e, sums, weight, steps), node.result.dtype)
+
+    def _in_steps(self, e: _Emit, a: Value, steps: Steps) -> Value:
+        """The numbers of eight bits that stand for those of a value."""
+        if (a, steps) not in self._stepped:
+            x = e.cast(a, F32)
+            whole = e("round", e("mul", x, e.full(steps.factor, x)))
+            whole = e.at_least(e("sub", whole, e.full(float(steps.zero), x)), -128.0)
+            self._stepped[a, steps] = e.cast(e("minimum", whole, e.full(127.0, x)), I8)
+        return self._stepped[a, steps]
+
+
+def _of_steps(e: _Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
+    """What sums of products, (m, n) or of an image, stand for: scales and offsets are those of
+    channels alone, and made when weights are packed."""
+    offsets = e.kept(e("mul", weight.sums, e.full(steps.zero, weight.sums)))
+    scales = e.kept(e("mul", weight.scales, e.full(steps.size, weight.scales)))
+    sums = e("add", sums, e.spread(offsets, 1, sums.shape))
+    return e("mul", e.cast(sums, F32), e.spread(scales, 1, sums.shape))
+
 
 def _channels(e: _Emit, layer: Layer) -> _Channels:
     weight = e.cast(layer.value, F32)
     if layer.inputs == 0:
         weight = e.permute(weight, (1, 0))
+    if len(weight.shape) > 2:
+        weight = e("reshape", weight, shape=(weight.shape[0], product(weight.shape[1:])))
     size = e("reduce_max", e("abs", weight), dims=(1,))
-    scales = e.at_least(e("div", size, e.full(127.0, size)), _SMALLEST)
+    scales = e.at_least(e("div", size, e.full(127.0, size)), SMALLEST)
     factors = e.spread(e("reciprocal", scales), 0, weight.shape)
     numbers = e.cast(e("round", e("mul", weight, factors)), I8)
     return _Channels(numbers, scales, e("reduce_sum", e.cast(numbers, I32), dims=(1,)))
@@ -167,7 +235,7 @@ def _quantised_rows(e: _Emit, a: Value) -> _Rows:
     low, high = e("reduce_min", x, dims=(1,)), e("reduce_max", x, dims=(1,))
     low, high = e("minimum", low, e.full(0.0, low)), e.at_least(high, 0.0)
     width = e("sub", high, low)
-    scales = e.at_least(e("div", width, e.full(255.0, width)), _SMALLEST)
+    scales = e.at_least(e("div", width, e.full(255.0, width)), SMALLEST)
     factors = e("reciprocal", scales)
     zero = e("round", e("mul", low, factors))
     offsets = e("add", zero, e.full(128.0, zero))
@@ -189,8 +257,8 @@ def _four_bits(e: _Emit, layer: Layer) -> Value:
     low, high = e("reduce_min", weight, dims=(2,)), e("reduce_max", weight, dims=(2,))
     farthest = e("where", e("gt", e("neg", low), high), low, high)
     scales = e("div", farthest, e.full(-8.0, farthest))
-    nothing = e("lt", e("abs", scales), e.full(_SMALLEST, scales))
-    scales = e.kept(e("where", nothing, e.full(_SMALLEST, scales), scales))
+    nothing = e("lt", e("abs", scales), e.full(SMALLEST, scales))
+    scales = e.kept(e("where", nothing, e.full(SMALLEST, scales), scales))
     factors = e("reshape", e("reciprocal", scales), shape=(n, k // group, 1))
     whole = e("round", e("mul", weight, e("expand", factors, shape=grouped)))
     numbers = e("minimum", whole, e.full(7.0, whole))
@@ -238,9 +306,8 @@ class _Emit:
         return self("maximum", value, self.full(least, value))
 
     def spread(self, vector: Value, dim: int, shape: tuple[Dim, ...]) -> Value:
-        """A vector along one dim of a matrix."""
-        (size,) = vector.shape
-        wide = (size, 1) if dim == 0 else (1, size)
+        """A vector along one dim of a shape."""
+        wide = (*(1 for _ in shape[:dim]), *vector.shape, *(1 for _ in shape[dim + 1 :]))
         return self("expand", self("reshape", vector, shape=wide), shape=shape)
 
     def kept(self, value: Value) -> Value:

@@ -153,6 +153,38 @@ def test_a_file(tmp_path: Path) -> None:
         kernelmill.aot.compile(model, (x,), quantize={"ups": "int8"}, path=tmp_path / "n.kmill")
 
 
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.stem, self.norm = nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32)
+        self.first, self.second = nn.Conv2d(32, 48, 1), nn.Conv2d(48, 32, 3, padding=1)
+        self.head = nn.Linear(32, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.stem(x)).relu()
+        x = x + self.second(self.first(x).relu()).relu()
+        return self.head(nn.functional.avg_pool2d(x, 2).mean((2, 3)))
+
+
+def test_convolutions_by_the_ranges_of_examples(tmp_path: Path) -> None:
+    model, x = Images().eval(), torch.randn(3, 3, 16, 16)
+    compiled = kernelmill.compile(model, quantize="int8", examples=(x,), cache_dir=tmp_path / "a")
+    quantized = compiled.report().quantized
+    again = kernelmill.compile(model, quantize=quantized.quantize, cache_dir=tmp_path / "b")
+    file = kernelmill.aot.compile(
+        model, (x,), quantize=quantized.quantize, path=tmp_path / "m.kmill"
+    )
+    with torch.no_grad():
+        found, wanted = compiled(x), model(x)
+        assert torch.equal(found, again(x))
+        assert torch.equal(found, kernelmill.aot.load(file)(x))
+        assert loss((found,), (wanted,)) == pytest.approx(quantized.error, rel=1e-2)
+        model.second.weight.mul_(-2)
+        assert 0 < loss((compiled(x),), (model(x),)) < 0.03
+    assert [bool(each.scheme) for each in quantized.layers] == [False, True, True, True]
+
+
 def test_by_the_option_of_the_config(tmp_path: Path) -> None:
     model, x = Encoder().eval(), rows()
     compiled = torch.compile(model, backend="kernelmill", options={"quantize": "int8"})

@@ -116,17 +116,97 @@ def test_what_cannot_be(quantize: Any, options: Any, error: type[Exception], tex
 
 
 def test_a_model_without_layers() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Embedding(4, 32))
-    with pytest.raises(ConfigError, match="no layer to quantise: it has no weights of two dims"):
-        quantization(model, model, "int8")
+    for model, why in (
+        (nn.Sequential(nn.LayerNorm(3), nn.Embedding(4, 32)), "it has no weights of products"),
+        (nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(4, 16, 1)), "0 and 1 more: it has fewer"),
+        (nn.Conv2d(16, 16, 3), "pass examples"),
+    ):
+        with pytest.raises(ConfigError, match=f"no layer to quantise: .*{why}"):
+            quantization(model, model, "int8")
+
+
+class Vision(nn.Module):
+    """Convolutions of all kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.stem = nn.Conv2d(3, 24, 3, 2, padding=1)
+        self.norm = nn.BatchNorm2d(24)
+        self.depthwise = nn.Conv2d(24, 24, 3, padding=1, groups=24)
+        self.point = nn.Conv2d(24, 32, 1)
+        self.wide = nn.Conv2d(32, 32, 3, padding="same", dilation=2)
+        self.up = nn.ConvTranspose2d(32, 16, 2, 2)
+        self.head = nn.Linear(16, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.depthwise(self.norm(self.stem(x)).relu())
+        x = self.point(x).relu()
+        return self.head(self.up(x + self.wide(x)).mean((2, 3)))
+
+
+def seen(model: nn.Module, x: Tensor) -> Quantization:
+    return quantization(model, model, "int8", examples=(x,))
+
+
+def test_convolutions_get_the_ranges_of_examples() -> None:
+    model, x = Vision().eval(), torch.randn(2, 3, 12, 12)
+    without = {each.name: each for each in quantization(model, model, "int8").layers}
+    assert [name for name, each in without.items() if each.scheme] == ["head"]
+    assert without["wide"].reason.endswith("pass examples=(x,)")
+    quantized = seen(model, x)
+    layers = {each.name: each for each in quantized.layers}
+    assert layers["stem"].reason == "it has fewer than 16 input channels"
+    assert layers["depthwise"].reason == "the convolution is one of groups"
+    assert layers["up"].reason == "the convolution is transposed"
+    assert layers["point"].scheme.startswith("int8(-") and layers["wide"].scheme[:8] == "int8(0, "
+    assert layers["head"].scheme == "int8"
+    assert all(0 < (layers[name].error or 0) < 0.03 for name in ("point", "wide", "head"))
+    assert isinstance(quantized.quantize, dict)
+    assert list(quantized.quantize) == ["point", "wide", "*"]
+    again = quantization(model, model, quantized.quantize, examples=(x,))
+    assert (again.error, again.quantize) == (quantized.error, quantized.quantize)
+    assert quantization(model, model, quantized.quantize).layers[3].scheme == layers["wide"].scheme
+
+
+def test_ranges_are_of_all_examples() -> None:
+    model = nn.Sequential(nn.Conv1d(16, 16, 3))
+    x = torch.rand(1, 16, 8)
+    x[0, 0, :2] = torch.tensor((-2.0, 3.0))
+    for examples in ([(x,), (x.abs() * 2,)], [(x * 0.5,), (x,), (x.abs() * 2,)]):
+        (layer,) = quantization(model, model, "int8", examples=examples).layers
+        assert layer.scheme == "int8(-2, 6)"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_examples_that_have_no_range(number: float) -> None:
+    model = nn.Sequential(nn.Conv2d(16, 16, 1), nn.Conv2d(16, 16, 1))
+    x = torch.full((1, 16, 2, 2), number)
+    layers = seen(model, x).layers
+    assert {each.reason for each in layers} == {"its inputs on the examples are not finite"}
+
+
+def test_max_error_leaves_out_convolutions() -> None:
+    model, x = Vision().eval(), torch.randn(2, 3, 12, 12)
+    whole = seen(model, x).error
+    assert whole is not None
+    found = quantization(model, model, "int8", examples=(x,), max_error=0.9 * whole)
+    assert found.error is not None and found.error <= 0.9 * whole
+    assert isinstance(found.quantize, dict)
+    left = [each.name for each in found.layers if each.reason.startswith("max_error")]
+    assert left and all(found.quantize[name] is None for name in left)
 
 
 def test_the_option() -> None:
     config = CompilerConfig()
     config.quantize = "int8"
+    config.quantize = {"c": "int8(-1.5, 2)"}
     config.quantize = {"a.*": "int4-weights", "b": None}
     assert ("config.quantize", "{'a.*': 'int4-weights', 'b': None}") in config.ingredients()
-    for wrong, text in (("int9", "did you mean 'int8'"), ({"a": "int8w"}, "quantize\\['a'\\]")):
+    for wrong, text in (
+        ("int9", "did you mean 'int8'"), ("int8(1, 2)", "is not one of"),
+        ({"a": "int8w"}, "quantize\\['a'\\]"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=text):
             config.quantize = wrong
     others: tuple[Any, ...] = (8, {1: "int8"}, {"a": 8})
