@@ -32,8 +32,9 @@ def layer(
     role: InputRole = InputRole.PARAM, name: str = "a.weight", **changed: Any,
 ) -> Graph:  # fmt: skip
     """One convolution of images whose channels lie side by side."""
-    attrs = {name: value[: len(kernel)] if name != "groups" else value
-             for name, value in {**ALL, **changed}.items()}  # type: ignore[reportIndexIssue] # fmt: skip
+    attrs: dict[str, Any] = {**ALL, **changed}
+    for each in ("stride", "padding", "dilation"):
+        attrs[each] = attrs[each][: len(kernel)]
     images, channels, *place = sizes
     rank = len(place)
     b = GraphBuilder("g")
