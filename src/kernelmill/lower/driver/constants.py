@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Expr, symbols
+from kernelmill.core.dim import symbols
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.fusion.prepacked import is_symbolic
 from kernelmill.plan.ir import BufferKind, BufferSpec
 
 
@@ -35,7 +36,7 @@ class Constants:
                 found = True
                 if not self._keeps(value, location):
                     return False
-            elif node is None or any(map(_symbolic, (value.shape, *node.attrs.values()))):
+            elif node is None or any(map(is_symbolic, (value.shape, *node.attrs.values()))):
                 return False
             else:
                 pending += node.operands
@@ -44,13 +45,3 @@ class Constants:
     def _keeps(self, value: Value, location: Location) -> bool:
         packed = self.buffers[location.buffer].kind == BufferKind.PACKED
         return packed or (value in self.parameters and not symbols(location.elements))
-
-
-def _symbolic(attr: object) -> bool:
-    """Whether a symbol occurs in a shape or an attribute."""
-    if isinstance(attr, int):
-        return False
-    if isinstance(attr, tuple):
-        parts: tuple[object, ...] = attr
-        return any(map(_symbolic, parts))
-    return isinstance(attr, Expr)

@@ -12,7 +12,7 @@ from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
 from kernelmill.lower.fusion.groups import Group
 from kernelmill.lower.fusion.modifications import modifications
-from kernelmill.lower.fusion.prepacked import kept_constants, prepacked_constants
+from kernelmill.lower.fusion.prepacked import Prepacked, kept_constants, prepacked_constants
 from kernelmill.lower.weights.dequantise import dequantised
 
 
@@ -23,12 +23,14 @@ class Grouping:
     stored_views         views that their readers take from memory; others are read through
     dequantised_in_place values that products compute from smaller ones as they read them
     costs                of the graph's values
+    folded               what products or reductions make of parameters, when weights are packed
     """
 
     groups: tuple[Group, ...]
     stored_views: frozenset[Value]
     dequantised_in_place: frozenset[Value]
     costs: Costs
+    folded: frozenset[Value]
 
     def reads(self, value: Value) -> bool:
         """Whether kernels read this value from memory, where it is there."""
@@ -40,14 +42,15 @@ def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate
     graph, constants = prepared.graph, prepared.constants
     stored = aliases.tensors | set(prepared.update_sources)
     costs = Costs(graph, machine)
-    in_place = precomputed = kept = frozenset[Value]()
+    in_place = kept = frozenset[Value]()
+    prepacked = Prepacked()
     in_memory = stored | prepared.stored_views
     if not separate:
         kept = kept_constants(graph, constants) - stored
         in_place = dequantised(graph, constants | kept, in_memory)
-        precomputed = frozenset(prepacked_constants(graph, constants) - in_place)
+        prepacked = prepacked_constants(graph, constants)
     shared, unstored = aliases.bases.keys(), in_place | modifications(graph, in_memory)
-    alone = precomputed - unstored
-    fusion = fuse(graph, costs, stored, separate, unstored, alone, shared, kept)
+    prepacked = Prepacked(prepacked.alone - unstored, prepacked.folded)
+    fusion = fuse(graph, costs, stored, separate, unstored, prepacked, shared, kept)
     views = prepared.stored_views | fusion.kept
-    return Grouping(fusion.groups, views, in_place, costs)
+    return Grouping(fusion.groups, views, in_place, costs, prepacked.folded)

@@ -109,8 +109,7 @@ class _Placing:
         self.steps.append(Call(group.seed, tuple(results)))
 
     def _group(self, group: Group) -> None:
-        lasting = group.kind is GroupKind.NEST and self.aliases.tensors.isdisjoint(group.roots)
-        constant = lasting and self.constants.decide(group.roots)
+        constant = self._can_last(group) and self.constants.decide(group.roots)
         for value in group.roots:
             overwritten = _overwritten_input(value)
             if overwritten is not None:
@@ -123,6 +122,13 @@ class _Placing:
         if group.kind is GroupKind.SCATTER:
             self._fill_before_scatter(group, targets)
         self.steps.append(self._work(group, targets, constant))
+
+    def _can_last(self, group: Group) -> bool:
+        """Whether what the group stores may be made when weights are packed: nobody else gets it,
+        and its kernel needs no memory that only calls have."""
+        folded = group.kind.is_product and group.roots.keys() <= self.grouping.folded
+        known = group.kind is GroupKind.NEST or folded
+        return known and self.aliases.tensors.isdisjoint(group.roots)
 
     def _work(
         self, group: Group, targets: Mapping[Value, Location], constant: bool = False

@@ -16,6 +16,13 @@ def is_view(value: Value) -> bool:
     return value.node is not None and OPS[value.node.op].transparent
 
 
+def viewed(value: Value) -> Value:
+    """What a value is a view of; itself where it is none, or one of several values."""
+    while value.node is not None and is_view(value) and len(value.node.operands) == 1:
+        value = value.node.operands[0]
+    return value
+
+
 def is_reduction(node: Node) -> bool:
     """Whether elements of the node's result are made of all elements along some dims."""
     return OPS[node.op].kind is OpKind.REDUCE

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from heapq import nsmallest
 
 from kernelmill.core.dataclass import dataclass
@@ -34,6 +35,7 @@ from kernelmill.lower.elements.axes import (  # fmt: skip
     operand_index,
     reduced_dims,
     used_axes,
+    viewed,
 )
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion import growth
@@ -41,6 +43,7 @@ from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Costs, elem
 from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind, OpenGroup
 from kernelmill.lower.fusion.growth import Blocks
 from kernelmill.lower.fusion.order import Cycle, ordered
+from kernelmill.lower.fusion.prepacked import Prepacked
 from kernelmill.lower.fusion.reach import Reach
 
 _log = get_logger("lower")
@@ -50,6 +53,9 @@ _MOST_CANDIDATES = 8
 
 Readers = Mapping[OpenGroup, list[Index | None]]
 """The groups that read a value, with the indices at which they do; None for any index."""
+
+
+_NOTHING_PREPACKED = Prepacked()
 
 
 @dataclass(frozen=True)
@@ -67,41 +73,36 @@ def fuse(
     forced: Iterable[Value],
     separate: bool = False,
     in_place: AbstractSet[Value] = frozenset(),
-    precomputed: AbstractSet[Value] = frozenset(),
+    prepacked: Prepacked = _NOTHING_PREPACKED,
     aliases: AbstractSet[Value] = frozenset(),
     kept: AbstractSet[Value] = frozenset(),
 ) -> Fusion:
     """Group the nodes of `graph`, as its `costs` advise. `forced` values are stored whatever their
     readers are: the program's results and updates, and what ATen reads. Those that readers compute
-    `in_place` never are; those `precomputed` are, each by a kernel of its own. Those in `aliases`
-    are views in the memory of what they are of, those `kept` views that readers take from memory.
+    `in_place` never are; those that are `prepacked` alone are, each by a kernel of its own. Those
+    in `aliases` are views in the memory of what they are of, those `kept` views that readers take
+    from memory.
 
     With `separate` every operator that computes is a group of its own.
 
     Kernels that wait for each other are split: what made them do so is computed alone.
     """
-    forced, alone = set(forced), precomputed
+    forced = set(forced)
     while True:
         try:
-            return _Fuser(graph, costs, forced, separate, in_place, alone, aliases, kept).run()
+            return _Fuser(graph, costs, forced, separate, in_place, prepacked, aliases, kept).run()
         except Cycle as cycle:
-            assert not cycle.late <= alone
-            alone = alone | cycle.late
+            assert not cycle.late <= prepacked.alone
+            prepacked = replace(prepacked, alone=prepacked.alone | cycle.late)
 
 
 class _Fuser:
     def __init__(
-        self,
-        graph: Graph,
-        costs: Costs,
-        forced: AbstractSet[Value],
-        separate: bool,
-        in_place: AbstractSet[Value],
-        alone: AbstractSet[Value],
-        aliases: AbstractSet[Value],
+        self, graph: Graph, costs: Costs, forced: AbstractSet[Value], separate: bool,
+        in_place: AbstractSet[Value], prepacked: Prepacked, aliases: AbstractSet[Value],
         kept: AbstractSet[Value],
-    ) -> None:
-        self.alone = alone
+    ) -> None:  # fmt: skip
+        self.prepacked, self.alone = prepacked, prepacked.alone
         self.aliases = aliases
         self.graph = graph
         self.separate = separate
@@ -161,14 +162,16 @@ class _Fuser:
 
     def _is_apart(self, node: Node) -> bool:
         """Whether a kernel of its own, or whoever reads it, computes the node."""
-        return node.result in self.alone or node.result in self.in_place
+        value = node.result
+        alone = value in self.alone and value not in self.prepacked.folded
+        return alone or value in self.in_place
 
     def _absorb(self, node: Node) -> None:
         """Make a pointwise node part of the epilogue of the last contraction it follows."""
         found: tuple[OpenGroup, Index] | None = None
         for operand in node.operands:
             forward = self._follow(operand)
-            if forward is None:
+            if forward is None or self.prepacked.parts(operand, node.result):
                 continue
             if found is None or self._position(forward[0]) > self._position(found[0]):
                 found = forward
@@ -376,12 +379,11 @@ class _Fuser:
         """An operand of a contraction is stored unless reading it costs next to nothing."""
         if value in self.in_place:
             return
-        while value.node is not None and OPS[value.node.op].transparent:
-            if value.node.op == "concat":
-                self.kept.add(value)
-                return
-            value = value.node.operands[0]
+        value = viewed(value)
         node = value.node
+        if node is not None and node.op == "concat":
+            self.kept.add(value)
+            return
         if node is not None and OPS[node.op].kind is not OpKind.SOURCE and node.op != "cast":
             self.forced.add(value)
 
@@ -392,10 +394,25 @@ class _Fuser:
         if not outside and value not in self.forced and not self._readers(value):
             del group.internal[value]
             return
+        if self._is_better_outside(node, group):
+            del group.internal[value]
+            self._inline(node, self._readers(value))
+            return
         if outside or value in self.forced:
             group.roots[value] = index
             self.home[value] = group
         self._propagate(node, group, index)
+
+    def _is_better_outside(self, node: Node, group: OpenGroup) -> bool:
+        """Whether an epilogue would compute the node for others only, who read what it is made of
+        in memory and had better compute it themselves."""
+        value, readers = node.result, self._readers(node.result)
+        if group in readers or value in self.forced or value in self.alone:
+            return False
+        bases = {viewed(operand) for operand in node.operands}
+        members = [base for base in bases if base in group.internal]
+        kept = all(base in self.forced or self._readers(base).keys() - {group} for base in members)
+        return kept and self._fits(node, readers) and self._inline_everywhere(value, readers)
 
     def _place_pointwise(self, node: Node) -> None:
         value = node.result

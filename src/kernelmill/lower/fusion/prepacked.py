@@ -1,19 +1,25 @@
 """Values that parameters alone decide, worth computing once instead of at every call.
 
-Such are the scale and the shift that a batch norm in inference amounts to: they are made when
-weights are packed, and made again when one of the statistics or parameters has changed.
+Such are the scale and the shift that a batch norm in inference amounts to, or the projections of
+learned positions: they are made when weights are packed, and made again when one of the statistics
+or parameters has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from kernelmill.core.dim import product
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Expr, product
 from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Value
+from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements.axes import viewed
 
 _MOST_ELEMENTS = 2**16
+
+_FOLDS = (OpKind.CONTRACT, OpKind.ATTENTION, OpKind.REDUCE)
+"""Operators that are never computed at each call where parameters alone decide their operands."""
 
 
 def kept_constants(graph: Graph, constants: Collection[Value]) -> frozenset[Value]:
@@ -25,35 +31,65 @@ def kept_constants(graph: Graph, constants: Collection[Value]) -> frozenset[Valu
             continue
         made = any(x in lasting for x in node.operands)
         (lasting if made else plain).update(node.results)
-        if node.op == "layout" and made and _base(node.operands[0]) not in constants:
+        if node.op == "layout" and made and viewed(node.operands[0]) not in constants:
             kept.add(node.result)
     return frozenset(kept)
 
 
-def prepacked_constants(graph: Graph, constants: Collection[Value]) -> set[Value]:
-    """Small pointwise values that come from `constants` and that pointwise operators read, at most
-    through views, together with what does not. (Contractions pack what is constant.)"""
-    lasting, plain = set(constants), set[Value]()
+@dataclass(frozen=True)
+class Prepacked:
+    """What is computed when weights are packed.
+
+    alone   values that are read at calls too: a kernel of its own stores each
+    folded  all values made by products or reductions of parameters: no kernel has such a value and
+            one that is computed at calls
+    """
+
+    alone: frozenset[Value] = frozenset()
+    folded: frozenset[Value] = frozenset()
+
+    def parts(self, value: Value, other: Value) -> bool:
+        """Whether one of the two is made when weights are packed, and the other at calls."""
+        return (value in self.folded) != (other in self.folded)
+
+
+def prepacked_constants(graph: Graph, constants: Collection[Value]) -> Prepacked:
+    """Values that come from `constants` alone and that operators read, at most through views,
+    together with what does not: all that products or reductions make, and small pointwise ones for
+    pointwise operators. (Contractions pack what is constant.)"""
+    lasting, plain, folded = set(constants), set[Value](), set[Value]()
     worth = set[Value]()
     for node in graph.nodes:
         kind = OPS[node.op].kind
-        known = OPS[node.op].elementwise and kind is not OpKind.GATHER
+        known = kind in _FOLDS or (OPS[node.op].elementwise and kind is not OpKind.GATHER)
+        known = known and not any(map(is_symbolic, (*node.attrs.values(), *_shapes(node))))
         if not known or any(x not in lasting and x not in plain for x in node.operands):
+            bases = {viewed(x) for x in node.operands if x in lasting}
             if kind is OpKind.POINTWISE:
-                worth.update(_base(x) for x in node.operands if x in lasting)
+                worth |= {x for x in bases if x in folded or _small(x)}
+            elif kind is not OpKind.CONTRACT:
+                worth |= bases & folded
         elif any(x in lasting for x in node.operands):
             lasting.update(node.results)
+            if kind in _FOLDS or any(x in folded for x in node.operands):
+                folded.update(node.results)
         else:
             plain.update(node.results)
-    return {value for value in worth if value in lasting and _small(value)}
+    return Prepacked(frozenset(worth & lasting), frozenset(folded))
 
 
-def _base(value: Value) -> Value:
-    while value.node is not None and OPS[value.node.op].transparent:
-        if len(value.node.operands) != 1:
-            return value
-        value = value.node.operands[0]
-    return value
+def is_symbolic(attr: object) -> bool:
+    """Whether a symbol occurs in a shape or an attribute."""
+    if isinstance(attr, int):
+        return False
+    if isinstance(attr, tuple):
+        parts: tuple[object, ...] = attr
+        return any(map(is_symbolic, parts))
+    return isinstance(attr, Expr)
+
+
+def _shapes(node: Node) -> list[object]:
+    return [value.shape for value in node.results]
 
 
 def _small(value: Value) -> bool:
