@@ -9,8 +9,8 @@ from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dtype import BF16
 from kernelmill.core.target.isa import target_isa
 from kernelmill.graph.ir import Attr, Graph
+from kernelmill.graph.rewriter import Rewriter
 from kernelmill.passes.products import AllowProducts, multiplies_f32
-from kernelmill.passes.rewriter import Rewriter
 from kernelmill.runtime.precision import EXACT, allowed_products
 
 

@@ -15,7 +15,7 @@ from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Attr, Graph, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.effects import has_effect, is_assertion
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.passes.rewriter import live_values
+from kernelmill.graph.rewriter import live_values
 
 
 @dataclass(frozen=True)

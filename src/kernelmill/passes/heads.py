@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import F32
 from kernelmill.graph.ir import Graph, Node
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 
 def multiplies_f32(node: Node) -> bool:

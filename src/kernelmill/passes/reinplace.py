@@ -9,7 +9,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.graph.definition import Combine, OpKind
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

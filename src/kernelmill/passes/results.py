@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.graph.ir import Graph, Node, Result, Value
 from kernelmill.graph.memory import memory_of
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 
 def apart(before: Graph, after: Graph) -> Graph:

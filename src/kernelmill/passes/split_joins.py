@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

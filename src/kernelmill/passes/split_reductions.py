@@ -10,7 +10,7 @@ from kernelmill.core.dtype import F32
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.passes.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter
 
 _PARTS = (64, 60, 56, 50, 49, 48, 40, 36, 32, 28, 25, 24, 20, 16)
 """Candidates for the number of parts; the first that divides the length is taken."""

@@ -54,6 +54,24 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
     return found
 
 
+def followers(graph: Graph, images: Collection[Value]) -> set[Value]:
+    """Images, and those that nodes make of them."""
+    found = set(images)
+    for node in graph.nodes:
+        if _follows(node, found):
+            found.add(node.result)
+    return found
+
+
+def lies_channels_last(value: Value) -> bool:
+    """Whether an image lies densely with its channels last, and in no other order."""
+    shape, strides = value.shape, value.type.memory_strides
+    if len(shape) not in (3, 4) or strides == row_major(shape):
+        return False
+    ordered = row_major((shape[0], *shape[2:], shape[1]))
+    return strides == (ordered[0], ordered[-1], *ordered[1:-1])
+
+
 def last(value: Value) -> Value:
     """A view of an image that has its channels last."""
     order = (0, *range(2, len(value.shape)), 1)

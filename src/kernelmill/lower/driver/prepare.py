@@ -10,7 +10,8 @@ from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.lower.driver.layouts import choose_layouts
+from kernelmill.lower.driver.by_channel import by_channel
+from kernelmill.lower.driver.layouts import choose_layouts, followers, lies_channels_last
 from kernelmill.lower.elements.axes import is_view
 
 
@@ -51,11 +52,28 @@ def prepare(graph: Graph, separate: bool) -> Prepared:
     )
     images = frozenset[Value]()
     if not separate:
-        images = frozenset(choose_layouts(made, constants).values)
+        made, images = _with_layouts(made, constants)
         _restore_order(made, images)
     sources = tuple(_computed(made, value) for _, value in graph.updates)
     own = frozenset(sources) - {value for _, value in graph.updates}
     return Prepared(made, constants, parameters, images, sources, own)
+
+
+def _with_layouts(graph: Graph, constants: frozenset[Value]) -> tuple[Graph, frozenset[Value]]:
+    """The graph as it is best for images with their channels last, and those that are stored so.
+    A norm that was written for them may be followed by others."""
+    while True:
+        images = frozenset(choose_layouts(graph, constants).values)
+        better = by_channel(graph, images | _come_channels_last(graph))
+        if better is None:
+            return graph, images
+        graph = better
+
+
+def _come_channels_last(graph: Graph) -> set[Value]:
+    """Arguments whose channels are last, and what is computed of them alone pixel by pixel."""
+    given = (entry.value for entry in graph.tensor_inputs())
+    return followers(graph, {value for value in given if lies_channels_last(value)})
 
 
 def _restore_order(graph: Graph, images: Collection[Value]) -> None:

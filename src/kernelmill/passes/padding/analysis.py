@@ -16,10 +16,10 @@ from kernelmill.graph.definition import OpKind
 from kernelmill.graph.effects import has_effect
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, NumberResult, Value
 from kernelmill.graph.ops import OPS
+from kernelmill.graph.rewriter import live_values
 from kernelmill.passes.padding.axes import Refusal
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise
 from kernelmill.passes.padding.rules import RULES, Scene, aten
-from kernelmill.passes.rewriter import live_values
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 
 
