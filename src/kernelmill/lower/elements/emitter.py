@@ -37,7 +37,7 @@ from kernelmill.kernel.ir import SCRATCH, STATUS
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements import pointwise, views
 from kernelmill.lower.elements.axes import in_range
-from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.lane import Lane, repeat_lanes, repeated_lanes
 from kernelmill.lower.elements.views import Index
 
 
@@ -242,6 +242,12 @@ class Emitter:
         if kind == "linear":
             base = self._without_lane(address)
             return b.load(buffer, base, dtype, self._lane.count, self._mask, coefficient)
+        repeated = None if self._mask is not None else repeated_lanes(address, self._lane)
+        if repeated is not None:
+            base, step, lanes = repeated
+            return repeat_lanes(
+                b, b.load(buffer, base, dtype, lanes, stride=step), self._lane.count
+            )
         return b.gather(buffer, 0, self.vector(address), dtype, self._mask)
 
     # ---- elements ----------------------------------------------------------------------------

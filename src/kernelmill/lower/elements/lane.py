@@ -1,9 +1,11 @@
-"""How a template asks for a vector of elements: one symbol of the index stands for the lane."""
+"""How a template asks for a vector of elements: one symbol of the index stands for the lane. What
+neighbouring lanes read alike, such as the mean of a group of channels, is loaded once for them."""
 
 from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Expr, Sym, of_atom
+from kernelmill.core.dim import Dim, Expr, Op, Sym, as_sym, of_atom, substitute, symbols
+from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 
 
@@ -25,3 +27,34 @@ class Lane:
     def index(self) -> Expr:
         """The lane's number as an index expression."""
         return of_atom(self.symbol)
+
+
+def repeated_lanes(address: Dim, lane: Lane) -> tuple[Dim, Dim, int] | None:
+    """Where the lanes read, if each run of 2, 4, ... of them reads one element: the first of these
+    elements, the distance between them and their number."""
+    if isinstance(address, int):
+        return None
+    found = [
+        (monomial, factor)
+        for monomial, factor in address.terms
+        if any(lane.symbol.name in symbols(of_atom(atom)) for atom in monomial)
+    ]
+    match found:
+        case [((Op(kind="div", a=lanes, b=int(run)),), step)] if as_sym(lanes) == lane.symbol:
+            if run & (run - 1) or lane.count % run or run == lane.count:
+                return None
+            return substitute(address, {lane.symbol.name: 0}), step, lane.count // run
+        case _:
+            return None
+
+
+def repeat_lanes(b: KernelBuilder, register: Value, lanes: int) -> Value:
+    """A vector of so many lanes, in which each lane of a shorter one stands several times."""
+    while register.type.lanes < lanes:
+        width, dtype = register.type.lanes, register.type.dtype
+        halves = [
+            b.op("interleave", register, register, dtype=dtype, lanes=width, half=half)
+            for half in (0, 1)
+        ]
+        register = b.op("concat2", *halves)
+    return register
