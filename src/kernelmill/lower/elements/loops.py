@@ -105,12 +105,12 @@ class Loops:
         return dict(zip((axis.name for axis in axes), positions, strict=True))
 
     @contextmanager
-    def nested(self, axes: Sequence[Axis]) -> Generator[None]:
-        """A loop for each axis, the first outermost."""
+    def nested(self, axes: Sequence[Axis], part: tuple[Dim, Dim] | None = None) -> Generator[None]:
+        """A loop for each axis, the first outermost, which may be over a part [first, end) only."""
         if not axes:
             yield
             return
-        with self.b.loop(0, axes[0].extent) as loop, self.e.block():
+        with self.b.loop(*(part or (0, axes[0].extent))) as loop, self.e.block():
             self.env[axes[0].name] = loop.index
             with self.nested(axes[1:]):
                 yield
@@ -131,20 +131,24 @@ class Loops:
         """The first `rest` lanes."""
         return self.b.op("lane_mask", self.b.index(rest), lanes=self.lanes)
 
-    def vectors(self, axis: Axis, body: Callable[[], None]) -> None:
-        """Run `body` for whole vectors along `axis`, then masked for what is left."""
-        blocks = axis.extent // self.lanes
+    def vectors(
+        self, axis: Axis, body: Callable[[], None], part: tuple[Dim, Dim] | None = None
+    ) -> None:
+        """Run `body` for whole vectors along `axis`, or a part [first, end) of it, then masked for
+        what is left."""
+        first, end = part or (0, axis.extent)
+        blocks = (end - first) // self.lanes
         if blocks != 0:
             with (
                 self.b.loop(0, blocks, prefix="v") as loop,
-                self.vector(axis, loop.index * self.lanes),
+                self.vector(axis, first + loop.index * self.lanes),
             ):
                 body()
-        rest = axis.extent - blocks * self.lanes
+        rest = end - first - blocks * self.lanes
         if rest != 0:
             with (
                 self.unless_empty(axis),
-                self.vector(axis, blocks * self.lanes, self.tail_mask(rest), rest),
+                self.vector(axis, first + blocks * self.lanes, self.tail_mask(rest), rest),
             ):
                 body()
 

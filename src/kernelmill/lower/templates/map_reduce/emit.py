@@ -25,6 +25,7 @@ from kernelmill.core.dim import (
 from kernelmill.graph.ir import Node, Value, row_major
 from kernelmill.lower.elements.axes import in_range, used_axes
 from kernelmill.lower.elements.domain import (
+    TASK_ELEMENTS,
     AccessKind,
     Axis,
 )  # fmt: skip
@@ -35,6 +36,7 @@ from kernelmill.lower.fusion.costs import extent
 from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Spill
 from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
 from kernelmill.lower.templates.map_reduce.schedule import NestSchedule
+from kernelmill.lower.templates.map_reduce.segments import MANY_BRANCHES, segments
 from kernelmill.lower.templates.map_reduce.spec import Nest
 from kernelmill.lower.templates.map_reduce.transposed import (
     TransposeMap,
@@ -49,6 +51,10 @@ MAX_SPILL_BYTES = 256 * 1024
 ROW_BYTES = 1024, 16384
 """Rows of such a length are asked for ahead: shorter ones follow each other within a page, two of
 the longer ones do not fit into the first-level cache."""
+
+
+MOST_COLUMNS = 4
+"""Vectors along an outer axis that go through the inner loops together."""
 
 
 MOST_TOGETHER = 1024
@@ -116,11 +122,36 @@ class _Emission:
             loads = crosswise_loads(vector, crosswise, self.schedule.accesses)
             rest = [axis for axis in others if axis is not crosswise]
             TransposeMap(self.loops, vector, crosswise, loads, body).emit(rest)
-        elif others:
+            return
+        parts = segments(vector, self.schedule.accesses)
+        short = isinstance(vector.extent, int) and vector.extent <= TASK_ELEMENTS
+        if not others and not (parts and short):
+            self.loops.flat(vector, body)
+        elif parts or len(others) < 2:
+            with self.loops.rows(others, vector.extent):
+                self._vectors(vector, body)
+        else:
+            self._emit_map_in_parts(others, vector, body)
+
+    def _vectors(self, axis: Axis, body: Callable[[], None]) -> None:
+        for part in segments(axis, self.schedule.accesses) or (None,):
+            self.loops.vectors(axis, body, part)
+
+    def _emit_map_in_parts(
+        self, others: Sequence[Axis], vector: Axis, body: Callable[[], None]
+    ) -> None:
+        """With parts of the axis before the vector's, if there are more than a branch is good for:
+        pieces that are stacked."""
+        *rest, last = others
+        parts = segments(last, self.schedule.accesses)
+        if len(parts) < MANY_BRANCHES:
             with self.loops.rows(others, vector.extent):
                 self.loops.vectors(vector, body)
-        else:
-            self.loops.flat(vector, body)
+            return
+        with self.loops.rows(rest, last.extent * vector.extent):
+            for part in parts:
+                with self.loops.nested([last], part):
+                    self.loops.vectors(vector, body)
 
     # ---- rows: the vector runs along the last inner axis ---------------------------------------
 
@@ -235,7 +266,7 @@ class _Emission:
             self._store_roots(self.full_roots)
         elif self.full_roots:
             with self.loops.nested(self.inner[:-1]):
-                self.loops.vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
+                self._vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
 
     def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
         """A value that several passes need is kept in scratch, if the row is small, where that is
@@ -302,27 +333,61 @@ class _Emission:
         vector = self.schedule.vector
         assert vector is not None
         others = [axis for axis in self.outer if axis is not vector]
+        fold = Fold(self.e, self.loops, self.group, self.reductions)
+        parts = segments(vector, self.schedule.accesses) if others else ()
+        if parts:
+            with self.loops.rows(others, count(self.inner) * vector.extent):
+                for part in parts:
+                    self._emit_columns_of(fold, vector, *part)
+            return
         side_by_side = self._side_by_side(vector)
         width = self.lanes * side_by_side
         blocks = ceildiv(vector.extent, width)
         block = Axis(self.e.builder.fresh_symbol("c", 0, blocks - 1), blocks)
-        fold = Fold(self.e, self.loops, self.group, self.reductions)
         with self.loops.rows([*others, block], count(self.inner) * width):
             first = self.loops.env[block.name] * width
             columns = [
                 self._column(vector, first + number * self.lanes, width)
                 for number in range(side_by_side)
             ]
-            for nodes in self._passes():
-                fold.along_outer(self.inner, [Reduction(node) for node in nodes], columns)
-            self._store_columns(fold, columns)
+            self._fold_columns(fold, columns)
+
+    def _emit_columns_of(self, fold: Fold, vector: Axis, first: int, end: int) -> None:
+        """A part of the axis: as many vectors together as there may be, then what is left, of which
+        the last vector has some elements of the one before it."""
+        lanes, whole = self.lanes, (end - first) // self.lanes
+        runs, left = divmod(whole, MOST_COLUMNS)
+        if runs:
+            width = lanes * MOST_COLUMNS
+            with self.loops.b.loop(0, runs, prefix="c") as loop, self.e.block():
+                at = first + loop.index * width
+                self._fold_columns(
+                    fold, [Column(vector, at + n * lanes, None) for n in range(MOST_COLUMNS)]
+                )
+        rest = first + (whole - left) * lanes
+        columns = [Column(vector, rest + n * lanes, None) for n in range(left)]
+        if whole * lanes != end - first:
+            if whole:
+                columns.append(Column(vector, end - lanes, None))
+            else:
+                columns.append(
+                    Column(vector, first, self.loops.tail_mask(end - first), end - first)
+                )
+        if columns:
+            with self.e.block():
+                self._fold_columns(fold, columns)
+
+    def _fold_columns(self, fold: Fold, columns: Sequence[Column]) -> None:
+        for nodes in self._passes():
+            fold.along_outer(self.inner, [Reduction(node) for node in nodes], columns)
+        self._store_columns(fold, columns)
 
     def _side_by_side(self, vector: Axis) -> int:
         """Vectors that go through the inner loops together: whole runs of memory at each step."""
         if not isinstance(vector.extent, int):
             return 1
         whole = max(1, vector.extent // self.lanes)
-        return next(n for n in (4, 2, 1) if n <= whole)
+        return next(n for n in (MOST_COLUMNS, 2, 1) if n <= whole)
 
     def _column(self, vector: Axis, start: Dim, width: int) -> Column:
         if vector.extent % width == 0:

@@ -47,12 +47,13 @@ class Spill:
 
 @dataclass
 class Column:
-    """A vector along an outer axis: where it starts, which lanes exist, and the results of the
-    reductions that are done."""
+    """A vector along an outer axis: where it starts, which lanes exist, how many if that is known,
+    and the results of the reductions that are done."""
 
     axis: Axis
     start: Dim
     mask: Register | None
+    lanes: int | None = None
     known: dict[Value, Register] = field(default_factory=dict[Value, Register])
 
 
@@ -117,7 +118,7 @@ class Fold:
     @contextmanager
     def column(self, column: Column) -> Generator[None]:
         """Inside, the column's axis stands for its lanes, and its results are known."""
-        with self.loops.vector(column.axis, column.start, column.mask):
+        with self.loops.vector(column.axis, column.start, column.mask, column.lanes):
             for value, register in column.known.items():
                 self.e.bind_everywhere(value, register)
             yield

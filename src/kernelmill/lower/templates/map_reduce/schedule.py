@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, evaluate, symbols
+from kernelmill.core.dim import Dim, evaluate, linear_part, symbols
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.domain import (
     Access,
@@ -96,8 +96,20 @@ def _reads_along_inner(
         return True
     names = {axis.name for axis in inner}
     passes = [a for a in accesses if symbols(a.expression).keys() & names]
+    if any(_steps_shortly(axis, inner[-1], passes, lanes) for axis in outer):
+        return False
     scores = [stride_score(axis, passes, lanes) for axis in outer]
     return stride_score(inner[-1], passes, lanes) >= max(scores)
+
+
+def _steps_shortly(axis: Axis, inner: Axis, accesses: Sequence[Access], lanes: int) -> bool:
+    """Whether vectors along an outer axis read two or three elements further with each lane, and
+    the inner axis, a window's, is too short to fill one."""
+    loads = [a for a in accesses if a.kind is AccessKind.LOAD]
+    steps = [linear_part(a.expression, axis.name) for a in loads]
+    long = not isinstance(axis.extent, int) or axis.extent >= lanes
+    short = isinstance(inner.extent, int) and inner.extent < lanes
+    return short and long and all(step is not None and step[0] in (2, 3) for step in steps)
 
 
 def _best_outer(outer: Sequence[Axis], accesses: Sequence[Access], lanes: int) -> Axis:
