@@ -4,6 +4,7 @@ the norm reads and writes."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -47,8 +48,10 @@ def stack(norm: Callable[[int, int], nn.Module], groups: int, channels: int) -> 
     ).eval()  # fmt: skip
 
 
-def compiled(model: nn.Module, **options: object) -> tuple[Callable[..., Tensor], list[Compiled]]:
-    made: list[Compiled] = []
+def compiled(
+    model: nn.Module, **options: object
+) -> tuple[Callable[..., Tensor], list[Compiled[Any]]]:
+    made: list[Compiled[Any]] = []
     torch._dynamo.reset()
     return torch.compile(model, backend=Backend(on_compiled=made.append), **options), made
 

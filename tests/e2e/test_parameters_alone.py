@@ -4,6 +4,7 @@ one of the parameters has changed."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -106,7 +107,7 @@ def test_as_eager_before_and_after_a_write(
 ) -> None:
     torch.manual_seed(0)
     model, x = make().eval().to(dtype), torch.randn(7, 24).to(dtype)
-    made: list[Compiled] = []
+    made: list[Compiled[Any]] = []
     compiled = torch.compile(model, backend=Backend(on_compiled=made.append))
     close(compiled(x), model(x), dtype)
     (plan,) = [each.lowered.plan for each in made]

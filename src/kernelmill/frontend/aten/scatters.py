@@ -40,9 +40,26 @@ def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: 
     rank = len(x.shape)
     for d, size in enumerate(positions.shape):
         source = e.slice(source, d, 0, size)
-    source = e.cast(source, x.dtype)
-    result = e.emit("scatter", x, positions, source, dim=wrap(dim, rank), mode=mode, unsigned=True)
+    source, dim = e.cast(source, x.dtype), wrap(dim, rank)
+    whole = _one_index(e, positions, x, dim)
+    if whole is None:
+        result = e.emit("scatter", x, positions, source, dim=dim, mode=mode, unsigned=True)
+    else:
+        options = {"dims": (dim,), "at": dim, "mode": mode, "unsigned": True}
+        result = e.emit("index_put", x, source, whole, **options)
     return e.reshape(e.cast(result, narrow), e.shape)
+
+
+def _one_index(e: Emitter, positions: Value, x: Value, dim: int) -> Value | None:
+    """The index of whole slices, where a scatter writes such: all elements of one have the same."""
+    node, others = positions.node, [d for d in range(len(x.shape)) if d != dim]
+    if node is None or node.op != "expand" or not others:
+        return None
+    index = node.operands[0]
+    alike = len(index.shape) == len(x.shape) and all(index.shape[d] == 1 for d in others)
+    if not alike or any(positions.shape[d] != x.shape[d] for d in others):
+        return None
+    return e.reshape(index, (index.shape[dim],))
 
 
 @translates("scatter.src", "scatter.reduce")

@@ -51,6 +51,7 @@ def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate
         prepacked = prepacked_constants(graph, constants)
     shared, unstored = aliases.bases.keys(), in_place | modifications(graph, in_memory)
     prepacked = Prepacked(prepacked.alone - unstored, prepacked.folded)
-    fusion = fuse(graph, costs, stored, separate, unstored, prepacked, shared, kept)
+    forced = stored | prepared.columns
+    fusion = fuse(graph, costs, forced, separate, unstored, prepacked, shared, kept)
     views = prepared.stored_views | fusion.kept
     return Grouping(fusion.groups, views, in_place, costs, prepacked.folded)

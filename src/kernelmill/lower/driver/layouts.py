@@ -19,7 +19,7 @@ from kernelmill.lower.elements.axes import is_reduction
 from kernelmill.lower.templates.convolution.channels_last.bind import FEW_OUTS, blockable
 
 _FEW_CONVOLUTIONS = 2
-"""So many must gain before images change their layout."""
+"""So many must gain before images that come in the usual order change their layout."""
 
 
 _OTHERWISE = (OpKind.SOURCE, OpKind.ATEN, OpKind.CONTRACT, OpKind.ATTENTION, OpKind.SCORES)
@@ -39,15 +39,19 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
 
     `values` may hold views and values that are never stored.
     """
-    found = Layouts()
+    given = {x.value for x in graph.tensor_inputs() if lies_channels_last(x.value)}
+    found = Layouts(set(given))
     for node in graph.nodes:
         if _gains(node, found.values, constants):
             found.nodes.append(node)
             found.values.add(node.result)
         elif _follows(node, found.values):
             found.values.add(node.result)
+    found.values -= given
     results = [r for r in graph.results if isinstance(r, Value) and r in found.values]
-    if len(found.nodes) < _FEW_CONVOLUTIONS or 2 * len(results) > len(found.nodes):
+    copied = [result for result in results if not lies_channels_last(result)]
+    few = 1 if given else _FEW_CONVOLUTIONS
+    if len(found.nodes) < few or 2 * len(copied) > len(found.nodes):
         return Layouts()
     images = (_without_border(node.operands[0]) for node in found.nodes)
     found.values.update(image for image in images if _image(image))

@@ -12,6 +12,7 @@ from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.driver.by_channel import by_channel
 from kernelmill.lower.driver.layouts import choose_layouts, followers, lies_channels_last
+from kernelmill.lower.driver.lookups import by_axis
 from kernelmill.lower.elements.axes import is_view
 
 
@@ -25,6 +26,7 @@ class Prepared:
     update_sources  for each update the value that a kernel computes for it
     stored_views    those of them that are views: they are read from memory, as they were before
                     other updates
+    columns         what is looked up along one axis for lookups along another: it is stored
     """
 
     graph: Graph
@@ -33,6 +35,7 @@ class Prepared:
     channels_last: frozenset[Value]
     update_sources: tuple[Value, ...]
     stored_views: frozenset[Value]
+    columns: frozenset[Value]
 
 
 def prepare(graph: Graph, separate: bool) -> Prepared:
@@ -50,13 +53,15 @@ def prepare(graph: Graph, separate: bool) -> Prepared:
         for position, entry in enumerate(graph.inputs)
         if isinstance(entry, Input) and entry.value in constants
     )
-    images = frozenset[Value]()
+    images = columns = frozenset[Value]()
     if not separate:
         made, images = _with_layouts(made, constants)
+        made, columns = by_axis(made, images | _come_channels_last(made))
+        images = frozenset(choose_layouts(made, constants).values) if columns else images
         _restore_order(made, images)
     sources = tuple(_computed(made, value) for _, value in graph.updates)
     own = frozenset(sources) - {value for _, value in graph.updates}
-    return Prepared(made, constants, parameters, images, sources, own)
+    return Prepared(made, constants, parameters, images, sources, own, columns)
 
 
 def _with_layouts(graph: Graph, constants: frozenset[Value]) -> tuple[Graph, frozenset[Value]]:
@@ -79,7 +84,9 @@ def _come_channels_last(graph: Graph) -> set[Value]:
 def _restore_order(graph: Graph, images: Collection[Value]) -> None:
     """Images are stored channels last; results among them are copied into their own order."""
     for number, result in enumerate(graph.results):
-        if isinstance(result, Value) and result in images and not is_view(result):
+        if not isinstance(result, Value) or is_view(result) or lies_channels_last(result):
+            continue
+        if result in images:
             graph.results[number] = _add_layout(graph, result)
 
 
