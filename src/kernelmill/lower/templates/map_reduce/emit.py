@@ -16,8 +16,10 @@ from dataclasses import field
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
     Dim,
+    Sym,
     ceildiv,
     linear_part,
+    of_atom,
     product,
     recombine,
     substitute,
@@ -28,6 +30,7 @@ from kernelmill.lower.elements.domain import (
     TASK_ELEMENTS,
     AccessKind,
     Axis,
+    collect,
 )  # fmt: skip
 from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchLocation
 from kernelmill.lower.elements.loops import Loops, count
@@ -51,6 +54,10 @@ MAX_SPILL_BYTES = 256 * 1024
 ROW_BYTES = 1024, 16384
 """Rows of such a length are asked for ahead: shorter ones follow each other within a page, two of
 the longer ones do not fit into the first-level cache."""
+
+
+MOST_REPEATED = 32
+"""Accesses that may stand in several parts of an axis, besides as many as there are at all."""
 
 
 MOST_COLUMNS = 4
@@ -123,7 +130,7 @@ class _Emission:
             rest = [axis for axis in others if axis is not crosswise]
             TransposeMap(self.loops, vector, crosswise, loads, body).emit(rest)
             return
-        parts = segments(vector, self.schedule.accesses)
+        parts = self._parts(vector)
         short = isinstance(vector.extent, int) and vector.extent <= TASK_ELEMENTS
         if not others and not (parts and short):
             self.loops.flat(vector, body)
@@ -133,8 +140,26 @@ class _Emission:
         else:
             self._emit_map_in_parts(others, vector, body)
 
+    def _parts(self, axis: Axis) -> Sequence[tuple[int, int]]:
+        """The parts that an axis is cut into, unless most of the code would be in all of them, by
+        what some of them have."""
+        parts, accesses = segments(axis, self.schedule.accesses), len(self.schedule.accesses)
+        if len(parts) < MANY_BRANCHES:
+            return parts
+        some = parts[:: -(-len(parts) // 3)]
+        written = sum(self._accesses_in(axis, *part) for part in some) * len(parts) / len(some)
+        return parts if written <= 2 * accesses + MOST_REPEATED else ()
+
+    def _accesses_in(self, axis: Axis, first: int, end: int) -> int:
+        here = {axis.name: first + of_atom(Sym("part_", 0, end - first - 1))}
+        pairs = [
+            (value, tuple(substitute(substitute(i, self.schedule.merged), here) for i in index))
+            for value, index in self.nest.computed
+        ]
+        return len(collect(pairs, self.nest.stored, set(self.reductions)))
+
     def _vectors(self, axis: Axis, body: Callable[[], None]) -> None:
-        for part in segments(axis, self.schedule.accesses) or (None,):
+        for part in self._parts(axis) or (None,):
             self.loops.vectors(axis, body, part)
 
     def _emit_map_in_parts(
@@ -143,7 +168,7 @@ class _Emission:
         """With parts of the axis before the vector's, if there are more than a branch is good for:
         pieces that are stacked."""
         *rest, last = others
-        parts = segments(last, self.schedule.accesses)
+        parts = self._parts(last)
         if len(parts) < MANY_BRANCHES:
             with self.loops.rows(others, vector.extent):
                 self.loops.vectors(vector, body)
@@ -334,7 +359,7 @@ class _Emission:
         assert vector is not None
         others = [axis for axis in self.outer if axis is not vector]
         fold = Fold(self.e, self.loops, self.group, self.reductions)
-        parts = segments(vector, self.schedule.accesses) if others else ()
+        parts = self._parts(vector) if others else ()
         if parts:
             with self.loops.rows(others, count(self.inner) * vector.extent):
                 for part in parts:
