@@ -40,9 +40,9 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
     `values` may hold views and values that are never stored.
     """
     given = {x.value for x in graph.tensor_inputs() if lies_channels_last(x.value)}
-    found = Layouts(set(given))
+    found, lasting = Layouts(set(given)), _made_of(graph, constants)
     for node in graph.nodes:
-        if _gains(node, found.values, constants):
+        if _gains(node, found.values, lasting):
             found.nodes.append(node)
             found.values.add(node.result)
         elif _follows(node, found.values):
@@ -83,18 +83,19 @@ def last(value: Value) -> Value:
 
 
 def _gains(node: Node, values: Collection[Value], constants: Collection[Value]) -> bool:
-    if not blockable(node) or not _is_constant(node.operands[1], constants):
+    if not blockable(node) or node.operands[1] not in constants:
         return False
     outs = node.result.shape[1]
     return node.operands[0] in values or (isinstance(outs, int) and outs >= FEW_OUTS)
 
 
-def _is_constant(value: Value, constants: Collection[Value]) -> bool:
-    """Whether it is made of constants alone, or of nothing."""
-    if value.node is None or value in constants:
-        return value in constants
-    known = value.node.op != "aten"
-    return known and all(_is_constant(operand, constants) for operand in value.node.operands)
+def _made_of(graph: Graph, constants: Collection[Value]) -> set[Value]:
+    """What is made of constants alone, or of nothing."""
+    found = set(constants)
+    for node in graph.nodes:
+        if node.op != "aten" and found.issuperset(node.operands):
+            found.update(node.results)
+    return found
 
 
 def _without_border(value: Value) -> Value:
