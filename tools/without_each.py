@@ -19,8 +19,8 @@ would have been compiled. Parts that only compiling asks for are left out with a
 
 With --state, what has been found is kept in a file, and another run goes on from there; what failed
 runs again. The file is of one state of the sources: remove it when they change. --write puts the
-rows of the parts into docs/compatibility.md, each with its day and revision, and leaves those of
-other parts: all takes some hours, which several runs may share. --jobs says how many processes run
+rows of the parts into docs/lab/private_parts.md, each with its day and revision, and leaves those
+of other parts: all takes some hours, which several runs may share. --jobs says how many processes run
 at a time. Tests that take long come last, so that of a run that is stopped most pairs are done.
 """
 
@@ -54,7 +54,7 @@ from tests.outcomes import Result
 from tools.machine import kind, revision
 
 ROOT = Path(__file__).parent.parent
-DOCUMENT = ROOT / "docs" / "compatibility.md"
+DOCUMENT = ROOT / "docs" / "lab" / "private_parts.md"
 SUITE = ("tests/e2e/aot", "tests/e2e/cached", "tests/e2e/test_cache*.py")
 
 COMPILING = "llvm."
