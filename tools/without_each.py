@@ -20,8 +20,8 @@ would have been compiled. Parts that only compiling asks for are left out with a
 With --state, what has been found is kept in a file, and another run goes on from there; what failed
 runs again. The file is of one state of the sources: remove it when they change. --write puts the
 rows of the parts into docs/lab/private_parts.md, each with its day and revision, and leaves those
-of other parts: all takes some hours, which several runs may share. --jobs says how many processes run
-at a time. Tests that take long come last, so that of a run that is stopped most pairs are done.
+of other parts: all takes some hours, which several runs may share. --jobs says how many processes
+run at a time. Tests that take long come last, so that of a run that is stopped most pairs are done.
 """
 
 from __future__ import annotations
