@@ -75,8 +75,8 @@ class CompilerConfig(Group):
     )
     float32_pieces = Switch(
         True,
-        "Products of float32 may be sums of products of bfloat16, as exact as "
-        "torch.set_float32_matmul_precision asks for, where the processor has tiles of them.",
+        "On AMX, computes float32 matmuls as sums of bfloat16 products, to the precision set by "
+        "torch.set_float32_matmul_precision.",
         advice="False to compare with sums by FMA.",
         in_key=True,
     )
