@@ -12,6 +12,7 @@ from weakref import ref
 
 import torch
 
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
@@ -70,13 +71,13 @@ def find_operator(target: str) -> Callable[..., object]:
     return found
 
 
-_mode = RLock()
+_mode = RenewedLock(RLock)
 
 
 def _in_mode(mode: int, operator: Callable[..., object], *args: Any, **kwargs: Any) -> object:
     """What an operator gives in this mode of deterministic algorithms. One at a time: the mode is
     the process's."""
-    with _mode:
+    with _mode.lock:
         before = torch.get_deterministic_debug_mode()
         torch.set_deterministic_debug_mode(mode)
         try:
