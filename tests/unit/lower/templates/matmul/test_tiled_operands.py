@@ -86,9 +86,9 @@ class Planar:
         return numbers.to(to_torch(dtype))
 
     def _operand(self, name: str, dtype: DType) -> Operand:
-        def load(_: Dims, outer: Dim, k: Dim, lane: Lane | None) -> Value:
+        def load(_: Dims, outer: Dim, k: Dims, lane: Lane | None) -> Value:
             assert lane is not None
-            index = outer * self.k + k - lane.index
+            index = outer * self.k + k[-1] - lane.index
             return self.builder.load(name, index, dtype, lane.count, lane.mask)
 
         return Operand(DotOperand(dtype, self.k, load).loader, "k")
