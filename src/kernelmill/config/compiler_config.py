@@ -75,8 +75,8 @@ class CompilerConfig(Group):
     )
     float32_pieces = Switch(
         True,
-        "On AMX, computes float32 matmuls as sums of bfloat16 products, to the precision set by "
-        "torch.set_float32_matmul_precision.",
+        "On processors that multiply tiles of bfloat16, computes float32 matmuls as sums of such "
+        "products, to the precision set by torch.set_float32_matmul_precision.",
         advice="False to compare with sums by FMA.",
         in_key=True,
     )
