@@ -148,3 +148,36 @@ def test_training() -> None:
     for grad, parameter in zip(found, model.parameters(), strict=True):
         assert grad is not None
         torch.testing.assert_close(grad, parameter.grad, atol=2e-3, rtol=2e-3)
+
+
+class Watched(nn.Module):
+    """Keeps what its norm has made last."""
+
+    means: Tensor
+    kept: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+        self.norm = nn.GroupNorm(4, 16)
+        self.register_buffer("means", torch.zeros(2, 16))
+        self.register_buffer("kept", torch.zeros(2, 16, 7, 7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normal = self.norm(self.first(x))
+        self.means.copy_(normal.mean((2, 3)))
+        self.kept.copy_(normal)
+        return self.second(torch.relu(normal))
+
+
+@torch.no_grad()
+def test_buffers_that_are_written_behind_a_norm() -> None:
+    torch.manual_seed(0)
+    model, x = Watched().eval(), torch.randn(2, 3, 9, 9)
+    call, made = compiled(model)
+    found = call(x)
+    means, kept = model.means.clone(), model.kept.clone()
+    close(found, model(x))
+    close(means, model.means)
+    close(kept, model.kept)
+    assert all(isinstance(step, Launch) for step in made[0].lowered.plan.steps)

@@ -66,6 +66,43 @@ def test_only_columns_are_gathered() -> None:
 
 
 @torch.no_grad()
+def test_a_buffer_that_keeps_a_resized_image() -> None:
+    kept = torch.zeros(2, 3, 12, 14)
+
+    def resize(x: Tensor) -> Tensor:
+        kept.copy_(F.interpolate(x, scale_factor=2.0, mode="bilinear"))
+        return kept * 2
+
+    x = torch.randn(2, 3, 6, 7)
+    made: list[Compiled[Any]] = []
+    torch._dynamo.reset()
+    found = torch.compile(resize, backend=Backend(on_compiled=made.append))(x)
+    first = kept.clone()
+    torch.testing.assert_close(found, resize(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(first, kept, atol=1e-5, rtol=1e-5)
+    assert made
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)], ids=str)
+@pytest.mark.parametrize("number", [2, 20])
+@torch.no_grad()
+def test_rows_and_columns_of_any_image(order: tuple[int, int, int], number: int) -> None:
+    """Few of many pixels are looked up as they are, many by rows and columns."""
+    torch.manual_seed(0)
+    x = torch.randn(6, 5, 4).permute(order)
+    rows = torch.randint(-x.shape[1], x.shape[1], (number, 1))
+    columns = torch.randint(0, x.shape[2], (number,))
+
+    def look_up(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        return x[:, rows, columns]
+
+    torch._dynamo.reset()
+    found = torch.compile(look_up, backend="kernelmill")(x, rows, columns)
+    expected = look_up(x, rows, columns)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
+@torch.no_grad()
 def test_features_of_a_pyramid() -> None:
     """An image between convolutions stays channels last."""
     torch.manual_seed(0)

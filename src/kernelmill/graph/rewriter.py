@@ -61,6 +61,11 @@ class Rewriter:
         self._builder.origin, self._builder.mark = like.origin, like.mark
         return self._builder.emit(op, *operands, **attrs)
 
+    def lay_out(self, values: Iterable[Value]) -> None:
+        """Have what stands for these values of the old graph lie in memory as they did."""
+        for value in values:
+            self.replace(value, self._lying_as(value))
+
     def _lying_as(self, old: Value) -> Value:
         """What stands for a value, in memory that has the same strides."""
         new, strides = self.value(old), old.type.memory_strides

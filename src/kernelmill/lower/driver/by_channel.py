@@ -47,11 +47,7 @@ class _ByChannel:
                 self.rewriter.keep(node)
         if not self.changed:
             return None
-        for value in live_values(self.graph):
-            new, strides = self.rewriter.value(value), value.type.memory_strides
-            if new.type.memory_strides != strides and value.node is not None:
-                laid = self.rewriter.emit(value.node, "layout", new, strides=strides)
-                self.rewriter.replace(value, laid)
+        self.rewriter.lay_out(live_values(self.graph))
         return _without_unread(self.rewriter.finish())
 
     def _rewrite(self, node: Node) -> bool:

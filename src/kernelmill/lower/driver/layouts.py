@@ -39,7 +39,7 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
 
     `values` may hold views and values that are never stored.
     """
-    given = {x.value for x in graph.tensor_inputs() if lies_channels_last(x.value)}
+    given = come_channels_last(graph, constants)
     found, lasting = Layouts(set(given)), _made_of(graph, constants)
     for node in graph.nodes:
         if _gains(node, found.values, lasting):
@@ -56,6 +56,12 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
     images = (_without_border(node.operands[0]) for node in found.nodes)
     found.values.update(image for image in images if _image(image))
     return found
+
+
+def come_channels_last(graph: Graph, constants: Collection[Value]) -> set[Value]:
+    """Arguments that lie with their channels last, without weights."""
+    given = {entry.value for entry in graph.tensor_inputs()} - set(constants)
+    return {value for value in given if lies_channels_last(value)}
 
 
 def followers(graph: Graph, images: Collection[Value]) -> set[Value]:

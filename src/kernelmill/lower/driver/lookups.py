@@ -8,11 +8,11 @@ in memory one number after the other. Where channels come last, those of a pixel
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.rewriter import Rewriter
+from kernelmill.graph.rewriter import Rewriter, live_values
 from kernelmill.lower.fusion.costs import extent
 
 
@@ -32,8 +32,8 @@ def by_axis(graph: Graph, images: Collection[Value]) -> tuple[Graph, frozenset[V
             continue
         options = {"unsigned": True} if node.attrs.get("unsigned") else {}
         found = rewriter.value(node.operands[0])
-        for dim, positions in sorted(axes.items(), key=lambda axis: _growth(node, axis[0])):
-            before, index = found, rewriter.value(positions)
+        for dim in _in_order(node, axes):
+            before, index = found, rewriter.value(axes[dim])
             if (before, dim, index) not in made:
                 flat = rewriter.emit(node, "reshape", index, shape=(node.result.shape[dim],))
                 made[before, dim, index] = rewriter.emit(
@@ -42,11 +42,13 @@ def by_axis(graph: Graph, images: Collection[Value]) -> tuple[Graph, frozenset[V
             found = made[before, dim, index]
             stored.add(before)
         rewriter.replace(node.result, found)
+    rewriter.lay_out(live_values(graph))
     return rewriter.finish(), frozenset(stored & set(made.values()))
 
 
 def _along_axes(node: Node, images: Collection[Value]) -> dict[int, Value] | None:
-    """For each dim that is looked up along, the only index that it has, if all have such."""
+    """For each dim that is looked up along, the only index that it has, if all have such and one
+    after the other they take fewer lookups."""
     if node.op != "index" or len(node.operands) < 3 or node.operands[0] in images:
         return None
     first, grid = node.attrs["at"], node.operands[1].shape
@@ -64,7 +66,12 @@ def _along_axes(node: Node, images: Collection[Value]) -> dict[int, Value] | Non
         if tuple(alone[len(grid) - len(source.shape) :]) != source.shape:
             return None
         found[first + number] = source
-    return found
+    # The axis that comes last is looked up along what is stored: to gain, it has to grow.
+    return found if _growth(node, _in_order(node, found)[-1])[0] >= 1 else None
+
+
+def _in_order(node: Node, axes: Iterable[int]) -> list[int]:
+    return sorted(axes, key=lambda dim: _growth(node, dim))
 
 
 def _growth(node: Node, dim: int) -> tuple[float, int]:

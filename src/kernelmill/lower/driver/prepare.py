@@ -11,7 +11,12 @@ from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.driver.by_channel import by_channel
-from kernelmill.lower.driver.layouts import choose_layouts, followers, lies_channels_last
+from kernelmill.lower.driver.layouts import (
+    choose_layouts,
+    come_channels_last,
+    followers,
+    lies_channels_last,
+)
 from kernelmill.lower.driver.lookups import by_axis
 from kernelmill.lower.elements.axes import is_view
 
@@ -55,30 +60,27 @@ def prepare(graph: Graph, separate: bool) -> Prepared:
     )
     images = columns = frozenset[Value]()
     if not separate:
-        made, images = _with_layouts(made, constants)
-        made, columns = by_axis(made, images | _come_channels_last(made))
-        images = frozenset(choose_layouts(made, constants).values) if columns else images
+        made, images, columns = _with_layouts(made, constants)
         _restore_order(made, images)
-    sources = tuple(_computed(made, value) for _, value in graph.updates)
-    own = frozenset(sources) - {value for _, value in graph.updates}
+    sources = tuple(_computed(made, value) for _, value in made.updates)
+    own = frozenset(sources) - {value for _, value in made.updates}
     return Prepared(made, constants, parameters, images, sources, own, columns)
 
 
-def _with_layouts(graph: Graph, constants: frozenset[Value]) -> tuple[Graph, frozenset[Value]]:
-    """The graph as it is best for images with their channels last, and those that are stored so.
-    A norm that was written for them may be followed by others."""
+def _with_layouts(
+    graph: Graph, constants: frozenset[Value]
+) -> tuple[Graph, frozenset[Value], frozenset[Value]]:
+    """The graph as it is best for images with their channels last, those that are stored so, and
+    `Prepared.columns`. A norm that was written for such images may be followed by others."""
     while True:
         images = frozenset(choose_layouts(graph, constants).values)
-        better = by_channel(graph, images | _come_channels_last(graph))
+        known = images | followers(graph, come_channels_last(graph, constants))
+        better = by_channel(graph, known)
         if better is None:
-            return graph, images
+            break
         graph = better
-
-
-def _come_channels_last(graph: Graph) -> set[Value]:
-    """Arguments whose channels are last, and what is computed of them alone pixel by pixel."""
-    given = (entry.value for entry in graph.tensor_inputs())
-    return followers(graph, {value for value in given if lies_channels_last(value)})
+    graph, columns = by_axis(graph, known)
+    return graph, frozenset(choose_layouts(graph, constants).values) if columns else images, columns
 
 
 def _restore_order(graph: Graph, images: Collection[Value]) -> None:
