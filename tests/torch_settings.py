@@ -16,6 +16,11 @@ def _set(setter, value, before):
         setter(before)
 
 
+def threads_set(count):
+    """Inside, torch has so many threads."""
+    return _set(torch.set_num_threads, count, torch.get_num_threads())
+
+
 def settable():
     """Lets all of torch.backends be set, which torch's own test modules forbid once imported."""
     return getattr(torch.backends, "__allow_nonbracketed_mutation")()

@@ -3,8 +3,7 @@ bits that do not depend on runs and threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.nn import functional
 import kernelmill
 from kernelmill.compat.npugraph_ex import deterministic
 from tests.kept_methods import KEPT
+from tests.torch_settings import threads_set
 
 CALLS: list[int] = []
 
@@ -47,16 +47,6 @@ def by_scope(x: Tensor) -> list[Tensor]:
         with deterministic(0):
             none = mode(x)
         return [none, mode(x), torch.empty(3), x + 2, mode(x + 1), x.new_empty(2).isnan()]
-
-
-@contextmanager
-def threads(count: int) -> Generator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("function", [by_torch, by_scope])
@@ -107,7 +97,7 @@ def test_additions_of_aten_are_in_one_order() -> None:
     x, index, values = torch.zeros(50), torch.randint(0, 50, (60_000,)), torch.randn(60_000)
     compiled: Any = torch.compile(added, backend="kernelmill", fullgraph=True)
     for count in (1, 2, 2, 2):
-        with threads(count):
+        with threads_set(count):
             assert torch.equal(compiled(x, index, values), added(x, index, values))
 
 
@@ -138,7 +128,7 @@ def test_kernels_give_the_same_bits_over_runs_and_threads() -> None:
 
     found: list[list[Tensor]] = []
     for count in (1, 2, 3, 2):
-        with threads(count):
+        with threads_set(count):
             found.append(run())
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))

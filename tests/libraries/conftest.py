@@ -14,7 +14,7 @@ _OF_THE_EXTRA = (
 
 collect_ignore: list[str] = []
 if not all(map(find_spec, _OF_THE_EXTRA)):
-    collect_ignore += ["test_rows.py", "test_sentence_transformers.py"]
+    collect_ignore += ["test_rows.py"]
 else:
     make_importable()
 if not find_spec("vllm"):

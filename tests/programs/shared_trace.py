@@ -9,8 +9,7 @@ threads of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +24,7 @@ from kernelmill.config.super_kernel_marks import MARK_KEY
 from kernelmill.core.version import BACKEND_NAME
 from kernelmill.torch_internals.autograd import output_strides
 from tests.programs.modes import Compiled, Made, Mode, Subject, counted
+from tests.torch_settings import threads_set
 
 Call = Callable[..., Any]
 Graph = fx.GraphModule
@@ -106,7 +106,7 @@ class SharedTrace:
         for name, given in compilers.items():
             if strides is not None:
                 strides.clear()
-            with _threads(self._threads[name]):
+            with threads_set(self._threads[name]):
                 made[name] = given[kind](self._graph_of(name, gm), inputs)
             told.append(None if strides is None else list(strides))
         if any(one != told[0] for one in told):
@@ -118,7 +118,7 @@ class SharedTrace:
         """Calls that of the current mode, with its threads."""
 
         def run(*args: Any) -> Any:
-            with _threads(self._threads[self._current]):
+            with threads_set(self._threads[self._current]):
                 return calls[self._current](*args)
 
         return run
@@ -143,13 +143,3 @@ def _copied(gm: Graph) -> Graph:
     mine = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     mine.meta = copy.copy(gm.meta)
     return mine
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

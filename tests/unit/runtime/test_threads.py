@@ -17,18 +17,8 @@ from kernelmill.runtime.layout import FrameHeader
 from kernelmill.runtime.memory.frames import CALLERS
 from kernelmill.runtime.program import Program, load
 from tests.forking import in_child
+from tests.torch_settings import threads_set
 from tests.unit.runtime.kernels import buffer, each_task, launch, ref, tensor_input
-
-
-@contextmanager
-def threads_set(count: int) -> Iterator[None]:
-    """Inside, torch has so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.fixture
