@@ -49,6 +49,7 @@ def by_scope(x: Tensor) -> list[Tensor]:
         return [none, mode(x), torch.empty(3), x + 2, mode(x + 1), x.new_empty(2).isnan()]
 
 
+@pytest.mark.needs_internal("dynamo.determinism_setter")
 @pytest.mark.parametrize("function", [by_torch, by_scope])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_mode_is_that_of_the_traced_code(

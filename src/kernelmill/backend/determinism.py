@@ -8,19 +8,20 @@ from typing import Any
 from torch import fx
 
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY
+from kernelmill.torch_internals.dynamo import determinism_setter
 from kernelmill.torch_internals.graphs import graph_modules
-
-_SETTER = "_set_deterministic_algorithms"
-"""What Dynamo makes of the function."""
 
 
 def note_determinism(gm: fx.GraphModule) -> None:
     """Mark the nodes behind such a call with torch's mode (`torch.set_deterministic_debug_mode`),
     which what is traced of them keeps."""
+    setter = determinism_setter.get()
+    if setter is None:
+        return
     for part in graph_modules(gm):
         mode: int | None = None
         for node in part.graph.nodes:
-            if getattr(node.target, "__name__", "") == _SETTER:
+            if node.target is setter:
                 mode = _mode(*node.args, **node.kwargs)
             elif mode is not None:
                 node.meta["custom"] = {DETERMINISTIC_KEY: mode, **(node.meta.get("custom") or {})}

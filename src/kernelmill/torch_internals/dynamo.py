@@ -430,6 +430,21 @@ def missing_for_records() -> str:
     return ", ".join(part.name for part in _FOR_RECORDS if not part.works)
 
 
+@internal(
+    "dynamo.determinism_setter",
+    reason="the mode that torch.use_deterministic_algorithms sets inside of compiled code",
+    fallback="operators behind it in compiled code run in the mode of the caller",
+)
+def determinism_setter() -> Callable[..., None] | None:
+    """What Dynamo's graphs call for that function."""
+    import torch
+    from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+
+    setter = torch._C._set_deterministic_algorithms
+    handlers = inspect.unwrap(TorchInGraphFunctionVariable._get_handlers)
+    return setter if setter.__name__ in names_in(handlers) else None
+
+
 # ---- errors, marks, counters, locks ---------------------------------------------------------
 
 

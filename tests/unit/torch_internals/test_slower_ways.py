@@ -20,6 +20,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 import kernelmill
 from kernelmill import aot, inference
 from kernelmill.backend import Backend
+from kernelmill.backend.determinism import note_determinism
 from kernelmill.codegen.machine import emit
 from kernelmill.compat.missing import refuse_missing
 from kernelmill.compiler import rank_group
@@ -278,6 +279,16 @@ def static_sizes_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @case("dynamo.limit_error")
 def torchs_limit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dynamo.limit_errors() == ()
+
+
+@case("dynamo.determinism_setter")
+def operators_run_in_the_callers_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch._C._set_deterministic_algorithms, (True,))
+    graph.output(graph.call_function(torch.relu, (x,)))
+    note_determinism(torch.fx.GraphModule(torch.nn.Module(), graph))
+    assert not any("custom" in node.meta for node in graph.nodes)
 
 
 @case("dynamo.stand_ins")
