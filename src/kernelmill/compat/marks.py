@@ -10,7 +10,7 @@ import torch
 from kernelmill import scope as own
 from kernelmill.compat.warned import warn_once
 from kernelmill.config.super_kernel_marks import HARDWARE_OPTIONS
-from kernelmill.core.errors import ConfigError
+from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def data_dump() -> Generator[None]:
 
 @contextmanager
 def op_never_timeout(enable: bool = True) -> Generator[None]:
-    """Nothing has a time limit here. ConfigError for what is neither true nor false."""
+    """Nothing has a time limit here. ConfigTypeError for what is neither true nor false."""
     if not torch.compiler.is_compiling() and type(enable) is not bool:
-        raise ConfigError(f"op_never_timeout: {enable!r} is neither True nor False")
+        raise ConfigTypeError(f"op_never_timeout: {enable!r} is neither True nor False")
     yield

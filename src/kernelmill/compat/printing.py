@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from itertools import count
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx.node import has_side_effect
 
-from kernelmill.core.errors import InputError, file_errors
+from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError, file_errors
 from kernelmill.ops.library import LIBRARY
 
 _counts: dict[str, count[int]] = {}
@@ -20,7 +21,14 @@ _counts: dict[str, count[int]] = {}
 
 def npu_print(*args: Any, summarize_size: int = 3, tensor_detail: bool = False) -> None:
     """Print texts, numbers and tensors, of each dim `summarize_size` elements at both ends (-1:
-    all), with shape and dtype where `tensor_detail` asks for them. InputError without a tensor."""
+    all), with shape and dtype where `tensor_detail` asks for them. InputError without a tensor,
+    ConfigError or ConfigTypeError for another option."""
+    if type(summarize_size) is not int:
+        raise ConfigTypeError(f"npu_print: summarize_size is {summarize_size!r}, which is no int")
+    if summarize_size < -1 or summarize_size == 0:
+        raise ConfigError(f"npu_print: summarize_size is {summarize_size}; give -1, or 1 or more")
+    if type(tensor_detail) is not bool:
+        raise ConfigTypeError(f"npu_print: tensor_detail is {tensor_detail!r}, which is no bool")
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     if not tensors:
         raise InputError("npu_print: there has to be a tensor among the arguments")
@@ -40,10 +48,21 @@ def _print(
 def _text(tensor: Tensor, edge: int, detail: bool) -> str:
     kept = tensor.detach().cpu()
     values = (kept.float() if kept.dtype == torch.bfloat16 else kept).numpy()
-    whole = edge < 0
-    limits = {"threshold": values.size + 1} if whole else {"threshold": 0, "edgeitems": edge}
-    text = np.array2string(values, **limits)  # type: ignore[reportArgumentType]  # of numpy's stubs
+    text = np.array2string(
+        values,
+        max_line_width=sys.maxsize,
+        threshold=0 if edge > 0 else values.size + 1,
+        edgeitems=max(edge, 1),
+        formatter={"all": _number},
+    )
     return f"tensor({text}, shape={list(kept.shape)}, dtype={kept.dtype})" if detail else text
+
+
+def _number(value: Any) -> str:
+    """As TorchAir writes it: whole numbers and truth values without a point."""
+    if not isinstance(value, np.floating):
+        return str(value if isinstance(value, np.complexfloating) else int(value))
+    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"
 
 
 def save_npugraph_tensor(tensor: Tensor, *, save_path: str | None = None) -> None:

@@ -1,0 +1,118 @@
+"""What TorchAir's tests ask for that no other test here asks: texts of `npu_print`, arguments that
+are refused, copies to itself, operators that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelmill.compat.marks import op_never_timeout
+from kernelmill.compat.printing import npu_print
+from kernelmill.core.errors import KernelmillError
+from tests.compiled import reported
+
+PRINTED: list[tuple[Tensor, dict[str, Any], str]] = [
+    (torch.full((10, 10), -1.0, dtype=torch.bfloat16), {"summarize_size": 1},
+     "[[-1 ... -1]\n ...\n [-1 ... -1]]"),
+    (torch.tensor([[1.0, 2.5], [-3.0, float("nan")]]), {"summarize_size": -1},
+     "[[1 2.5]\n [-3 nan]]"),
+    (torch.arange(40), {"summarize_size": -1}, f"[{' '.join(map(str, range(40)))}]"),
+    (torch.tensor([1 / 3, 1e10, float("inf")], dtype=torch.float64), {},
+     "[0.333333333 10000000000 inf]"),
+    (torch.tensor(2.5), {}, "2.5"),
+    (torch.tensor(2**53 + 1), {}, str(2**53 + 1)),
+    (torch.tensor(True), {"tensor_detail": True}, "tensor(1, shape=[], dtype=torch.bool)"),
+    (torch.tensor([True, False]), {}, "[1 0]"),
+    (torch.empty((0, 3), dtype=torch.int32), {"tensor_detail": True},
+     "tensor([], shape=[0, 3], dtype=torch.int32)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tensor", "options", "text"), PRINTED)
+def test_a_tensor_is_printed(
+    tensor: Tensor, options: dict[str, Any], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    npu_print("x =", tensor, **options)
+    assert capsys.readouterr().out == f"x = {text}\n"
+
+
+def test_prints_and_writes_are_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    @torch.compile(backend="kernelmill", fullgraph=True)
+    def run(x: Tensor) -> Tensor:
+        npu_print(x)
+        x.add_(1)
+        npu_print(x)
+        return x * 2
+
+    for _ in range(2):
+        run(torch.arange(2, dtype=torch.bfloat16))
+        assert capsys.readouterr().out == "[0 1]\n[1 2]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind"),
+    [
+        ((torch.ones(2),), {"summarize_size": 0}, ValueError),
+        ((torch.ones(2),), {"summarize_size": -2}, ValueError),
+        ((torch.ones(2),), {"summarize_size": 3.2}, TypeError),
+        ((torch.ones(2),), {"tensor_detail": 1}, TypeError),
+        ((torch.ones(2),), {"tensor_detail": "True"}, TypeError),
+        (("no tensor",), {}, ValueError),
+    ],
+)
+def test_what_cannot_be_printed_is_refused(
+    arguments: tuple[Any, ...], options: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="npu_print") as caught:
+        npu_print(*arguments, **options)
+    assert isinstance(caught.value, KernelmillError)
+
+
+def test_a_scope_without_timeout_takes_truth_values_alone() -> None:
+    with pytest.raises(TypeError, match="op_never_timeout: 1 is neither"), op_never_timeout(1):  # type: ignore[reportArgumentType]
+        pass
+
+
+def no_result(x: Tensor) -> None:
+    x.copy_(x)
+
+
+def two_results(x: Tensor) -> tuple[Tensor, Tensor]:
+    x.copy_(x)
+    y = x.view(-1)
+    y.copy_(y)
+    return x, y + 1
+
+
+def real_copy(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y.copy_(x)
+    x.copy_(x + y)
+    return y
+
+
+@pytest.mark.parametrize("function", [no_result, two_results, real_copy])
+def test_copies_of_a_tensor_to_itself(function: Callable[[Tensor], Any]) -> None:
+    x = torch.randn(3, 2)
+    given, expected = x.clone(), x.clone()
+    backend, _ = reported()
+    found: Any = torch.compile(function, backend=backend, fullgraph=True)(given)
+    torch.testing.assert_close(found, function(expected), rtol=0, atol=0)
+    assert torch.equal(given, expected)
+
+
+def test_operators_that_change_nothing_cost_nothing() -> None:
+    def run(x: Tensor) -> Tensor:
+        x = x[0:].repeat(1, 1).clone()
+        x = torch.nn.functional.pad(x, (0, 0)).to(torch.int32)
+        return torch.cat([x.ceil().pow(1)]).slice_scatter(x, 0, 0) + 1
+
+    backend, reports = reported()
+    x = torch.arange(12, dtype=torch.int32).view(3, 4)
+    assert torch.equal(torch.compile(run, backend=backend, fullgraph=True)(x), x + 1)
+    (report,) = reports
+    assert [kernel.launches for kernel in report.kernels] == [1]
