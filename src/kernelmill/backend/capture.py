@@ -209,7 +209,9 @@ class _Compilation:
     def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
         """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
-        apply_passes(gm, example_inputs, self.config, capture.name)
+        dump = self.config.dump_config
+        if not (dump.enable_dump and dump.data_dump_stage == "original"):
+            apply_passes(gm, example_inputs, self.config, capture.name)
         name_complex_constants(gm)
         if self.config.debug.run_eagerly:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")

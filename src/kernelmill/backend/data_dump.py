@@ -5,12 +5,15 @@ data as files.
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/operators.txt
 
 `operators.txt` has a line for each operator: its number, name and target, and the user's line.
-What NumPy lacks, as bfloat16, is written as float32 or complex64.
+What NumPy lacks, as bfloat16, is written as float32 or complex64. Where statistics are asked for,
+`statistics.csv` has a line for each tensor in place of a file.
 """
 
 from __future__ import annotations
 
+import csv
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +21,32 @@ import torch
 from torch import Tensor, fx
 
 from kernelmill.config import CompilerConfig
+from kernelmill.config.option import steps_of
 from kernelmill.config.super_kernel_marks import DUMP_KEY
 from kernelmill.core import knobs
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import file_errors
 from kernelmill.torch_internals.export import leaves_of
 
 _KINDS = {"input": ("input",), "output": ("output",), "all": ("input", "output")}
 
 
+@dataclass(frozen=True)
+class _What:
+    """What is written: of the operators that are `wanted` (all without it), in the calls of `steps`
+    (all if there are none); statistics in place of values."""
+
+    wanted: Any = None
+    kinds: Sequence[str] = ("input", "output")
+    steps: Sequence[range] = ()
+    statistics: bool = False
+
+
 def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump | None:
     """What runs a graph and writes its data, where the options ask for it."""
     debug, dump = config.debug.data_dump, config.dump_config
     if debug.type is not None:
-        return DataDump(gm, debug.path, debug.filter, name)
+        return DataDump(gm, debug.path, _What(debug.filter), name)
     if not dump.enable_dump:
         return None
     chosen = set((dump.dump_layer or "").lower().split())
@@ -40,53 +56,53 @@ def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump
         packet = getattr(node.target, "overloadpacket", node.target)
         return node in marked or bool(chosen & {node.name, getattr(packet, "__name__", "")})
 
-    return DataDump(
-        gm, dump.dump_path, wanted if chosen or marked else None, name, _KINDS[dump.dump_mode]
+    what = _What(
+        wanted if chosen or marked else None,
+        ("input", "output") if dump.dump_mode == "all" else (dump.dump_mode,),
+        steps_of(dump.dump_step or ""),
+        dump.dump_data == "stats",
     )
+    return DataDump(gm, dump.dump_path, what, name)
 
 
 class DataDump:
-    """A function that computes what `gm` does, and writes the files of each call: of the operators
-    that are `wanted`, all without it."""
+    """A function that computes what `gm` does, and writes the files of each call."""
 
-    def __init__(
-        self, gm: fx.GraphModule, path: str | None, wanted: Any, name: str,
-        kinds: tuple[str, ...] = _KINDS["all"],
-    ) -> None:  # fmt: skip
-        self._gm, self._filter, self._kinds = gm, wanted, kinds
+    def __init__(self, gm: fx.GraphModule, path: str | None, what: _What, name: str) -> None:
+        self._gm, self._what = gm, what
         own = f"dynamo_data_{name}_rank_{knobs.RANK.get()}"
         self._folder = os.path.join(os.path.abspath(path or "."), own)
         self._calls = 0
 
     def __call__(self, *args: Any) -> Any:
-        # A forked child counts on from where it began, in a folder of its own.
-        folder = os.path.join(f"{self._folder}_pid_{os.getpid()}", f"call_{self._calls}")
+        call = self._calls
         self._calls += 1
+        if self._what.steps and not any(call in step for step in self._what.steps):
+            return self._gm.forward(*args)
+        # A forked child counts on from where it began, in a folder of its own.
+        folder = os.path.join(f"{self._folder}_pid_{os.getpid()}", f"call_{call}")
         with file_errors(folder):
             os.makedirs(folder)
-        return _Dumping(self._gm, folder, self._filter, self._kinds).run(*args)
+        return _Dumping(self._gm, folder, self._what).run(*args)
 
 
 class _Dumping(fx.Interpreter):
-    def __init__(
-        self, gm: fx.GraphModule, folder: str, wanted: Any, kinds: tuple[str, ...]
-    ) -> None:
+    def __init__(self, gm: fx.GraphModule, folder: str, what: _What) -> None:
         super().__init__(gm)
-        self._folder, self._wanted, self._kinds, self._number = folder, wanted, kinds, 0
+        self._folder, self._what, self._number = folder, what, 0
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
-        wanted = self._wanted is None or self._wanted(n)
-        stem = os.path.join(self._folder, f"{self._number:04}_{n.name}")
+        wanted = self._what.wanted is None or self._what.wanted(n)
         self._number += 1
         if wanted:  # before it runs: some operators write to what they read
             self._note(n)
-            if "input" in self._kinds:
-                _save(stem, "input", self.fetch_args_kwargs_from_env(n))
+            if "input" in self._what.kinds:
+                self._write(n, "input", self.fetch_args_kwargs_from_env(n))
         result = super().run_node(n)
-        if wanted and "output" in self._kinds:
-            _save(stem, "output", result)
+        if wanted and "output" in self._what.kinds:
+            self._write(n, "output", result)
         return result
 
     def _note(self, node: fx.Node) -> None:
@@ -95,13 +111,46 @@ class _Dumping(fx.Interpreter):
         with open(os.path.join(self._folder, "operators.txt"), "a") as file:
             file.write(f"{self._number - 1:04} {node.name} {node.target} {where}".rstrip() + "\n")
 
+    def _write(self, node: fx.Node, kind: str, tree: Any) -> None:
+        stem = f"{self._number - 1:04}_{node.name}.{kind}"
+        if not self._what.statistics:
+            for place, (_, values) in enumerate(_arrays(tree)):
+                np.save(os.path.join(self._folder, f"{stem}{place}.npy"), values)
+            return
+        path = os.path.join(self._folder, "statistics.csv")
+        with open(path, "a", newline="") as file:
+            rows = csv.writer(file)
+            if not file.tell():
+                rows.writerow(_COLUMNS)
+            for place, (tensor, values) in enumerate(_arrays(tree)):
+                shape = "x".join(map(str, tensor.shape))
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                rows.writerow([f"{stem}{place}", node.target, dtype, shape, *_statistics(values)])
 
-def _save(stem: str, kind: str, tree: Any) -> None:
-    tensors = [leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor)]
-    for number, tensor in enumerate(tensors):
+
+_COLUMNS = "tensor operator dtype shape min max mean l2_norm nan inf".split()
+
+
+def _statistics(values: Any) -> list[Any]:
+    """Of the numbers that are finite, "" where there are none, and how many others there are."""
+    flat = values.ravel()
+    magnitudes = np.abs(flat) if np.iscomplexobj(flat) else flat.astype(np.float64)
+    nans, infinite = np.isnan(magnitudes), np.isinf(magnitudes)
+    finite = magnitudes[~(nans | infinite)]
+    found = (
+        [finite.min(), finite.max(), finite.mean(), np.linalg.norm(finite)] if finite.size else []
+    )
+    return [*map(float, found), *[""] * (4 - len(found)), int(nans.sum()), int(infinite.sum())]
+
+
+def _arrays(tree: Any) -> Iterator[tuple[Tensor, Any]]:
+    """The tensors, each with its values as an array."""
+    for tensor in leaves_of(tree):
+        if not isinstance(tensor, Tensor):
+            continue
         shown = tensor.detach().resolve_conj().resolve_neg().cpu()
         try:
             found = shown.numpy()
         except TypeError:  # NumPy lacks it
             found = shown.to(torch.complex64 if shown.dtype.is_complex else torch.float32).numpy()
-        np.save(f"{stem}.{kind}{number}.npy", found)
+        yield tensor, found

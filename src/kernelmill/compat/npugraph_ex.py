@@ -127,13 +127,9 @@ class CompilerConfig(Group):
             if (own := getattr(self, name)) is not None:
                 setattr(config, name, partial(_run_pass, own, self._changed()))
         if self.dump_tensor_data:
-            if self.data_dump_stage == "optimized":
-                warn_once(
-                    "the npugraph_ex option data_dump_stage='optimized'",
-                    "the operators of the captured graph are written, as with 'original'",
-                )
-            config.debug.data_dump.type = "npy"
-            config.debug.data_dump.path = self._dump_folder()
+            dump = config.dump_config
+            dump.enable_dump, dump.dump_path = True, self._dump_folder()
+            dump.data_dump_stage = self.data_dump_stage
         return config
 
     def _changed(self) -> tuple[tuple[str, Any], ...]:

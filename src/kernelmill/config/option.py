@@ -152,6 +152,25 @@ class Text(Option[str | None]):
         return f"text such as {self.example!r}"
 
 
+class Steps(Text):
+    """Numbers and ranges of numbers, as in "0|2-5"; "" is all."""
+
+    def __init__(self, summary: str, **marks: Any) -> None:
+        super().__init__("", r"\d+(-\d+)?(\|\d+(-\d+)?)*", "0|1|2-5", summary, **marks)
+
+    def check(self, where: str, value: object) -> str | None:
+        text = super().check(where, value)
+        if text and not all(steps_of(text)):
+            raise ConfigError(f"config.{where}: a range of {text!r} ends before it begins")
+        return text
+
+
+def steps_of(text: str) -> list[range]:
+    """The ranges that a value of `Steps` names."""
+    ends = [part.partition("-") for part in text.split("|") if part]
+    return [range(int(first), int(last or first) + 1) for first, _, last in ends]
+
+
 class Path(Option[str | None]):
     """A path, kept as text. `must_be`: "folder" or "file" that exists, "" when we make it."""
 

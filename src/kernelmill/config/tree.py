@@ -16,6 +16,7 @@ from kernelmill.config.option import (
     Number,
     Path,
     RangeDict,
+    Steps,
     Sub,
     Switch,
     Text,
@@ -26,7 +27,6 @@ REDUCE_OVERHEAD = "reduce-overhead"
 INT64_MAX = 2**63 - 1
 
 _NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
-_NO_KERNEL_DATA = "dumping of kernel data"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
 
 
@@ -159,10 +159,11 @@ class DumpConfig(Group):
     )
     dump_path = Path("./", "Folder of the files.", must_be="folder")
     dump_mode = Choice("all", ("input", "output", "all"), "What is written of each operator.")
-    quant_dumpable = Switch(False, "Before quantisation too.", pending=_NO_KERNEL_DATA)
-    dump_step = Text(
-        "", r"\d+(-\d+)?(\|\d+(-\d+)?)*", "0|1|2-5", "Calls to write.", pending=_NO_KERNEL_DATA
-    )
+    quant_dumpable = Switch(
+        False, "Before quantisation too.",
+        inert="the graph runs as it was captured, so what is quantised is written in any case",
+    )  # fmt: skip
+    dump_step = Steps("Which calls of each graph are written, from 0 on; '' is all.")
     dump_layer = Text(
         "",
         r"[0-9a-zA-Z_ /\\.]+",
@@ -170,11 +171,22 @@ class DumpConfig(Group):
         "Operators that are written: names of nodes of the graph, or of operators.",
     )
     dump_data = Choice(
-        "tensor", ("tensor", "stats"), "Values or statistics.", pending=_NO_KERNEL_DATA
+        "tensor",
+        ("tensor", "stats"),
+        "Values, or a line of statistics for each tensor in `statistics.csv`.",
+        advice='Take "stats" first where the values of all calls would fill the disk.',
     )
-    dump_config_path = Path(None, "The same as a file.", must_be="file", pending=_NO_KERNEL_DATA)
+    dump_config_path = Path(
+        None,
+        "The same as a file.",
+        must_be="file",
+        pending="set the options that the file has: enable_dump, dump_path, dump_mode, dump_step",
+    )
     data_dump_stage = Choice(
-        "optimized", ("original", "optimized"), "Which graph's nodes.", pending=_NO_KERNEL_DATA
+        "optimized",
+        ("original", "optimized"),
+        "Which graph's operators: as captured, or behind custom passes and replacements. Neither "
+        "has kernelmill's own rewrites.",
     )
 
 

@@ -1,10 +1,13 @@
-"""`config.debug.data_dump`: files of what operators read and give."""
+"""`config.debug.data_dump` and `config.dump_config`: files of what operators read and give."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from kernelmill import CompilerConfig, get_backend
@@ -75,3 +78,78 @@ def test_dtypes_that_numpy_lacks(tmp_path) -> None:
         folder.mkdir()
         _, files = dumped(folder, lambda x, dtype=dtype: x.to(dtype), x)
         assert np.array_equal(np.load(files[-1]), x.numpy())
+
+
+def chosen(tmp_path: Path, model: Any, calls: int = 1, **options: Any) -> dict[str, list[Path]]:
+    """The files of each call, by its folder's name."""
+    config = CompilerConfig()
+    config.dump_config.enable_dump = True
+    config.dump_config.dump_path = str(tmp_path)
+    for name, value in options.items():
+        setattr(config.dump_config, name, value)
+    config.post_grad_custom_pre_pass = _negate_relu
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=get_backend(compiler_config=config))
+    with torch.no_grad():
+        for number in range(calls):
+            compiled(torch.tensor([1.0, -2.0, float("nan")]) * number)
+    found: dict[str, list[Path]] = {}
+    for path in sorted(tmp_path.rglob("*.*")):
+        found.setdefault(path.parent.name, []).append(path)
+    return found
+
+
+def _negate_relu(graph: torch.fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
+        node.target = torch.ops.aten.neg.default
+
+
+def test_the_step_chooses_calls(tmp_path: Path) -> None:
+    found = chosen(tmp_path, torch.relu, calls=7, dump_step="1|3-4|6")
+    assert [*found] == ["call_1", "call_3", "call_4", "call_6"]
+    assert np.array_equal(np.load(found["call_3"][0]), [3, -6, np.nan], equal_nan=True)
+
+
+def test_statistics_are_lines_of_a_table(tmp_path: Path) -> None:
+    ((_, files),) = chosen(tmp_path, lambda x: (x + 4).sum() > 0, dump_data="stats").items()
+    assert [path.name for path in files] == ["operators.txt", "statistics.csv"]
+    with files[1].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["tensor"] for row in rows] == [
+        "0000_add.input0", "0000_add.output0", "0001_sum_1.input0", "0001_sum_1.output0",
+        "0002_gt.input0", "0002_gt.output0",
+    ]  # fmt: skip
+    keys = ["min", "max", "mean", "l2_norm", "nan", "inf"]
+    assert [rows[1][key] for key in keys] == ["4.0", "4.0", "4.0", str(32**0.5), "1", "0"]
+    assert [rows[3][key] for key in keys] == ["", "", "", "", "1", "0"]
+    assert (rows[1]["operator"], rows[1]["dtype"], rows[1]["shape"]) == (
+        "aten.add.Tensor", "float32", "3",
+    )  # fmt: skip
+    assert (rows[5]["dtype"], rows[5]["max"]) == ("bool", "0.0")
+
+
+@pytest.mark.parametrize(("stage", "operator"), [("original", "relu"), ("optimized", "neg")])
+def test_the_stage_is_before_or_behind_custom_passes(
+    tmp_path: Path, stage: str, operator: str
+) -> None:
+    found = chosen(tmp_path, torch.relu, data_dump_stage=stage, dump_data="stats")
+    listing, table = (path.read_text() for path in found["call_0"])
+    assert f"aten.{operator}.default" in listing and f"aten.{operator}.default" in table
+
+
+def test_a_stage_of_no_dump_leaves_the_passes(tmp_path: Path) -> None:
+    config = CompilerConfig()
+    config.dump_config.data_dump_stage = "original"
+    config.post_grad_custom_pre_pass = _negate_relu
+    torch._dynamo.reset()
+    compiled = torch.compile(torch.relu, backend=get_backend(compiler_config=config))
+    assert compiled(torch.ones(2)).tolist() == [-1, -1]
+
+
+def test_what_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    dump, file = CompilerConfig().dump_config, tmp_path / "acl.json"
+    file.write_text("{}")
+    with pytest.warns(UserWarning, match="dump_config_path is not available yet: set enable_dump"):
+        dump.dump_config_path = str(file)
+    with pytest.warns(UserWarning, match="quant_dumpable has no effect on this hardware: the gr"):
+        dump.quant_dumpable = True

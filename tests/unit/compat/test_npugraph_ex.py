@@ -108,12 +108,13 @@ def test_nothing_is_ignored_in_silence(tmp_path: Path) -> None:
 
 
 def test_data_is_dumped_where_torchair_has_it(tmp_path: Path) -> None:
-    warned._named.clear()  # type: ignore[reportPrivateUsage]
     config = CompilerConfig()
     config.dump_tensor_data, config.data_dump_dir = True, str(tmp_path)
-    with pytest.warns(UserWarning, match="data_dump_stage='optimized' has no effect here"):
-        dump = config.ours().debug.data_dump
-    assert (dump.type, dump.path) == ("npy", str(tmp_path / "worldsize1_global_rank0"))
+    for stage in ("optimized", "original"):
+        config.data_dump_stage = stage
+        dump = config.ours().dump_config
+        assert dump.enable_dump and dump.data_dump_stage == stage
+        assert dump.dump_path == str(tmp_path / "worldsize1_global_rank0")
     assert (tmp_path / "worldsize1_global_rank0").is_dir()
 
 

@@ -46,6 +46,9 @@ def good_value(option, tmp_path):
     return option.default
 
 
+STEPS_OF_NONE = ("0ad", "0|2&", "--", "1-", "-1", "02||||34", "1--", "1--6", "5-2")
+
+
 def test_unknown_names_are_refused_nearest_first(config):
     with pytest.raises(ValueError, match=r"no option 'graphdump'; there are: graph_dump,"):
         config.debug.graphdump = 1
@@ -68,6 +71,7 @@ def test_unknown_names_are_refused_nearest_first(config):
         ("debug.run_eagerly", 1, TypeError),
         ("dump_config.dump_step", "1..2", ValueError),
         ("dump_config.dump_step", 1, TypeError),
+        *(("dump_config.dump_step", text, ValueError) for text in STEPS_OF_NONE),
         ("fusion_config.fusion_switch_file", "/no/such/file", FileNotFoundError),
         ("experimental_config.kernel_meta_dir", "", ValueError),
         ("experimental_config.static_model_ops_lower_limit", -2, ValueError),
