@@ -149,7 +149,7 @@ def test_a_stage_of_no_dump_leaves_the_passes(tmp_path: Path) -> None:
 def test_what_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     dump, file = CompilerConfig().dump_config, tmp_path / "acl.json"
     file.write_text("{}")
-    with pytest.warns(UserWarning, match="dump_config_path is not available yet: set enable_dump"):
+    with pytest.warns(UserWarning, match="dump_config_path is not available yet: set the options"):
         dump.dump_config_path = str(file)
     with pytest.warns(UserWarning, match="quant_dumpable has no effect on this hardware: the gr"):
         dump.quant_dumpable = True
