@@ -14,7 +14,7 @@ from kernelmill.core.dim import Dim, linear_part, recombine
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.lower.driver.layouts import last, lies_channels_last
+from kernelmill.lower.driver.layouts import is_channels_last, last
 from kernelmill.lower.driver.prepare import Prepared
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.axes import fresh_axes
@@ -42,7 +42,7 @@ def find_aliases(prepared: Prepared) -> Aliases:
             wanted += node.operands
     finder = AliasFinder(wanted)
     for value in wanted:
-        if lies_channels_last(value):
+        if is_channels_last(value):
             finder.alias(value)
     for value in prepared.channels_last:
         finder.reorder(value, last(value))

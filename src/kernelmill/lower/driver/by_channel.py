@@ -25,7 +25,7 @@ from kernelmill.graph.rewriter import Rewriter, live_values
 from kernelmill.lower.elements.axes import is_reduction, reduced_dims
 
 
-def by_channel(graph: Graph, images: Collection[Value]) -> Graph | None:
+def normalise_by_channel(graph: Graph, images: Collection[Value]) -> Graph | None:
     """The graph with the norms of these images written by channel; None where there are none."""
     return _ByChannel(graph, images).run()
 

@@ -39,8 +39,8 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
 
     `values` may hold views and values that are never stored.
     """
-    given = come_channels_last(graph, constants)
-    found, lasting = Layouts(set(given)), _made_of(graph, constants)
+    given = channels_last_arguments(graph, constants)
+    found, lasting = Layouts(set(given)), _find_lasting(graph, constants)
     for node in graph.nodes:
         if _gains(node, found.values, lasting):
             found.nodes.append(node)
@@ -49,7 +49,7 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
             found.values.add(node.result)
     found.values -= given
     results = [r for r in graph.results if isinstance(r, Value) and r in found.values]
-    copied = [result for result in results if not lies_channels_last(result)]
+    copied = [result for result in results if not is_channels_last(result)]
     few = 1 if given else _FEW_CONVOLUTIONS
     if len(found.nodes) < few or 2 * len(copied) > len(found.nodes):
         return Layouts()
@@ -58,13 +58,13 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
     return found
 
 
-def come_channels_last(graph: Graph, constants: Collection[Value]) -> set[Value]:
+def channels_last_arguments(graph: Graph, constants: Collection[Value]) -> set[Value]:
     """Arguments that lie with their channels last, without weights."""
     given = {entry.value for entry in graph.tensor_inputs()} - set(constants)
-    return {value for value in given if lies_channels_last(value)}
+    return {value for value in given if is_channels_last(value)}
 
 
-def followers(graph: Graph, images: Collection[Value]) -> set[Value]:
+def with_followers(graph: Graph, images: Collection[Value]) -> set[Value]:
     """Images, and those that nodes make of them."""
     found = set(images)
     for node in graph.nodes:
@@ -73,7 +73,7 @@ def followers(graph: Graph, images: Collection[Value]) -> set[Value]:
     return found
 
 
-def lies_channels_last(value: Value) -> bool:
+def is_channels_last(value: Value) -> bool:
     """Whether an image lies densely with its channels last, and in no other order."""
     shape, strides = value.shape, value.type.memory_strides
     if len(shape) not in (3, 4) or strides == row_major(shape):
@@ -95,7 +95,7 @@ def _gains(node: Node, values: Collection[Value], constants: Collection[Value]) 
     return node.operands[0] in values or (isinstance(outs, int) and outs >= FEW_OUTS)
 
 
-def _made_of(graph: Graph, constants: Collection[Value]) -> set[Value]:
+def _find_lasting(graph: Graph, constants: Collection[Value]) -> set[Value]:
     """What is made of constants alone, or of nothing."""
     found = set(constants)
     for node in graph.nodes:

@@ -16,7 +16,7 @@ from kernelmill.graph.rewriter import Rewriter, live_values
 from kernelmill.lower.fusion.costs import extent
 
 
-def by_axis(graph: Graph, images: Collection[Value]) -> tuple[Graph, frozenset[Value]]:
+def look_up_by_axis(graph: Graph, images: Collection[Value]) -> tuple[Graph, frozenset[Value]]:
     """The graph with lookups of whole rows and columns taken apart, but of these images; and what
     is to be stored for it."""
     apart = {node: found for node in graph.nodes if (found := _along_axes(node, images))}

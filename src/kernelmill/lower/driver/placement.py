@@ -109,7 +109,7 @@ class _Placing:
         self.steps.append(Call(group.seed, tuple(results)))
 
     def _group(self, group: Group) -> None:
-        constant = self._can_last(group) and self.constants.decide(group.roots)
+        constant = self._is_packable(group) and self.constants.decide(group.roots)
         for value in group.roots:
             overwritten = _overwritten_input(value)
             if overwritten is not None:
@@ -123,7 +123,7 @@ class _Placing:
             self._fill_before_scatter(group, targets)
         self.steps.append(self._work(group, targets, constant))
 
-    def _can_last(self, group: Group) -> bool:
+    def _is_packable(self, group: Group) -> bool:
         """Whether what the group stores may be made when weights are packed: nobody else gets it,
         and its kernel needs no memory that only calls have."""
         folded = group.kind.is_product and group.roots.keys() <= self.grouping.folded

@@ -10,14 +10,14 @@ from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.lower.driver.by_channel import by_channel
+from kernelmill.lower.driver.by_channel import normalise_by_channel
 from kernelmill.lower.driver.layouts import (
+    channels_last_arguments,
     choose_layouts,
-    come_channels_last,
-    followers,
-    lies_channels_last,
+    is_channels_last,
+    with_followers,
 )
-from kernelmill.lower.driver.lookups import by_axis
+from kernelmill.lower.driver.lookups import look_up_by_axis
 from kernelmill.lower.elements.axes import is_view
 
 
@@ -74,19 +74,19 @@ def _with_layouts(
     `Prepared.columns`. A norm that was written for such images may be followed by others."""
     while True:
         images = frozenset(choose_layouts(graph, constants).values)
-        known = images | followers(graph, come_channels_last(graph, constants))
-        better = by_channel(graph, known)
+        known = images | with_followers(graph, channels_last_arguments(graph, constants))
+        better = normalise_by_channel(graph, known)
         if better is None:
             break
         graph = better
-    graph, columns = by_axis(graph, known)
+    graph, columns = look_up_by_axis(graph, known)
     return graph, frozenset(choose_layouts(graph, constants).values) if columns else images, columns
 
 
 def _restore_order(graph: Graph, images: Collection[Value]) -> None:
     """Images are stored channels last; results among them are copied into their own order."""
     for number, result in enumerate(graph.results):
-        if not isinstance(result, Value) or is_view(result) or lies_channels_last(result):
+        if not isinstance(result, Value) or is_view(result) or is_channels_last(result):
             continue
         if result in images:
             graph.results[number] = _add_layout(graph, result)

@@ -171,7 +171,7 @@ class _Fuser:
         found: tuple[OpenGroup, Index] | None = None
         for operand in node.operands:
             forward = self._follow(operand)
-            if forward is None or self.prepacked.parts(operand, node.result):
+            if forward is None or self.prepacked.separates(operand, node.result):
                 continue
             if found is None or self._position(forward[0]) > self._position(found[0]):
                 found = forward

@@ -48,7 +48,7 @@ class Prepacked:
     alone: frozenset[Value] = frozenset()
     folded: frozenset[Value] = frozenset()
 
-    def parts(self, value: Value, other: Value) -> bool:
+    def separates(self, value: Value, other: Value) -> bool:
         """Whether one of the two is made when weights are packed, and the other at calls."""
         return (value in self.folded) != (other in self.folded)
 

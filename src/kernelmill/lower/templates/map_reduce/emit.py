@@ -136,7 +136,7 @@ class _Emission:
             self.loops.flat(vector, body)
         elif parts or len(others) < 2:
             with self.loops.rows(others, vector.extent):
-                self._vectors(vector, body)
+                self._vectors(vector, parts, body)
         else:
             self._emit_map_in_parts(others, vector, body)
 
@@ -158,8 +158,10 @@ class _Emission:
         ]
         return len(collect(pairs, self.nest.stored, set(self.reductions)))
 
-    def _vectors(self, axis: Axis, body: Callable[[], None]) -> None:
-        for part in self._parts(axis) or (None,):
+    def _vectors(
+        self, axis: Axis, parts: Sequence[tuple[int, int]], body: Callable[[], None]
+    ) -> None:
+        for part in parts or (None,):
             self.loops.vectors(axis, body, part)
 
     def _emit_map_in_parts(
@@ -291,7 +293,8 @@ class _Emission:
             self._store_roots(self.full_roots)
         elif self.full_roots:
             with self.loops.nested(self.inner[:-1]):
-                self._vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
+                last = self.inner[-1]
+                self._vectors(last, self._parts(last), lambda: self._store_roots(self.full_roots))
 
     def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
         """A value that several passes need is kept in scratch, if the row is small, where that is

@@ -17,8 +17,6 @@ from kernelmill.lower.emit.tasks import task_index
 from kernelmill.lower.templates.scatter.schedule import ScatterSchedule
 from kernelmill.lower.templates.scatter.spec import Dims, ScatterSpec
 
-_LEAST_VECTORS = 4
-
 
 def emit_scatter(builder: KernelBuilder, spec: ScatterSpec, schedule: ScatterSchedule) -> None:
     """Append the body of one task. The kernel must have the schedule's `tasks`."""
