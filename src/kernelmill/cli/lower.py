@@ -11,7 +11,7 @@ from kernelmill.cli.files import text_of
 from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
 from kernelmill.core.errors import ConfigError
 
-STAGES = ("graph", "kernels", "plan", "call", "llvm", "asm")
+STAGES = ("graph", "schedule", "kernels", "plan", "call", "llvm", "asm")
 _USUAL = ("graph", "kernels", "plan")
 
 
@@ -23,6 +23,7 @@ def add(app: typer.Typer) -> None:
             "kernelmill lower softmax.graph --target x86-64-v3",
             "kernelmill lower softmax.graph --passes cse,dce",
             "kernelmill lower softmax.graph --print llvm,asm",
+            'kernelmill lower product.graph --print schedule --schedule "rows=4 vectors=2"',
         )
     )(lower)
 
@@ -50,6 +51,13 @@ def lower(
     stages: Annotated[
         str, typer.Option("--print", metavar="STAGES", help=f"Some of {', '.join(STAGES)}.")
     ] = ",".join(_USUAL),
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule", metavar="SIZES", help='Sizes that the cost model does not choose, as '
+            '"rows=4 vectors=2", for kernels that have them.',
+        ),
+    ] = "",
     json: Json = False,
 ) -> int:  # fmt: skip
     """Print what passes and lowering make of a graph's text."""
@@ -62,7 +70,7 @@ def lower(
         raise ConfigError(f"--print {unknown[0]}: the stages are {', '.join(STAGES)}")
     machine, chosen = lowering.machine_named(target), lowering.passes_named(passes)
     graph = lowering.graph_of(text_of(file), file.name)
-    printed = lowering.texts(graph, chosen, machine, separate, wanted)
+    printed = lowering.texts(graph, chosen, machine, separate, wanted, schedule)
     if json:
         print_json([{"title": title, "text": text} for title, text in printed])
         return FINE

@@ -13,6 +13,7 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.program import lower_graph
+from kernelmill.lower.schedule.text import check_sizes, parse_candidate, print_schedule
 from kernelmill.passes import DEFAULT, Pass
 from kernelmill.plan.printer import print_plan
 from kernelmill.runtime.calls.steps import print_steps, steps_of
@@ -49,14 +50,17 @@ def graph_of(text: str, file: str) -> Graph:
 
 
 def texts(
-    graph: Graph, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """A title and a text for each of the `stages` (graph, kernels, plan, call, llvm, asm) that a
-    graph goes through; passes that change nothing have none.
+    graph: Graph, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str],
+    sizes: str = "",
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """A title and a text for each of the `stages` (graph, schedule, kernels, plan, call, llvm, asm)
+    that a graph goes through; passes that change nothing have none. `sizes`, such as "rows=4",
+    replace those that the cost model chooses for schedules.
 
     Raises VerificationError for a graph that a pass breaks, UnsupportedError for what has no
-    lowering.
+    lowering, ConfigError for sizes that no kernel can have.
     """
+    candidate = parse_candidate(sizes)
     if "graph" in stages:
         yield "graph", print_graph(graph)
     for one in passes:
@@ -67,8 +71,12 @@ def texts(
                 yield f"graph after {one.name}", print_graph(graph)
     if not set(stages) - {"graph"}:
         return
-    lowered = lower_graph(graph, machine, separate)
+    lowered = lower_graph(graph, machine, separate, settle=lambda *_: candidate)
+    schedules = {name: print_schedule(each.schedule) for name, each in lowered.facts.items()}
+    check_sizes(candidate, schedules)
     for name, kernel in lowered.kernels.items():
+        if "schedule" in stages and name in schedules:
+            yield f"schedule of {name}", schedules[name]
         if "kernels" in stages:
             yield f"kernel {name} for {machine.isa}", print_kernel(kernel)
         if "llvm" in stages:

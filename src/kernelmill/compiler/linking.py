@@ -21,7 +21,8 @@ from kernelmill.graph.ir import Graph, Held
 from kernelmill.graph.sizes import GraphSource
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.lowered import KernelFacts, Lowered
+from kernelmill.lower.schedule.text import print_schedule
 from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import AtenCall, Launch
 from kernelmill.plan.printer import print_plan
@@ -212,13 +213,14 @@ def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store | No
     for ref in lowered.plan.kernels:
         entry = entries[ref.name]
         near = nearest(entry, store, ref.type) if store and _is_new(entry) else None
+        facts = lowered.facts.get(ref.name) or KernelFacts()
         report.kernels.append(
             KernelReport(
                 entry.name, ref.type, ref.operators, ref.origin, entry.source, launches[ref.name],
                 () if near is None else near.differences,
                 _kind(lowered.kernels[ref.name], entry), lowered.kernels[ref.name].classes,
-                lowered.templates.get(ref.name, ""), "" if near is None else near.name,
-                lowered.products.get(ref.name, ""),
+                facts.template, "" if near is None else near.name, facts.f32_products,
+                print_schedule(facts.schedule),
             )
         )  # fmt: skip
     calls = Counter((s.target, s.origin) for s in lowered.plan.steps if isinstance(s, AtenCall))

@@ -43,6 +43,7 @@ from kernelmill.graph.sizes import GraphSource, at_sizes
 from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.lowered import Announce, Lowered, NewKernel
 from kernelmill.lower.driver.program import lower_graph
+from kernelmill.lower.schedule.search import ScheduleSearch
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.products import AllowProducts
@@ -276,11 +277,11 @@ def _drafts(
         tuner = Tuner(store, machine) if config.aoe_config.aoe_mode else None
         drawing = nullcontext() if tuner is None else closing(tuner)
         with drawing, report.stage("lower" if tuner is None else "lower and tune"):
-            pick = None if tuner is None else tuner.pick
+            settle = None if tuner is None else ScheduleSearch(tuner.pick).settle
             shared = None if graph.symbols else kernels
             announce = None if begin is None else partial(begin, graph.name)
             lowered = lower_graph(
-                graph, machine, separate, pick=pick, cache=shared, announce=announce
+                graph, machine, separate, settle=settle, cache=shared, announce=announce
             )
         if tuner is not None:
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured

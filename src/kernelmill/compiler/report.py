@@ -18,7 +18,8 @@ class KernelReport:
 
     `kind` is "dynamic" for one that serves all sizes; "static (this run)" or "static (package
     NAME)" for one of a shape of its own.
-    `template` is what in lowering the kernel comes from, "" for copies of weights.
+    `template` is what in lowering the kernel comes from, "" for copies of weights, and `schedule`
+    how it is cut, in the grammar of lower/schedule/text.py.
     `classes` are the sizes, in words, that a dynamic kernel has bodies of their own for.
     `differs` names, for a compiled kernel, the key ingredients in which the `nearest` entry of the
     store differed.
@@ -38,6 +39,7 @@ class KernelReport:
     template: str = ""
     nearest: str = ""
     f32_products: str = ""
+    schedule: str = ""
 
 
 @dataclass

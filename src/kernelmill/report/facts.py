@@ -69,6 +69,7 @@ class Step:
     """A launch of a kernel, or an operator that runs in ATen (`reason` says why it does).
 
     title        name of the kernel, as the store and profilers have it, or of the operator
+    schedule     how the kernel is cut: its tiles, copies and tasks
     scope        name of the super kernel it is in
     after        steps that made what it reads
     bytes        what it reads and writes, each element once
@@ -96,6 +97,7 @@ class Step:
     reason: str = ""
     time: float | None = None
     threads: int | None = None
+    schedule: str = ""
 
     @property
     def share(self) -> float | None:

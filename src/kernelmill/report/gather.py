@@ -137,10 +137,10 @@ class _Gathering:
         limit, bound = self._limit(step, work, moved_bytes)
         scope = next((s.name for s in self.plan.supers if s.first <= number < s.last), "")
         return Step(
-            number, "kernel", entry.name, entry.template, ref.operators, ref.origin, scope, reads,
-            writes, after, tasks,
+            number, "kernel", entry.name, entry.template, ref.operators, ref.origin,
+            scope, reads, writes, after, tasks,
             None if moved_bytes is None else sum(moved_bytes.values()),
-            None if work is None else round(work.operations), limit, bound,
+            None if work is None else round(work.operations), limit, bound, schedule=entry.schedule,
         )  # fmt: skip
 
     def _reason(self, step: AtenCall) -> str:

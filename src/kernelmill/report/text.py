@@ -131,6 +131,8 @@ def _compiled(report: CompileReport) -> list[str]:
         template = f"{kernel.template}: " if kernel.template else ""
         origin = kernel.origin or "origin unknown"
         lines.append(f"         {template}{' '.join(kernel.operators)}  ({origin})")
+        if kernel.schedule:
+            lines.append(f"         schedule: {kernel.schedule}")
         if kernel.classes:
             lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
     return lines + _ranges(report) + _fallbacks(report)

@@ -15,7 +15,7 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.driver.program import lower_graph
-from kernelmill.lower.schedule.search import BY_MODEL
+from kernelmill.lower.schedule.search import BY_MODEL, ScheduleSearch
 from kernelmill.store import Store
 from tests.compiled import check, graph, program, whole
 
@@ -66,8 +66,13 @@ def again(tuner):
     return Tuner(Store(tuner.store.folder.path), host())
 
 
+def by(pick):
+    """Schedules by the labels that `pick` gives."""
+    return ScheduleSearch(pick).settle
+
+
 def tune(tuner, built):
-    return lower_graph(built, host(), pick=tuner.pick)
+    return lower_graph(built, host(), settle=by(tuner.pick))
 
 
 @pytest.mark.parametrize("build", [matmul, attention, convolution])
@@ -86,19 +91,25 @@ def test_every_schedule_on_offer_computes_the_same():
     """Whole numbers, whose sums are exact in any order."""
     for built in (matmul(), matmul(1), matmul(130)):
         labels = []
-        lower_graph(built, host(), pick=lambda t, found=labels: found.extend(t.labels) or BY_MODEL)
+        lower_graph(
+            built,
+            host(),
+            settle=ScheduleSearch(
+                lambda t, found=labels: found.extend(t.labels) or BY_MODEL
+            ).settle,
+        )
         assert labels[0] == BY_MODEL and len(set(labels)) == len(labels) > 2
         arguments = [whole(F32, *map(int, e.value.type.shape)) for e in built.tensor_inputs()]
         expected = arguments[0] @ arguments[1]
         for label in labels:
-            made = lower_graph(built, host(), pick=lambda t, label=label: label)
+            made = lower_graph(built, host(), settle=by(lambda t, label=label: label))
             assert torch.equal(program(made)(*arguments)[0], expected), label
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_every_schedule_of_a_convolution_computes_the_same(name):
     built, labels = CONVOLUTIONS[name](), []
-    lower_graph(built, host(), pick=lambda t: labels.extend(t.labels) or BY_MODEL)
+    lower_graph(built, host(), settle=by(lambda t: labels.extend(t.labels) or BY_MODEL))
     assert labels[0] == BY_MODEL and len(set(labels)) == len(labels) > 4
     shapes = [tuple(map(int, e.value.type.shape)) for e in built.tensor_inputs()]
     image, weight = (whole(F32, *shape, low=-2, high=3) for shape in shapes)
@@ -106,14 +117,14 @@ def test_every_schedule_of_a_convolution_computes_the_same(name):
     padding = weight.shape[-1] // 2
     expected = -torch.nn.functional.conv2d(image, weight, padding=padding, groups=groups)
     for label in labels:
-        made = lower_graph(built, host(), pick=lambda t, label=label: label)
+        made = lower_graph(built, host(), settle=by(lambda t, label=label: label))
         assert torch.equal(program(made)(image, weight)[0], expected), label
 
 
 def test_labels_give_different_kernels():
     texts = {}
     for label in (BY_MODEL, "vectors=1"):
-        made = lower_graph(matmul(), host(), pick=lambda t, label=label: label)
+        made = lower_graph(matmul(), host(), settle=by(lambda t, label=label: label))
         texts[label] = set(made.kernels)
     assert texts[BY_MODEL].isdisjoint(texts["vectors=1"])
     assert set(lower_graph(matmul(), host()).kernels) == texts[BY_MODEL]
@@ -166,7 +177,11 @@ def test_a_label_that_is_no_longer_on_offer_is_replaced(tuner, monkeypatch):
 def test_another_schedule_has_to_be_clearly_faster(tuner, monkeypatch, spent, chosen):
     monkeypatch.setattr(Tuner, "_times", lambda self, t: {BY_MODEL: 100, "vectors=1": spent})
     picked = []
-    lower_graph(matmul(), host(), pick=lambda t: picked.append(tuner.pick(t)) or picked[-1])
+    lower_graph(
+        matmul(),
+        host(),
+        settle=by(lambda t: picked.append(tuner.pick(t)) or picked[-1]),
+    )
     assert picked == [chosen]
 
 
@@ -180,7 +195,7 @@ def test_constants_are_packed_for_the_schedule_that_was_chosen():
     """A weight's panels are as wide as the chosen tile, and nothing else is packed."""
     built = matmul()
     built.inputs[1] = replace(built.inputs[1], role=InputRole.PARAM)
-    made = lower_graph(built, host(), pick=lambda t: "vectors=1")
+    made = lower_graph(built, host(), settle=by(lambda t: "vectors=1"))
     lanes = host().isa.lanes(F32)
     packed = [buffer.shape for buffer in made.plan.buffers if buffer.kind == "packed"]
     assert packed == [(96 // lanes, 64, lanes)]

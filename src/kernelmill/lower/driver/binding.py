@@ -25,13 +25,13 @@ from kernelmill.kernel.walk import used_symbols
 from kernelmill.lower.driver.constants import Constants
 from kernelmill.lower.driver.inlining import InlinedPlan
 from kernelmill.lower.driver.kernels import KernelCache, KernelMaker
-from kernelmill.lower.driver.lowered import Announce, LoweredOperator, NewKernel
+from kernelmill.lower.driver.lowered import Announce, KernelFacts, LoweredOperator, NewKernel
 from kernelmill.lower.driver.marks import launch_mark
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.fusion.groups import storing
-from kernelmill.lower.schedule.search import Pick, ScheduleSearch
+from kernelmill.lower.schedule.search import Settle
 from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED, Loss
 from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
 from kernelmill.lower.weights.panel_views import Rows
@@ -43,8 +43,7 @@ class Bound:
     """The steps of a program, and those that pack its weights.
 
     buffers    those that were placed, and behind them what packing and inlined plans have
-    templates  by kernel, the name of the template that it comes from
-    products   by kernel that has any, how it computes products of f32
+    facts      by kernel, what reports tell of it
     checks     the user's lines that look at indices; None where no kernel does
     losses     by kernel, what its launches lose against kernels for known sizes
     """
@@ -53,8 +52,7 @@ class Bound:
     prepare: tuple[Launch, ...]
     steps: tuple[Step, ...]
     kernels: Mapping[str, Kernel]
-    templates: Mapping[str, str]
-    products: Mapping[str, str]
+    facts: Mapping[str, KernelFacts]
     refs: tuple[KernelRef, ...]
     checks: tuple[str, ...] | None
     losses: Mapping[str, Sequence[Loss]]
@@ -64,14 +62,14 @@ class Bound:
 class Making:
     """How kernels are made.
 
-    pick      settles schedules in place of the cost model
+    settle    says of schedules what the cost model does not decide
     cache     kernels of other programs lowered alike, to be shared
     announce  is told of each new kernel, so that compiling it can begin
     inlined   operators by themselves, and what they were lowered to, in place of kernels for work
     """
 
     machine: Machine
-    pick: Pick | None = None
+    settle: Settle | None = None
     cache: KernelCache | None = None
     announce: Announce | None = None
     inlined: Mapping[Work, tuple[Operator, LoweredOperator]] = field(
@@ -96,8 +94,7 @@ class _Binder:
         self.prepare: list[Launch] = []
         self.steps: list[Step] = []
         self.kernels: dict[str, Kernel] = {}
-        self.templates: dict[str, str] = {}
-        self.products: dict[str, str] = {}
+        self.facts: dict[str, KernelFacts] = {}
         self.losses: dict[str, list[Loss]] = {}
         self.refs: dict[str, KernelRef] = {}
         self.checks: set[str] | None = None
@@ -115,7 +112,7 @@ class _Binder:
             self._pack,
             grouping.costs,
             grouping.dequantised_in_place,
-            None if making.pick is None else ScheduleSearch(making.pick),
+            making.settle,
             making.cache or KernelCache(),
         )
 
@@ -129,7 +126,7 @@ class _Binder:
         checks = None if self.checks is None else tuple(sorted(self.checks))
         return Bound(
             tuple(self.buffers), tuple(self.prepare), tuple(self.steps), self.kernels,
-            self.templates, self.products, tuple(self.refs.values()), checks, self.losses,
+            self.facts, tuple(self.refs.values()), checks, self.losses,
         )  # fmt: skip
 
     # ---- kernels ---------------------------------------------------------------------------------
@@ -144,9 +141,7 @@ class _Binder:
         if STATUS_BUFFER in made.buffers:
             self._note_check(work.nodes)
         kernel = self._named(made.kernel, work.nodes, made.buffers, made.loss)
-        self.templates[kernel.name] = made.template
-        if made.f32_products:
-            self.products[kernel.name] = made.f32_products
+        self.facts[kernel.name] = made.facts
         losses = self.losses.setdefault(kernel.name, [])
         if made.loss not in losses:
             losses.append(made.loss)
@@ -165,8 +160,7 @@ class _Binder:
         launches = inlined.launches(plan.steps, launch_mark(work.nodes))
         if any(STATUS_BUFFER in launch.buffers for launch in launches):
             self._note_check(work.nodes)
-        self.templates.update(chosen.lowered.templates)
-        self.products.update(chosen.lowered.products)
+        self.facts.update(chosen.lowered.facts)
         buffers = {launch.kernel: launch.buffers for launch in (*packing, *launches)}
         for ref in plan.kernels:
             own = replace(ref, origin=_origin(work.nodes))

@@ -49,7 +49,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
         equations=tuple(graph.equations),
         views=views.calls,
     )
-    return Lowered(plan, bound.kernels, bound.templates, bound.losses, bound.products)
+    return Lowered(plan, bound.kernels, bound.facts, bound.losses)
 
 
 def in_arena(

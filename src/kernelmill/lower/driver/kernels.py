@@ -12,7 +12,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
-from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.lowered import KernelFacts, Lowered
 from kernelmill.lower.driver.naming import kernel_type
 from kernelmill.lower.driver.placement import Work
 from kernelmill.lower.driver.signature import Signature, signature_of
@@ -20,11 +20,11 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.costs import Costs
-from kernelmill.lower.schedule.search import ScheduleSearch
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
+from kernelmill.lower.schedule.search import Settle
 from kernelmill.lower.schedule.template import (
     STATUS_BUFFER,
     Binding,
-    Candidate,
     GroupContext,
     Loss,
     Pack,
@@ -35,15 +35,13 @@ from kernelmill.lower.templates.registry import template_for
 
 @dataclass(frozen=True)
 class Made:
-    """A kernel bound to a group's memory: plan buffers in its order, the work in ns, the name of
-    the template that it comes from, how it computes products of f32 ("" without one), and what it
-    loses against one for known sizes."""
+    """A kernel bound to a group's memory: plan buffers in its order, the work in ns, what reports
+    tell of it, and what it loses against one for known sizes."""
 
     kernel: Kernel
     buffers: tuple[int, ...]
     work: Dim
-    template: str
-    f32_products: str
+    facts: KernelFacts
     loss: Loss
 
 
@@ -54,6 +52,7 @@ class _Kept:
     kernel: Kernel
     slots: tuple[int, ...]
     work: Dim
+    schedule: object
     loss: Loss
 
 
@@ -82,8 +81,8 @@ class KernelMaker:
 
     `stored` says where values live; `is_constant` whether parameters alone decide a value; `pack`
     stores a constant view once; `costs` are the graph's; products compute the values
-    `dequantised_in_place` from smaller ones as they read them. With a `search` schedules come from
-    there. `cache` has kernels made before.
+    `dequantised_in_place` from smaller ones as they read them. What `settle` says of a schedule
+    the cost model does not decide. `cache` has kernels made before.
     """
 
     machine: Machine
@@ -92,7 +91,7 @@ class KernelMaker:
     pack: Pack
     costs: Costs
     dequantised_in_place: AbstractSet[Value]
-    search: ScheduleSearch | None
+    settle: Settle | None
     cache: KernelCache
 
     def make(self, work: Work) -> Made:
@@ -103,21 +102,22 @@ class KernelMaker:
         number = self.cache.number(signature)
         binding = template.bind(context)
         kind = (number, template.name, binding.layout)
-        candidate = None
-        if self.search is not None:
-            candidate = self.search.settle(kind, template, context)
+        candidate = OPEN if self.settle is None else self.settle(kind, template, context)
         packed = self._packed(binding, kind, candidate)
         buffers = tuple(signature.local(location.buffer) for location in packed.locations)
         key = (*kind, packed.layout, buffers)
         kept = self.cache.kernels.get(key)
         if kept is None:
             emitter = context.emitter(packed)
-            time, loss = self._emit(context, template, binding, emitter, packed, candidate)
+            time, schedule, loss = self._emit(
+                context, template, binding, emitter, packed, candidate
+            )
             mark_buffers(emitter.builder.kernel, self.machine)
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
-            kept = _Kept(emitter.builder.kernel, slots, time, loss)
+            kept = _Kept(emitter.builder.kernel, slots, time, schedule, loss)
             self.cache.kernels[key] = kept
-        return _bind(kept, signature, template.name, binding.f32_products)
+        facts = KernelFacts(template.name, kept.schedule, binding.f32_products)
+        return _bind(kept, signature, facts)
 
     def _context(self, work: Work) -> GroupContext:
         own = {*work.group.internal, *work.group.roots}
@@ -127,29 +127,27 @@ class KernelMaker:
             kernel_type(work.nodes),
         )  # fmt: skip
 
-    def _packed(
-        self, binding: Binding[Any], kind: Hashable, candidate: Candidate | None
-    ) -> PackedWeights:
+    def _packed(self, binding: Binding[Any], kind: Hashable, candidate: Candidate) -> PackedWeights:
         if kind not in self.cache.packings:
             self.cache.packings[kind] = binding.packing(candidate)
         return binding.pack(self.cache.packings[kind])
 
     def _emit(
         self, context: GroupContext, template: Template[Any, Any], binding: Binding[Any],
-        emitter: Emitter, packed: PackedWeights, candidate: Candidate | None,
-    ) -> tuple[Dim, Loss]:  # fmt: skip
+        emitter: Emitter, packed: PackedWeights, candidate: Candidate,
+    ) -> tuple[Dim, object, Loss]:  # fmt: skip
         if all(location.elements == 0 for location in context.targets.values()):
             emitter.builder.set_tasks(0)
-            return 0, lambda _: 0.0
+            return 0, None, lambda _: 0.0
         spec = binding.spec(emitter, packed)
         schedule = template.schedule(spec, self.machine, candidate)
         template.emit(emitter, spec, schedule)
         cost = template.cost(spec, schedule, self.machine)
-        return cost, lambda sizes: template.loss(spec, schedule, sizes, self.machine)
+        return cost, schedule, lambda sizes: template.loss(spec, schedule, sizes, self.machine)
 
 
-def _bind(kept: _Kept, signature: Signature, template: str, f32_products: str) -> Made:
+def _bind(kept: _Kept, signature: Signature, facts: KernelFacts) -> Made:
     buffers = tuple(
         slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in kept.slots
     )
-    return Made(kept.kernel, buffers, kept.work, template, f32_products, kept.loss)
+    return Made(kept.kernel, buffers, kept.work, facts, kept.loss)

@@ -13,15 +13,29 @@ from kernelmill.plan.ir import KernelRef, Plan
 
 
 @dataclass(frozen=True)
+class KernelFacts:
+    """What reports tell of a kernel besides its code.
+
+    template      the name of the template that it comes from
+    schedule      the template's; `print_schedule` (lower/schedule/text.py) makes text of it, None
+                  where there is nothing to compute
+    f32_products  how it computes products of f32, "" where it has none
+    """
+
+    template: str = ""
+    schedule: object = None
+    f32_products: str = ""
+
+
+@dataclass(frozen=True)
 class Lowered:
-    """The plan, and by name the kernels that it launches, which template each comes from, what its
-    launches lose against kernels for known sizes, and how it computes products of f32 if any."""
+    """The plan, and by name the kernels that it launches, facts about each, and what its launches
+    lose against kernels for known sizes."""
 
     plan: Plan
     kernels: Mapping[str, Kernel] = field(default_factory=dict[str, Kernel])
-    templates: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, KernelFacts] = field(default_factory=dict[str, KernelFacts])
     losses: Mapping[str, Sequence[Loss]] = field(default_factory=dict[str, Sequence[Loss]])
-    products: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)

@@ -28,27 +28,27 @@ from kernelmill.lower.driver.operators import Extracted, extract
 from kernelmill.lower.driver.placement import Placed, Work, place
 from kernelmill.lower.driver.prepare import prepare
 from kernelmill.lower.driver.small_constants import SmallConstants, lower_small_constants
-from kernelmill.lower.schedule.search import Pick
+from kernelmill.lower.schedule.search import Settle
 
 
 def lower_graph(
     graph: Graph,
     machine: Machine,
     separate: bool = False,
-    pick: Pick | None = None,
+    settle: Settle | None = None,
     cache: KernelCache | None = None,
     announce: Announce | None = None,
 ) -> Lowered:
     """Lower a verified graph; with `separate`, every operator to a kernel of its own.
 
-    `pick` settles schedules in place of the cost model. `cache` is shared with other graphs lowered
-    alike. Each kernel that is made here is told to `announce` as soon as it is, so that
-    compiling it can begin. Raises UnsupportedError, naming the node, for what has no lowering.
+    `settle` says of schedules what the cost model does not decide. `cache` is shared with other
+    graphs lowered alike. Each kernel that is made here is told to `announce` as soon as it is, so
+    that compiling it can begin. Raises UnsupportedError, naming the node, for what has no lowering.
     """
     placed = _placed(graph, machine, separate)
     cache = cache or KernelCache()
     small = _small_constants(placed, machine, cache)
-    return finish(placed, bind(placed, Making(machine, pick, cache, announce, small)))
+    return finish(placed, bind(placed, Making(machine, settle, cache, announce, small)))
 
 
 def lower_traced(graph: Graph, machine: Machine) -> tuple[Lowered, Placed]:

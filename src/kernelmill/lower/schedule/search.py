@@ -20,9 +20,9 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.strided import span
 from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.template import (
     STATUS_BUFFER,
-    Candidate,
     GroupContext,
     Pack,
     Template,
@@ -56,40 +56,42 @@ class Tunable:
 Pick = Callable[[Tunable], str]
 """The label of the schedule to use."""
 
+Settle = Callable[[Hashable, Template[Any, Any], GroupContext], Candidate]
+"""What is settled of the schedule of a group, which the key tells apart from others."""
+
 
 class ScheduleSearch:
-    """The schedules of one graph's kernels; equal groups share one."""
+    """The schedules of one graph's kernels; equal groups share one. `settle` is a `Settle`."""
 
     def __init__(self, pick: Pick) -> None:
         self.pick = pick
-        self._settled: dict[Hashable, Candidate | None] = {}
+        self._settled: dict[Hashable, Candidate] = {}
 
     def settle(
         self, key: Hashable, template: Template[Any, Any], context: GroupContext
-    ) -> Candidate | None:
-        """What the group's schedule is to be; None leaves it to the cost model. `key` tells groups
-        apart."""
+    ) -> Candidate:
+        """What is settled of the group's schedule. `key` tells groups apart."""
         if key not in self._settled:
             self._settled[key] = self._settle(template, context)
         return self._settled[key]
 
-    def _settle(self, template: Template[Any, Any], context: GroupContext) -> Candidate | None:
+    def _settle(self, template: Template[Any, Any], context: GroupContext) -> Candidate:
         context = replace(context, pack=_pretend(context))
-        draft = _draft(template, context, None)
+        draft = _draft(template, context, OPEN)
         kernel = draft.emitter.builder.kernel
         sizes = [buffer.elements for buffer in kernel.buffers]
         free = {name for dim in (*sizes, *context.group.extents.values()) for name in symbols(dim)}
         known = not used_symbols(kernel) & free and kernel.tasks != 0
         if not draft.candidates or not known or 0 in sizes:
-            return None
+            return OPEN
         others = {str(candidate): candidate for candidate in draft.candidates}
         status = tuple(n for n, b in enumerate(draft.emitter.buffers) if b == STATUS_BUFFER)
 
         def make(label: str) -> Kernel:
-            return _draft(template, context, others.get(label)).emitter.builder.kernel
+            return _draft(template, context, others.get(label, OPEN)).emitter.builder.kernel
 
         labels = (BY_MODEL, *others)
-        return others.get(self.pick(Tunable(kernel, status, draft.work, labels, make)))
+        return others.get(self.pick(Tunable(kernel, status, draft.work, labels, make)), OPEN)
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,7 @@ class _Draft:
     work: Dim
 
 
-def _draft(
-    template: Template[Any, Any], context: GroupContext, candidate: Candidate | None
-) -> _Draft:
+def _draft(template: Template[Any, Any], context: GroupContext, candidate: Candidate) -> _Draft:
     binding, machine = template.bind(context), context.machine
     packed = binding.pack(binding.packing(candidate))
     emitter = context.emitter(packed)

@@ -23,6 +23,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.schedule.candidate import Candidate
 
 
 class Pack(Protocol):
@@ -74,9 +75,6 @@ UNNAMED = "kernel"
 STATUS_BUFFER = -1
 """Stands for the status word among a launch's buffers."""
 
-Candidate = Any
-"""What a template lets a search settle of a schedule; `str` of it is its label."""
-
 Loss = Callable[[Mapping[str, int]], float]
 """How much longer, as a part of the time, a kernel of symbolic sizes takes at these values of its
 symbols than a kernel for them alone would; infinite where the cost model cannot tell."""
@@ -100,7 +98,7 @@ class Binding(Protocol[SpecT_co]):
         of their precision is for."""
         ...
 
-    def packing(self, candidate: Candidate | None) -> Hashable:
+    def packing(self, candidate: Candidate) -> Hashable:
         """How constant operands are to be laid out: the same for groups of equal structure."""
         ...
 
@@ -130,7 +128,7 @@ class Template(Protocol[SpecT, ScheduleT]):
         that the template does not know how to work with."""
         ...
 
-    def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate | None) -> ScheduleT:
+    def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> ScheduleT:
         """The cost model's schedule; what a candidate settles is as it says."""
         ...
 
@@ -170,7 +168,7 @@ class NothingPacked(NoProducts):
         """The only one."""
         return ""
 
-    def packing(self, candidate: Candidate | None) -> None:
+    def packing(self, candidate: Candidate) -> None:
         """There is nothing to lay out."""
         return
 

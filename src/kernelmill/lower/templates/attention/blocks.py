@@ -32,17 +32,6 @@ _BLOCK_KEYS = 256
 
 
 @dataclass(frozen=True)
-class AttentionCandidate:
-    """Query rows of a task, and keys of a block."""
-
-    rows: int
-    keys: int
-
-    def __str__(self) -> str:
-        return f"rows={self.rows} keys={self.keys}"
-
-
-@dataclass(frozen=True)
 class Regions:
     """What a schedule keeps in scratch of the operands: elements of each region of ScratchLayout,
     for so many rows; `width` keys lie side by side."""
@@ -97,8 +86,9 @@ class AttentionBlocks(ABC):
         """What scratch has of the operands."""
 
     @abstractmethod
-    def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Self:
-        """The schedule with these sizes."""
+    def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Self:
+        """The schedule with so many rows of a task and keys of a block, multiples of
+        `tile_rows` and `key_step`."""
 
     @property
     @abstractmethod
@@ -146,13 +136,13 @@ class PanelBlocks(AttentionBlocks):
             tasks=product(spec.batch) * row_blocks, by_lane=machine.isa.has_lane_operand,
         )  # fmt: skip
 
-    def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Self:
+    def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Self:
         """The schedule with these sizes."""
-        rows = within_blocks(spec, candidate.rows)
+        rows = within_blocks(spec, rows)
         blocks = ceildiv(spec.rows, rows)
         return replace(
             self, rows=rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
-            keys=candidate.keys, single_block=covers(candidate.keys, spec),
+            keys=keys, single_block=covers(keys, spec),
         )  # fmt: skip
 
     @property

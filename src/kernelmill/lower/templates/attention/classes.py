@@ -14,9 +14,9 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, evaluate
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
 from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS
-from kernelmill.lower.templates.attention.blocks import AttentionCandidate
 from kernelmill.lower.templates.attention.schedule import (
     AttentionSchedule,
     emit_attention,
@@ -42,7 +42,7 @@ class AttentionClass:
 
 
 def plan_attention_classes(
-    spec: AttentionSpec, machine: Machine, candidate: AttentionCandidate | None = None
+    spec: AttentionSpec, machine: Machine, candidate: Candidate = OPEN
 ) -> tuple[AttentionClass, ...]:
     """The classes, smallest first; one, with the candidate's sizes, for a known number of
     rows.
@@ -56,7 +56,7 @@ def plan_attention_classes(
     small = [AttentionClass(rows, one, plan_attention(one, machine))
              for rows, one in zip(_EXACT_ROWS, exact, strict=True)]  # fmt: skip
     small.append(
-        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, None, _ROWS_AT_A_TIME))
+        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, OPEN, _ROWS_AT_A_TIME))
     )
     least = bounds(spec.rows)[0] or 0
     return (*(one for one in small if one.most is not None and one.most >= least), rest)

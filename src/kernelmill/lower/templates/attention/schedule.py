@@ -10,8 +10,9 @@ from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.emit.tasks import task_index
-from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS
-from kernelmill.lower.templates.attention.blocks import AttentionCandidate
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
+from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS, round_up
+from kernelmill.lower.templates.attention.blocks import AttentionBlocks
 from kernelmill.lower.templates.attention.packed import Packed
 from kernelmill.lower.templates.attention.scratch import scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec
@@ -23,11 +24,14 @@ AttentionSchedule = Streamed | Tiled | Packed
 
 _KINDS: tuple[type[AttentionSchedule], ...] = get_args(AttentionSchedule)
 
+_LEAST_KEYS = 32
+_MOST_KEYS = 1024
+
 
 def plan_attention(
     spec: AttentionSpec,
     machine: Machine,
-    candidate: AttentionCandidate | None = None,
+    candidate: Candidate = OPEN,
     rows_at_a_time: int = 0,
 ) -> AttentionSchedule:
     """The schedule for this attention on this processor, with the candidate's sizes. Depends
@@ -44,8 +48,10 @@ def plan_attention(
         rows_at_a_time = max(spec.rows, 1)
     plans = (kind.plan(spec, machine, rows_at_a_time) for kind in _KINDS)
     schedule = next(plan for plan in plans if plan is not None)
-    if candidate is not None:
-        schedule = schedule.with_candidate(spec, candidate)
+    if candidate.rows or candidate.keys:
+        rows = round_up(candidate.rows or schedule.rows, schedule.tile_rows)
+        keys = round_up(candidate.keys or schedule.keys, schedule.key_step)
+        schedule = schedule.with_sizes(spec, rows, keys)
     scratch = scratch_layout(spec, schedule).elements * spec.accumulate.bytes
     work = schedule.estimated_work(spec, machine)
     return replace(schedule, scratch_bytes=scratch, work=work)
@@ -64,3 +70,21 @@ def emit_attention(
     *outer, block = task_index(builder, grid, task)
     batch, first = (*outer[:-1], outer[-1] * together), block * schedule.rows
     schedule.emit(builder, spec, batch, first)
+
+
+def attention_candidates(spec: AttentionSpec, schedule: AttentionBlocks) -> list[Candidate]:
+    """What to try in place of the cost model's schedule; none where a size is symbolic."""
+    if not all(isinstance(size, int) for size in (*spec.batch, spec.rows, spec.keys)):
+        return []
+    step = schedule.key_step
+    keys = {schedule.keys, round_up(schedule.keys // 2, step), round_up(schedule.keys * 2, step)}
+    assert isinstance(spec.rows, int) and isinstance(spec.keys, int)
+    most_rows, most_keys = round_up(spec.rows, schedule.tile_rows), round_up(spec.keys, step)
+    return [
+        Candidate(rows=row, keys=key)
+        for row in sorted(schedule.row_choices)
+        for key in sorted(keys)
+        if (row, key) != (schedule.rows, schedule.keys)
+        and row <= max(most_rows, schedule.rows)
+        and min(_LEAST_KEYS, schedule.keys) <= key <= min(_MOST_KEYS, most_keys)
+    ]

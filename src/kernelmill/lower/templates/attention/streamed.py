@@ -26,7 +26,6 @@ from kernelmill.lower.templates.attention.block_sizes import (
 )
 from kernelmill.lower.templates.attention.blocks import (
     AttentionBlocks,
-    AttentionCandidate,
     Regions,
 )
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
@@ -82,10 +81,9 @@ class Streamed(AttentionBlocks):
         rows = self.heads * self.rows
         return Regions(rows, self.lanes, rows * round_up(spec.depth, self.lanes))
 
-    def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Streamed:
+    def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Streamed:
         """The schedule with these keys; the rows stay as they are."""
-        single = covers(candidate.keys, spec)
-        return replace(self, keys=candidate.keys, single_block=single)
+        return replace(self, keys=keys, single_block=covers(keys, spec))
 
     @property
     def row_choices(self) -> AbstractSet[int]:

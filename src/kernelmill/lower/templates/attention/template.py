@@ -9,17 +9,19 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.candidate import Candidate
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+)
 from kernelmill.lower.templates.attention.bind import AttentionBinding
 from kernelmill.lower.templates.attention.bind_flex import FlexBinding
-from kernelmill.lower.templates.attention.blocks import AttentionCandidate
-from kernelmill.lower.templates.attention.candidates import attention_candidates
 from kernelmill.lower.templates.attention.classes import (
     AttentionClass,
     attention_loss,
     emit_attention_classes,
     plan_attention_classes,
 )
+from kernelmill.lower.templates.attention.schedule import attention_candidates
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 
@@ -41,14 +43,14 @@ class AttentionTemplate:
         return FlexBinding(context) if flex else AttentionBinding(context)
 
     def schedule(
-        self, spec: AttentionSpec, machine: Machine, candidate: AttentionCandidate | None
+        self, spec: AttentionSpec, machine: Machine, candidate: Candidate
     ) -> tuple[AttentionClass, ...]:
         """The cost model's schedule for each class of sizes. UnsupportedError for a depth of 0."""
         return plan_attention_classes(spec, machine, candidate)
 
     def candidates(
         self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
-    ) -> Sequence[AttentionCandidate]:
+    ) -> Sequence[Candidate]:
         """Other blocks of rows and keys."""
         return attention_candidates(spec, schedule[-1].schedule)
 

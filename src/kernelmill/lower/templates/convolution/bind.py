@@ -6,7 +6,12 @@ from typing import Any
 
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.template import Binding, Candidate, GroupContext, Template
+from kernelmill.lower.schedule.candidate import Candidate
+from kernelmill.lower.schedule.template import (
+    Binding,
+    GroupContext,
+    Template,
+)
 from kernelmill.lower.templates.convolution.channels_last.layout import ChannelsLast
 from kernelmill.lower.templates.convolution.planar.layout import Pixels, Planar
 from kernelmill.lower.templates.convolution.spec import Convolution
@@ -33,7 +38,7 @@ class ConvolutionBinding:
         """As the layout has it."""
         return self._binding.f32_products
 
-    def packing(self, candidate: Candidate | None) -> Any:
+    def packing(self, candidate: Candidate) -> Any:
         """How the layout wants constant operands."""
         return self._binding.packing(candidate)
 

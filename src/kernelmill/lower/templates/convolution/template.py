@@ -10,7 +10,10 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.template import Candidate, GroupContext
+from kernelmill.lower.schedule.candidate import Candidate
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+)
 from kernelmill.lower.templates.convolution.bind import ConvolutionBinding
 from kernelmill.lower.templates.convolution.spec import Convolution
 
@@ -31,7 +34,7 @@ class ConvolutionTemplate:
         """The group in the terms of its layout."""
         return ConvolutionBinding(context)
 
-    def schedule(self, spec: Convolution, machine: Machine, candidate: Candidate | None) -> Any:
+    def schedule(self, spec: Convolution, machine: Machine, candidate: Candidate) -> Any:
         """The cost model's schedule."""
         return spec.layout.schedule(spec.what, machine, candidate)
 

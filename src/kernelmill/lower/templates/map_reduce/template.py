@@ -10,6 +10,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
 from kernelmill.lower.templates.map_reduce.emit import emit_nest
 from kernelmill.lower.templates.map_reduce.schedule import NestSchedule, nest_loss, plan_nest
@@ -42,7 +43,7 @@ class MapReduceTemplate(OneSchedule):
         """The group as it is."""
         return MapReduceBinding(context)
 
-    def schedule(self, spec: Nest, machine: Machine, candidate: None) -> NestSchedule:
+    def schedule(self, spec: Nest, machine: Machine, candidate: Candidate) -> NestSchedule:
         """Which axes become one, and along which vectors run."""
         return plan_nest(spec, machine)
 

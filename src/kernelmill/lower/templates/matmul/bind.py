@@ -42,8 +42,11 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.emit.widened import is_half
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+)
 from kernelmill.lower.templates.matmul.bind_four_bits import FourBitWeight, four_bit_weight
 from kernelmill.lower.templates.matmul.bind_pieces import (
     in_pieces,
@@ -51,7 +54,6 @@ from kernelmill.lower.templates.matmul.bind_pieces import (
     pieces_of,
     product_text,
 )
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS
 from kernelmill.lower.templates.matmul.packing import Layout, Packable, ProductSizes
 from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
@@ -226,9 +228,9 @@ class ContractionBinding:
             roles, sizes, self._pack_leaves,
         )  # fmt: skip
 
-    def packing(self, candidate: ContractionCandidate | None) -> Layout:
+    def packing(self, candidate: Candidate) -> Layout:
         """How the schedule wants constant operands."""
-        return choose_layout(self.packable, self.context.machine, candidate or OPEN)
+        return choose_layout(self.packable, self.context.machine, candidate)
 
     def pack(self, packing: Layout) -> PackedWeights:
         """Have an operand packed that is constant, and the same for every batch index."""

@@ -21,6 +21,7 @@ from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import is_half, widening_pays, widening_shows
+from kernelmill.lower.schedule.candidate import OPEN, Candidate, first_of
 from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.blocked_loss import blocked_loss
 from kernelmill.lower.templates.matmul.blocked_tiles import (
@@ -31,19 +32,13 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.candidates import (
-    OPEN,
-    ContractionCandidate,
-    first_of,
-    task_sizes,
-)
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
 from kernelmill.lower.templates.matmul.found_rows import emit_rows
 from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, task_sizes
 from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 _WIDEST = 4
@@ -97,9 +92,7 @@ class Blocked(BlockedTiles):
     """Every contraction can be done so."""
 
     @classmethod
-    def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
-    ) -> Blocked:
+    def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Blocked:
         """The cheapest register tile, read and cut into tasks as pays."""
         if spec.rows is not None:
             # As for one batch index, whose tasks all threads share.
@@ -109,9 +102,7 @@ class Blocked(BlockedTiles):
         return _plan(spec, machine, candidate)
 
     @classmethod
-    def layout(
-        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
-    ) -> Panels | None:
+    def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Panels | None:
         """Panels as wide as the register tile that constant operands get."""
         sizes, unit = product.sizes, product.unit
         vectors, _ = _register_tile(replace(sizes, shared_b=True), unit, machine, candidate)
@@ -121,7 +112,7 @@ class Blocked(BlockedTiles):
         dtype = sizes.accumulate if half and widening_pays(sizes.n, wide * lanes, machine) else None
         return Panels(vectors * lanes, rows, dtype)
 
-    def candidates(self, spec: Contraction) -> Sequence[ContractionCandidate]:
+    def candidates(self, spec: Contraction) -> Sequence[Candidate]:
         """Other register tiles too."""
         return first_of(register_tiles(spec, self), task_sizes(spec, self))
 
@@ -137,7 +128,7 @@ class Blocked(BlockedTiles):
         emit_rows(BlockedContext.at(place, self), place.number, emit_blocked)
 
 
-def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) -> Blocked:
+def _plan(spec: Contraction, machine: Machine, candidate: Candidate) -> Blocked:
     lanes = machine.isa.lanes(spec.accumulate)
     vectors, rows = _register_tile(ProductSizes.of(spec), spec.unit, machine, candidate)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
@@ -179,10 +170,11 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
 
 
 def _register_tile(
-    sizes: ProductSizes, unit: DotUnit, machine: Machine, candidate: ContractionCandidate
+    sizes: ProductSizes, unit: DotUnit, machine: Machine, candidate: Candidate
 ) -> tuple[int, int]:
     """Its vectors and rows, which are those of whole blocks where the unit works on these."""
-    vectors = candidate.vectors or _choose_vectors(sizes, unit, machine)
+    most = len(_ROWS[machine.isa.vector_registers])
+    vectors = min(candidate.vectors or _choose_vectors(sizes, unit, machine), most)
     limit = min(_row_limit(sizes, unit, machine, vectors), candidate.rows or _MOST_ROWS)
     rows = _choose_rows(sizes.m, limit, vectors, machine)
     return vectors, part_count(rows, unit.rows) * unit.rows
@@ -233,7 +225,7 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
         last = tile_ns(rest, vectors, machine) if rest else 0
         return full * tile_ns(rows, vectors, machine) + last
 
-    return min(range(limit, limit * 2 // 3 - 1, -1), key=spent)
+    return min(range(limit, max(1, limit * 2 // 3) - 1, -1), key=spent)
 
 
 # ---- where operands are read ----------------------------------------------------------------
@@ -344,7 +336,7 @@ def _bytes(spec: Contraction, outer: int) -> int:
 
 
 def _with_tasks(
-    schedule: Blocked, spec: Contraction, machine: Machine, candidate: ContractionCandidate
+    schedule: Blocked, spec: Contraction, machine: Machine, candidate: Candidate
 ) -> Blocked:
     task_ns = _task_ns(schedule, spec, machine)
     rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)
@@ -408,18 +400,18 @@ def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
     return sums + floordiv(bytes, machine.stream_bytes)
 
 
-def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[ContractionCandidate]:
+def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[Candidate]:
     """Other register tiles, and with them other blocks along k."""
     count = part_count(size_hint(spec.n), schedule.lanes)
     for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
         if vectors != schedule.vectors and vectors <= count:
-            yield ContractionCandidate(vectors=vectors)
+            yield Candidate(vectors=vectors)
     first = size_hint(spec.k[0])
     block = schedule.depth_block or first
     for depth in (block // 2, block * 2):
         if not 32 <= depth < first or size_hint(spec.m) <= schedule.rows:
             continue
-        yield ContractionCandidate(depth_block=depth)
+        yield Candidate(depth_block=depth)
     for rows in (schedule.rows - 1, schedule.rows - 2):
         if rows >= 2 and size_hint(spec.m) > schedule.rows:
-            yield ContractionCandidate(rows=rows)
+            yield Candidate(rows=rows)

@@ -93,11 +93,11 @@ class ThroughScratch:
 class InDepthBlocks:
     """Sums of all row tiles of a task grow in scratch, by so many of the first k axis at a time."""
 
-    size: int
+    depth_block: int
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"blocks of {self.size} along k")
+        if self.depth_block < 1:
+            raise ValueError(f"blocks of {self.depth_block} along k")
 
 
 Sums = FromRegisters | ThroughScratch | InDepthBlocks
@@ -145,7 +145,7 @@ class BlockedTiles(TileSchedule):
     @property
     def depth_block(self) -> int:
         """So many of the first k axis at a time, 0 for all of it."""
-        return self.sums.size if isinstance(self.sums, InDepthBlocks) else 0
+        return self.sums.depth_block if isinstance(self.sums, InDepthBlocks) else 0
 
     @property
     def _kept_sums(self) -> int:

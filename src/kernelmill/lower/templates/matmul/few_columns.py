@@ -16,9 +16,9 @@ from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.along_k import AlongK
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
 from kernelmill.lower.templates.matmul.spec import Contraction, loader
@@ -72,7 +72,7 @@ class FewColumns(AlongK):
 
     @classmethod
     def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+        cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> FewColumns | None:
         """Where both operands have vectors along k, and these are worth it."""
         columns, lanes = spec.n, machine.isa.lanes(spec.accumulate)
@@ -95,9 +95,7 @@ class FewColumns(AlongK):
         return cls(lanes, rows, use_fma, work, columns, row_tiles)
 
     @classmethod
-    def layout(
-        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
-    ) -> Columns | None:
+    def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Columns | None:
         """One column after the other, where B is constant and this schedule will be the one."""
         roles, sizes, unit = product.roles, product.sizes, product.unit
         special = product.grouped or product.computes_b or unit.rows > 1 or unit.group == 4

@@ -8,7 +8,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, WORDS_OF_16, DotUnit
 from kernelmill.core.target.machine import Machine
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.four_bits_integers import IntegerTask
 from kernelmill.lower.templates.matmul.four_bits_task import FourBitTask, FourBitTiles, Scratch
@@ -39,7 +39,7 @@ class FourBits(FourBitTiles):
 
     @classmethod
     def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+        cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> FourBits | None:
         """Where B is such a weight, and there are few rows."""
         b, rows = spec.four_bits, spec.m

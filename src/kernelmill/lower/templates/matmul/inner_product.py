@@ -10,9 +10,9 @@ from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.along_k import AlongK
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import Contraction, loader
 from kernelmill.lower.templates.matmul.store import store_tile
@@ -43,7 +43,7 @@ class InnerProduct(AlongK):
 
     @classmethod
     def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+        cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> InnerProduct | None:
         """Where there are few rows, and both operands are read where they lie, B along k."""
         rows = spec.m

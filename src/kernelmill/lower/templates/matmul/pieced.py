@@ -16,6 +16,7 @@ from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Magnitudes, Pieces, are_ordinary
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.matmul.bind_pieces import pack_pieces
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (
@@ -24,7 +25,6 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.packing import Packable
 from kernelmill.lower.templates.matmul.spec import Contraction, Exact, Operand, loader
 from kernelmill.lower.templates.matmul.store import at_most
@@ -125,7 +125,7 @@ class Pieced(TileSchedule):
 
     @classmethod
     def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+        cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> Pieced | None:
         """Where operands are pieces of f32."""
         tiled = None if spec.exact is None else Tiled.plan(spec, machine, candidate)
@@ -133,7 +133,7 @@ class Pieced(TileSchedule):
 
     @classmethod
     def layout(
-        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
+        cls, product: Packable, machine: Machine, candidate: Candidate
     ) -> PieceLayout | None:
         """Tiles of pieces where there are any."""
         return None if product.pieces is None else PieceLayout(product.pieces)

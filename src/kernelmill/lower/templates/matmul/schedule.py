@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import get_args
 
 from kernelmill.core.target.machine import Machine
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.few_columns import FewColumns
 from kernelmill.lower.templates.matmul.four_bits import FourBits
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct
@@ -22,24 +22,20 @@ Schedule = FourBits | Pieced | Tiled | InnerProduct | FewColumns | Blocked
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
-def plan_contraction(
-    spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
-) -> Schedule:
+def plan_contraction(spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Schedule:
     """The schedule for this contraction on this processor, with what the candidate settles.
     Depends on nothing else."""
     plans = (kind.plan(spec, machine, candidate) for kind in _KINDS)
     return next(plan for plan in plans if plan is not None)
 
 
-def choose_layout(
-    product: Packable, machine: Machine, candidate: ContractionCandidate = OPEN
-) -> Layout:
+def choose_layout(product: Packable, machine: Machine, candidate: Candidate = OPEN) -> Layout:
     """How constant operands are to lie for the schedule that they will be read under."""
     layouts = (kind.layout(product, machine, candidate) for kind in _KINDS)
     return next(layout for layout in layouts if layout is not None)
 
 
-def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[ContractionCandidate]:
+def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[Candidate]:
     """What to try in place of the cost model's schedule, the likelier first; none where a size is
     symbolic."""
     sizes = (*spec.batch, spec.m, spec.n, *spec.k)

@@ -9,9 +9,9 @@ from math import prod
 from kernelmill.core.dim import Dim, floordiv, product
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 _SERIAL_NS = 1000
@@ -20,14 +20,14 @@ _SERIAL_NS = 1000
 
 def choose_tasks(
     spec: Contraction, tile: tuple[int, int], task_ns: Callable[[int, int], float],
-    candidate: ContractionCandidate,
+    candidate: Candidate,
 ) -> tuple[int, int]:  # fmt: skip
     """A task's tiles along m and along n: the least time summed over several numbers of threads.
     `task_ns` is that of a task by its tiles."""
-    if candidate.row_tiles and candidate.column_tiles:
-        return candidate.row_tiles, candidate.column_tiles
     row_tiles = part_count(size_hint(spec.m), tile[0])
     column_tiles = part_count(size_hint(spec.n), tile[1])
+    if candidate.row_tiles and candidate.column_tiles:
+        return min(candidate.row_tiles, row_tiles), min(candidate.column_tiles, column_tiles)
     batch = prod(size_hint(size) for size in spec.batch)
     serial = batch * task_ns(row_tiles, column_tiles) <= _SERIAL_NS
     threads = (1,) if serial else THREADS

@@ -9,9 +9,11 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.candidate import Candidate
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+)
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.loss import contraction_loss
 from kernelmill.lower.templates.matmul.roles import product_roles
@@ -36,14 +38,12 @@ class MatmulTemplate:
         return ContractionBinding(context, product_roles)
 
     def schedule(
-        self, spec: Contraction, machine: Machine, candidate: ContractionCandidate | None
+        self, spec: Contraction, machine: Machine, candidate: Candidate
     ) -> Sequence[RowClass]:
         """The cost model's schedule for each class of sizes."""
-        return plan_classes(spec, machine, plan_contraction(spec, machine, candidate or OPEN))
+        return plan_classes(spec, machine, plan_contraction(spec, machine, candidate))
 
-    def candidates(
-        self, spec: Contraction, schedule: Sequence[RowClass]
-    ) -> Sequence[ContractionCandidate]:
+    def candidates(self, spec: Contraction, schedule: Sequence[RowClass]) -> Sequence[Candidate]:
         """Other register tiles and tasks."""
         return contraction_candidates(spec, schedule[-1].schedule) if spec.rows is None else ()
 

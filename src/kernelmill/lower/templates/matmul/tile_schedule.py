@@ -14,14 +14,10 @@ from typing import Any, ClassVar, Self
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.target.machine import Machine
-from kernelmill.lower.templates.matmul.candidates import (
-    ContractionCandidate,
-    first_of,
-    task_sizes,
-)
+from kernelmill.lower.schedule.candidate import Candidate, first_of
 from kernelmill.lower.templates.matmul.packing import Layout, Packable
 from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid, task_sizes
 
 
 class TileSchedule(ABC):
@@ -37,16 +33,12 @@ class TileSchedule(ABC):
 
     @classmethod
     @abstractmethod
-    def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate
-    ) -> Self | None:
+    def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate) -> Self | None:
         """The schedule for this contraction on this processor, with what the candidate settles;
         None where this is not the one. Depends on nothing else."""
 
     @classmethod
-    def layout(
-        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
-    ) -> Layout | None:
+    def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Layout | None:
         """How constant operands are to lie for it; None where it does not decide that."""
         return None
 
@@ -71,7 +63,7 @@ class TileSchedule(ABC):
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """All of a thread's scratch."""
 
-    def candidates(self: TileGrid, spec: Contraction) -> Sequence[ContractionCandidate]:
+    def candidates(self: TileGrid, spec: Contraction) -> Sequence[Candidate]:
         """What to try in its place where all sizes are known, the likelier first."""
         return first_of(task_sizes(spec, self))
 

@@ -27,8 +27,8 @@ from kernelmill.lower.emit.tiles import (
     copy_b_tiles,
     depth_tiles,
 )
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.found_rows import emit_rows
 from kernelmill.lower.templates.matmul.packing import Packable, are_known
@@ -164,16 +164,12 @@ class Tiled(TileSchedule):
         return self.scratch(spec).end * 4
 
     @classmethod
-    def plan(
-        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
-    ) -> Tiled | None:
+    def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Tiled | None:
         """Where the unit works on tiles."""
         return _plan(spec, machine, candidate) if spec.unit.on_tiles else None
 
     @classmethod
-    def layout(
-        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
-    ) -> TileLayout | None:
+    def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> TileLayout | None:
         """Tiles where the unit works on them."""
         return TileLayout() if product.unit.on_tiles else None
 
@@ -387,7 +383,7 @@ def _packed(context: TiledContext, operand: Operand, kind: VType, first: Dim) ->
 # ---- the cost model ---------------------------------------------------------------------------
 
 
-def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) -> Tiled:
+def _plan(spec: Contraction, machine: Machine, candidate: Candidate) -> Tiled:
     if spec.rows is not None:
         # As for one batch index, whose tasks all threads share.
         one = replace(spec, rows=None, batch=(), m=spec.likely)
@@ -443,7 +439,7 @@ def _depth_block(schedule: Tiled, spec: Contraction, machine: Machine) -> int:
 
 
 def _with_tasks(
-    schedule: Tiled, spec: Contraction, machine: Machine, candidate: ContractionCandidate
+    schedule: Tiled, spec: Contraction, machine: Machine, candidate: Candidate
 ) -> Tiled:
     task_ns = _task_ns(schedule, spec, machine)
     rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)

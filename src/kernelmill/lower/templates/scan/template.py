@@ -13,6 +13,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import (
     GroupContext,
     NothingPacked,
@@ -65,7 +66,7 @@ class ScanTemplate(OneSchedule, UnknownLoss):
         """The node's operand and axis."""
         return ScanBinding(context)
 
-    def schedule(self, spec: ScanSpec, machine: Machine, candidate: None) -> ScanSchedule:
+    def schedule(self, spec: ScanSpec, machine: Machine, candidate: Candidate) -> ScanSchedule:
         """Vectors along the last axis, or rows side by side."""
         return plan_scan(spec, machine)
 

@@ -14,6 +14,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import (
     GroupContext,
     NothingPacked,
@@ -53,7 +54,9 @@ class ScatterTemplate(OneSchedule, UnknownLoss):
         """The node's operands, indices and mode."""
         return ScatterBinding(context)
 
-    def schedule(self, spec: ScatterSpec, machine: Machine, candidate: None) -> ScatterSchedule:
+    def schedule(
+        self, spec: ScatterSpec, machine: Machine, candidate: Candidate
+    ) -> ScatterSchedule:
         """Vectors along the window's last axis where memory and indices allow it."""
         return plan_scatter(spec, machine)
 

@@ -10,6 +10,7 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import (
     GroupContext,
     NothingPacked,
@@ -65,7 +66,7 @@ class SearchTemplate(OneSchedule, UnknownLoss):
         """The node's rows and values."""
         return SearchBinding(context)
 
-    def schedule(self, spec: SearchSpec, machine: Machine, candidate: None) -> SearchSchedule:
+    def schedule(self, spec: SearchSpec, machine: Machine, candidate: Candidate) -> SearchSchedule:
         """Tasks of values."""
         return plan_search(spec, machine)
 

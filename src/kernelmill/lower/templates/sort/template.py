@@ -10,6 +10,7 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import (
     GroupContext,
     NothingPacked,
@@ -70,7 +71,7 @@ class SortTemplate(OneSchedule, UnknownLoss):
         """The node's operand, axis and order."""
         return SortBinding(context)
 
-    def schedule(self, spec: SortSpec, machine: Machine, candidate: None) -> SortSchedule:
+    def schedule(self, spec: SortSpec, machine: Machine, candidate: Candidate) -> SortSchedule:
         """Tasks of rows."""
         return plan_sort(spec, machine)
 

@@ -19,11 +19,11 @@ from kernelmill.lower.emit.access import computes, steps_by_one
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import widens_vectors
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext, NoProducts
-from kernelmill.lower.templates.convolution.channels_last.candidates import (
-    OPEN,
-    ConvolutionCandidate,
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    NoProducts,
 )
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule, plan_convolution
@@ -73,9 +73,9 @@ class ChannelsLastBinding(NoProducts):
         self.context = context
         self.seed = context.group.seed
 
-    def packing(self, candidate: ConvolutionCandidate | None) -> Schedule:
+    def packing(self, candidate: Candidate) -> Schedule:
         """Weights are laid out as the schedule reads them."""
-        return plan_convolution(self.geometry, self.context.machine, candidate or OPEN)
+        return plan_convolution(self.geometry, self.context.machine, candidate)
 
     def pack(self, packing: Schedule) -> PackedWeights:
         """The weights, in panels."""

@@ -12,11 +12,8 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.emit.widened import widening_pays
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import block_sizes
-from kernelmill.lower.templates.convolution.channels_last.candidates import (
-    OPEN,
-    ConvolutionCandidate,
-)
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.emit_dense import convolve
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
@@ -51,35 +48,35 @@ class Dense(DenseTiles):
     """Tiles of output pixels by a panel of output channels."""
 
     @classmethod
-    def plan(
-        cls, geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = OPEN
-    ) -> Dense:
+    def plan(cls, geometry: Geometry, machine: Machine, candidate: Candidate = OPEN) -> Dense:
         """Every convolution can be done so."""
         lanes = machine.isa.lanes(geometry.accumulate)
         every = list(_tiles(geometry, machine, lanes))
         tiles = [tile for tile in every if _fits(candidate, tile)] or every
         best = min(tiles, key=lambda tile: _cost(geometry, tile, machine))
-        block = candidate.block or _choose_block(geometry, best, machine)
+        block = candidate.block or 0
+        if not block or geometry.channels % block:
+            block = _choose_block(geometry, best, machine)
         if block < geometry.channels:
             best = replace(best, order=ChannelBlocks(block))
         return _dense(geometry, best, machine, candidate)
 
-    def candidates(self, geometry: Geometry) -> Iterator[ConvolutionCandidate]:
+    def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
         """Other register tiles, and other blocks of channels."""
         count = part_count(geometry.outs, self.lanes)
         for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - self.vectors)):
             if vectors != self.vectors and vectors <= count:
-                yield ConvolutionCandidate(vectors=vectors)
+                yield Candidate(vectors=vectors)
         known = self.block(geometry)
         for block in (known // 2, known * 2):
             whole = block > 0 and geometry.channels % block == 0
             if whole and min(_LEAST_BLOCK, geometry.channels) <= block:
-                yield ConvolutionCandidate(block=block)
+                yield Candidate(block=block)
         down, across = self.down, self.across
         smaller = [(down - 1, across)] if down > 1 else [(1, across - 1), (1, across - 2)]
         for rows, columns in smaller:
             if columns > 0:
-                yield ConvolutionCandidate(down=rows, across=columns)
+                yield Candidate(down=rows, across=columns)
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
         """In panels."""
@@ -108,7 +105,7 @@ class Dense(DenseTiles):
         convolve(context)
 
 
-def _fits(candidate: ConvolutionCandidate, tile: Dense) -> bool:
+def _fits(candidate: Candidate, tile: Dense) -> bool:
     """Whether a register tile is what is asked for."""
     asked = candidate.down, candidate.across
     shape = not all(asked) or asked == (tile.down, tile.across)
@@ -193,9 +190,7 @@ def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _dense(
-    geometry: Geometry, tile: Dense, machine: Machine, candidate: ConvolutionCandidate
-) -> Dense:
+def _dense(geometry: Geometry, tile: Dense, machine: Machine, candidate: Candidate) -> Dense:
     """The schedule with this register tile."""
 
     def task(cut: Pair) -> Dense:

@@ -11,10 +11,7 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.panels import Rows
-from kernelmill.lower.templates.convolution.channels_last.candidates import (
-    OPEN,
-    ConvolutionCandidate,
-)
+from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.convolution.channels_last.context import DepthwiseContext
 from kernelmill.lower.templates.convolution.channels_last.emit_depthwise import convolve_depthwise
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
@@ -35,7 +32,7 @@ class Depthwise(DepthwiseTiles):
 
     @classmethod
     def plan(
-        cls, geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = OPEN
+        cls, geometry: Geometry, machine: Machine, candidate: Candidate = OPEN
     ) -> Depthwise | None:
         """Where each channel is a group."""
         if not geometry.depthwise:
@@ -46,7 +43,7 @@ class Depthwise(DepthwiseTiles):
         columns, cuts = geometry.outputs[1], range(1, across + 1)
         wasted = {n: part_count(columns, n) * n - columns for n in cuts}
         across = max(cuts, key=lambda n: (n - 4 * wasted[n] / part_count(columns, n), n))
-        across = candidate.across or across
+        across = min(candidate.across or across, columns)
         tile = cls(
             lanes=lanes, vectors=vectors, across=across, outputs=geometry.outputs,
             pixel=lanes * vectors, use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
@@ -59,15 +56,15 @@ class Depthwise(DepthwiseTiles):
         cut, work = choose_task(geometry, tile, [1], task, machine, candidate)
         return replace(task(cut), work=work)
 
-    def candidates(self, geometry: Geometry) -> Iterator[ConvolutionCandidate]:
+    def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
         """Other channels of a task, and other pixels at a time."""
         most = part_count(geometry.groups, self.lanes)
         for vectors in (self.vectors * 2, self.vectors // 2, self.vectors * 4):
             if 0 < vectors <= most:
-                yield ConvolutionCandidate(vectors=vectors)
+                yield Candidate(vectors=vectors)
         for across in (self.across // 2, self.across - 1, self.across * 2):
             if 0 < across <= geometry.outputs[1]:
-                yield ConvolutionCandidate(across=across)
+                yield Candidate(across=across)
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
         """One panel of all channels, with whole vectors of them; a row for each tap."""

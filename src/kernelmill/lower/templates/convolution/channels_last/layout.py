@@ -8,12 +8,15 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
-from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
+from kernelmill.lower.schedule.candidate import Candidate
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    UnknownLoss,
+)
 from kernelmill.lower.templates.convolution.channels_last.bind import (
     ChannelsLastBinding,
     convolves_last,
 )
-from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
 from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Schedule,
@@ -37,14 +40,12 @@ class ChannelsLast(UnknownLoss):
         return ChannelsLastBinding(context)
 
     def schedule(
-        self, spec: Convolution[Schedule], machine: Machine, candidate: ConvolutionCandidate | None
+        self, spec: Convolution[Schedule], machine: Machine, candidate: Candidate
     ) -> Schedule:
         """The one that the weights are packed for."""
         return spec.schedule
 
-    def candidates(
-        self, spec: Convolution[Schedule], schedule: Schedule
-    ) -> Sequence[ConvolutionCandidate]:
+    def candidates(self, spec: Convolution[Schedule], schedule: Schedule) -> Sequence[Candidate]:
         """Other register tiles, blocks of channels and tasks."""
         return convolution_candidates(spec.geometry, schedule)
 

@@ -23,7 +23,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.emit.widened import READINGS
-from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
@@ -96,7 +96,7 @@ class PixelTiles(ABC):
         """Elements of the padded tile, with what whole vectors write beyond its end."""
 
     @abstractmethod
-    def candidates(self, geometry: Geometry) -> Iterator[ConvolutionCandidate]:
+    def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
         """Other register tiles that are worth trying, the likelier first."""
 
     @abstractmethod
@@ -137,11 +137,11 @@ class TileMajor:
 class ChannelBlocks:
     """Sums of all tiles grow in scratch, by so many input channels at a time, panel by panel."""
 
-    size: int
+    block: int
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"blocks of {self.size} channels")
+        if self.block < 1:
+            raise ValueError(f"blocks of {self.block} channels")
 
 
 Order = PanelMajor | TileMajor | ChannelBlocks
@@ -173,7 +173,7 @@ class DenseTiles(PixelTiles):
 
     def block(self, geometry: Geometry) -> int:
         """Input channels that are summed before the next tile."""
-        return self.order.size if isinstance(self.order, ChannelBlocks) else geometry.channels
+        return self.order.block if isinstance(self.order, ChannelBlocks) else geometry.channels
 
     @property
     def tiles(self) -> int:

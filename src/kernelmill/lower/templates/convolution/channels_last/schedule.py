@@ -8,11 +8,7 @@ from typing import get_args
 
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.templates.convolution.channels_last.candidates import (
-    MOST,
-    OPEN,
-    ConvolutionCandidate,
-)
+from kernelmill.lower.schedule.candidate import MOST, OPEN, Candidate
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
 from kernelmill.lower.templates.convolution.channels_last.depthwise import Depthwise
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
@@ -23,15 +19,13 @@ Schedule = Depthwise | Dense
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
-def plan_convolution(
-    geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = OPEN
-) -> Schedule:
+def plan_convolution(geometry: Geometry, machine: Machine, candidate: Candidate = OPEN) -> Schedule:
     """The schedule for this convolution on this processor, with what the candidate settles."""
     plans = (kind.plan(geometry, machine, candidate) for kind in _KINDS)
     return next(plan for plan in plans if plan is not None)
 
 
-def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[ConvolutionCandidate]:
+def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candidate]:
     """What to try in place of the cost model's schedule, the likelier first; none for an unknown
     number of images."""
     if not isinstance(geometry.images, int):
@@ -41,7 +35,7 @@ def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Convo
     return list(known)[:MOST]
 
 
-def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionCandidate]:
+def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[Candidate]:
     """Tasks of other sizes, with the cost model's register tile."""
     rows, panels = schedule.rows, schedule.panels
     most_rows, most_panels = schedule.outputs[0], schedule.most_panels(geometry)
@@ -53,4 +47,4 @@ def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionCandid
         down = min(part_count(down, schedule.down) * schedule.down, most_rows)
         across = min(across, most_panels)
         if (down, across) != (rows, panels):
-            yield ConvolutionCandidate(rows=down, panels=across)
+            yield Candidate(rows=down, panels=across)

@@ -11,9 +11,9 @@ from itertools import product as pairs
 from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
-from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
 
@@ -45,7 +45,7 @@ def rows_ns(geometry: Geometry, tile: PixelTiles, rows: int, machine: Machine) -
 
 def choose_task(
     geometry: Geometry, tile: PixelTiles, panels: list[int], task: Callable[[Pair], PixelTiles],
-    machine: Machine, candidate: ConvolutionCandidate,
+    machine: Machine, candidate: Candidate,
 ) -> tuple[Pair, int]:  # fmt: skip
     """A task's rows and panels: the least time summed over several numbers of threads; and the
     nanoseconds of all tasks on one core."""
@@ -67,7 +67,7 @@ def choose_task(
 
     best = min(costs, key=spent)
     if candidate.rows and candidate.panels:
-        best = min(candidate.rows, height), candidate.panels
+        best = min(candidate.rows, height), min(candidate.panels, max(panels))
     return best, int(least) + 1
 
 

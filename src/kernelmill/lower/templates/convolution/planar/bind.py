@@ -17,14 +17,17 @@ from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import is_half
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext, NoProducts
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    NoProducts,
+)
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.roles import window_roles
 from kernelmill.lower.templates.convolution.planar.schedule import plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul.bind import read_operand
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.packing import pack_panels
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
@@ -53,7 +56,7 @@ class PlanarBinding(NoProducts):
         """Which index each element has."""
         return window_roles(self.seed)
 
-    def packing(self, candidate: ContractionCandidate | None) -> WeightPanels:
+    def packing(self, candidate: Candidate) -> WeightPanels:
         """The panels that the cost model would want of constant weights."""
         planar = self.spec(self.context.emitter(PackedWeights()), PackedWeights())
         spec = planar.contraction

@@ -17,10 +17,10 @@ from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import Fetch, Tile
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.planar.padded_tile import PaddedTile, fill_tile
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.operands import elements_of_a
 from kernelmill.lower.templates.matmul.tasks import estimated_work
 
@@ -64,7 +64,7 @@ class DirectWindow:
 
     @classmethod
     def plan(
-        cls, planar: PlanarConvolution, machine: Machine, candidate: ContractionCandidate
+        cls, planar: PlanarConvolution, machine: Machine, candidate: Candidate
     ) -> DirectWindow | None:
         """Where so few sums share a window that a panel would not pay."""
         spec, window = planar.contraction, planar.window
@@ -92,7 +92,7 @@ class DirectWindow:
         """Elements of the weights are read one by one."""
         return False
 
-    def candidates(self, spec: PlanarConvolution) -> Sequence[ContractionCandidate]:
+    def candidates(self, spec: PlanarConvolution) -> Sequence[Candidate]:
         """None."""
         return ()
 

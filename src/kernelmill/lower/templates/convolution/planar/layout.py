@@ -9,13 +9,16 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
-from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
+from kernelmill.lower.schedule.candidate import Candidate
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    UnknownLoss,
+)
 from kernelmill.lower.templates.convolution.planar.bind import PlanarBinding
 from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 
 
@@ -34,15 +37,11 @@ class Planar(UnknownLoss):
         """The node's windows, and how its image is read."""
         return PlanarBinding(context)
 
-    def schedule(
-        self, spec: PlanarConvolution, machine: Machine, candidate: ContractionCandidate | None
-    ) -> Schedule:
+    def schedule(self, spec: PlanarConvolution, machine: Machine, candidate: Candidate) -> Schedule:
         """The cost model's schedule."""
         return plan_planar(spec, machine, candidate)
 
-    def candidates(
-        self, spec: PlanarConvolution, schedule: Schedule
-    ) -> Sequence[ContractionCandidate]:
+    def candidates(self, spec: PlanarConvolution, schedule: Schedule) -> Sequence[Candidate]:
         """Other register tiles and tasks of panels."""
         return schedule.candidates(spec)
 

@@ -9,9 +9,9 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.emit.widened import widening_pays
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.emit import emit_contraction
 from kernelmill.lower.templates.matmul.schedule import contraction_candidates
 
@@ -23,9 +23,7 @@ class PanelWindow:
     blocked: Blocked
 
     @classmethod
-    def plan(
-        cls, planar: PlanarConvolution, machine: Machine, candidate: ContractionCandidate
-    ) -> PanelWindow:
+    def plan(cls, planar: PlanarConvolution, machine: Machine, candidate: Candidate) -> PanelWindow:
         """Every convolution can be done so."""
         return cls(Blocked.plan(planar.contraction, machine, candidate))
 
@@ -44,7 +42,7 @@ class PanelWindow:
         """Estimated nanoseconds of all tasks on one core."""
         return self.blocked.work
 
-    def candidates(self, spec: PlanarConvolution) -> Sequence[ContractionCandidate]:
+    def candidates(self, spec: PlanarConvolution) -> Sequence[Candidate]:
         """Other register tiles and tasks."""
         return contraction_candidates(spec.contraction, self.blocked)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import get_args
 
 from kernelmill.core.target.machine import Machine
+from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.planar.direct_window import DirectWindow
 from kernelmill.lower.templates.convolution.planar.panel_window import PanelWindow
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
-from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 
 Schedule = DirectWindow | PanelWindow
 """In the order in which they are asked; the last does for every convolution."""
@@ -16,10 +16,8 @@ Schedule = DirectWindow | PanelWindow
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
-def plan_planar(
-    spec: PlanarConvolution, machine: Machine, candidate: ContractionCandidate | None
-) -> Schedule:
+def plan_planar(spec: PlanarConvolution, machine: Machine, candidate: Candidate) -> Schedule:
     """The schedule for this convolution on this processor, with what the candidate settles.
     Depends on nothing else."""
-    plans = (kind.plan(spec, machine, candidate or OPEN) for kind in _KINDS)
+    plans = (kind.plan(spec, machine, candidate) for kind in _KINDS)
     return next(plan for plan in plans if plan is not None)

@@ -1,0 +1,60 @@
+"""What of a schedule may be settled from outside: by a search, or by hand.
+
+The cost model decides what a candidate leaves open, so every candidate gives a schedule that is
+right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from kernelmill.core.dataclass import dataclass
+
+MOST = 12
+"""Candidates offered for one kernel."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Sizes of a schedule; None: the cost model decides. `str` of it is its label.
+
+    rows, vectors            of a register tile; of an attention the query rows of a task, of a
+                             convolution along channels the output rows of a task
+    depth_block              steps along k that are summed at a time
+    row_tiles, column_tiles  tiles of a task; only looked at together
+    down, across             pixels of a register tile; only looked at together
+    block                    input channels that are summed at a time
+    panels                   of output channels in a task; only looked at together with `rows`
+    keys                     of a block of an attention
+    """
+
+    rows: int | None = None
+    vectors: int | None = None
+    depth_block: int | None = None
+    row_tiles: int | None = None
+    column_tiles: int | None = None
+    down: int | None = None
+    across: int | None = None
+    block: int | None = None
+    panels: int | None = None
+    keys: int | None = None
+
+    @property
+    def settled(self) -> dict[str, int]:
+        """The sizes that are not left open."""
+        fields = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        return {name: value for name, value in fields if value is not None}
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.settled.items())
+
+
+OPEN = Candidate()
+"""Settles nothing."""
+
+
+def first_of(*kinds: Iterator[Candidate]) -> list[Candidate]:
+    """Candidates of each kind in turn, each once, and not too many."""
+    found = dict.fromkeys(one for some in zip_longest(*kinds) for one in some if one is not None)
+    return list(found)[:MOST]
