@@ -13,21 +13,10 @@ from itertools import pairwise
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, of_atom, substitute, symbols
 from kernelmill.core.dtype import BOOL, I64
-from kernelmill.kernel.ir import (
-    SCRATCH,
-    For,
-    IndexValue,
-    Instr,
-    Let,
-    Load,
-    Prefetch,
-    Stmt,
-    Value,
-    VType,
-)  # fmt: skip
+from kernelmill.kernel import ir
 
 _PRODUCTS = ("fma", "dot")
-_WITHOUT_EFFECT = (Instr, IndexValue, Let, Load, Prefetch)
+_WITHOUT_EFFECT = (ir.Instr, ir.IndexValue, ir.Let, ir.Load, ir.Prefetch)
 
 _LOADS = 2
 """A loop is one of products where each load is for so many of them at least."""
@@ -43,12 +32,12 @@ class Run:
     after  the run whose address this one's follows, by `step` elements
     """
 
-    loads: tuple[Load, ...]
+    loads: tuple[ir.Load, ...]
     after: Run | None = None
     step: Dim = 0
 
     @property
-    def first(self) -> Load:
+    def first(self) -> ir.Load:
         """The load with the lowest address."""
         return self.loads[0]
 
@@ -58,10 +47,10 @@ class Run:
         return len(self.loads) * self.first.result.type.lanes
 
 
-def load_runs(body: Sequence[Stmt], most: int, vector_bytes: int) -> dict[int, Run]:
+def load_runs(body: Sequence[ir.Stmt], most: int, vector_bytes: int) -> dict[int, Run]:
     """By the identity of a load of this block the run that it belongs to: of up to `most` whole
     vectors, with no product and no write between them. None where products are few."""
-    loads = sum(isinstance(statement, Load) for statement in body)
+    loads = sum(isinstance(statement, ir.Load) for statement in body)
     if not loads or sum(map(is_product, body)) < _LOADS * loads:
         return {}
     runs: list[Run] = []
@@ -72,16 +61,16 @@ def load_runs(body: Sequence[Stmt], most: int, vector_bytes: int) -> dict[int, R
     return {id(load): run for run in runs if run not in pairs for load in run.loads}
 
 
-def is_product(statement: Stmt) -> bool:
+def is_product(statement: ir.Stmt) -> bool:
     """Whether it multiplies and adds to its third operand."""
-    return isinstance(statement, Instr) and statement.op in _PRODUCTS
+    return isinstance(statement, ir.Instr) and statement.op in _PRODUCTS
 
 
-def _neighbours(body: Sequence[Stmt], vector_bytes: int) -> Iterator[list[Load]]:
+def _neighbours(body: Sequence[ir.Stmt], vector_bytes: int) -> Iterator[list[ir.Load]]:
     """Loads, at least two, each of which reads what follows the one before."""
-    found: list[Load] = []
+    found: list[ir.Load] = []
     for statement in body:
-        if isinstance(statement, Load):
+        if isinstance(statement, ir.Load):
             if found and _follows(found[-1], statement):
                 found.append(statement)
                 continue
@@ -110,13 +99,13 @@ def _pairs_nearby(runs: list[Run]) -> set[Run]:
     return {run for run, head in heads.items() if head not in far}
 
 
-def _is_vector(load: Load, vector_bytes: int) -> bool:
+def _is_vector(load: ir.Load, vector_bytes: int) -> bool:
     type = load.result.type
     plain = load.mask is None and load.stride == 1 and type.dtype != BOOL
     return plain and type.lanes * type.dtype.bytes == vector_bytes
 
 
-def _follows(load: Load, other: Load) -> bool:
+def _follows(load: ir.Load, other: ir.Load) -> bool:
     type = load.result.type
     alike = (load.buffer, type, load.mask, load.stride) == (
         other.buffer, other.result.type, other.mask, other.stride
@@ -124,14 +113,14 @@ def _follows(load: Load, other: Load) -> bool:
     return alike and other.index - load.index == type.lanes
 
 
-def _parts(loads: list[Load], most: int) -> Iterator[tuple[Load, ...]]:
+def _parts(loads: list[ir.Load], most: int) -> Iterator[tuple[ir.Load, ...]]:
     """As few parts as can be, of about equal size."""
     count = -(-len(loads) // most)
     cuts = [len(loads) * n // count for n in range(count + 1)]
     return (tuple(loads[begin:end]) for begin, end in pairwise(cuts))
 
 
-def _following(loads: tuple[Load, ...], runs: list[Run]) -> Run:
+def _following(loads: tuple[ir.Load, ...], runs: list[Run]) -> Run:
     """A run, and which of those before it follows: one that ends where it begins, or the nearest
     one of as many vectors."""
     first = loads[0]
@@ -145,7 +134,7 @@ def _following(loads: tuple[Load, ...], runs: list[Run]) -> Run:
     if known:
         near = min(known, key=lambda one: one[0])[1]
         return Run(loads, near, first.index - near.first.index)
-    if steps and first.buffer != SCRATCH:
+    if steps and first.buffer != ir.SCRATCH:
         return Run(loads, *steps[0])
     return Run(loads)
 
@@ -159,14 +148,14 @@ class Chain:
     head: Run
     tail: Run
     step: Dim
-    address: Value
+    address: ir.Value
 
 
-def chains_of(runs: dict[int, Run], loop: For) -> list[Chain]:
+def chains_of(runs: dict[int, Run], loop: ir.For) -> list[Chain]:
     """Those of the loop's body where each run has one that follows at most, and the way from pass
     to pass is the same for all."""
     every = list(dict.fromkeys(runs.values()))
-    inside = {statement.symbol.name for statement in loop.body if isinstance(statement, Let)}
+    inside = {statement.symbol.name for statement in loop.body if isinstance(statement, ir.Let)}
     counter = of_atom(loop.symbol)
     found: list[Chain] = []
     for head in (run for run in every if run.after is None):
@@ -176,7 +165,7 @@ def chains_of(runs: dict[int, Run], loop: For) -> list[Chain]:
         following = substitute(index, {loop.symbol.name: counter + loop.step})
         step = following - tail.first.index
         if isinstance(step, int) or loop.symbol.name not in symbols(step):
-            address = Value(f"{head.first.result.name}.address", VType(I64))
+            address = ir.Value(f"{head.first.result.name}.address", ir.VType(I64))
             found.append(Chain(loop.symbol.name, head, tail, step, address))
     return found
 

@@ -19,32 +19,11 @@ from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dtype import BOOL, F64, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit
-from kernelmill.kernel.ir import (
-    SCRATCH,
-    STATUS,
-    For,
-    Gather,
-    If,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Operand,
-    Prefetch,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-    VType,
-)  # fmt: skip
+from kernelmill.kernel import ir
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
 from kernelmill.kernel.walk import statements_of
 
-INDEX = VType(I64)
+INDEX = ir.VType(I64)
 
 _PREFETCH = "llvm.prefetch.p0"
 _SHORT = 64
@@ -57,22 +36,22 @@ class Body:
     `told` says what is promised of it."""
 
     def __init__(
-        self, code: Code, kernel: Kernel, pointers: dict[str, str], told: Mapping[str, Promises]
+        self, code: Code, kernel: ir.Kernel, pointers: dict[str, str], told: Mapping[str, Promises]
     ) -> None:
         self.code, self.kernel, self.pointers, self.told = code, kernel, pointers, told
         self.indices = Indices(code)
         self._target = answers(code.isa)
-        self.values: dict[Value, Reg] = {}
+        self.values: dict[ir.Value, Reg] = {}
         self._elements = {b.name: b.dtype for b in kernel.buffers}
         self._loads = RunLoads(code, self.indices, pointers, self.values)
         self._write: dict[type, Callable[[Any], None]] = {
-            Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
-            Gather: self.gather, Store: self.store, Scatter: self.scatter, Prefetch: self.prefetch,
-            TileLoad: self.tile_load, TileStore: self.tile_store, Let: self.let, For: self.loop,
-            Repeat: self.repeat, If: self.branch,
+            ir.Instr: self.instruction, ir.IndexValue: self.index_value, ir.Load: self.load,
+            ir.Gather: self.gather, ir.Store: self.store, ir.Scatter: self.scatter,
+            ir.Prefetch: self.prefetch, ir.TileLoad: self.tile_load, ir.TileStore: self.tile_store,
+            ir.Let: self.let, ir.For: self.loop, ir.Repeat: self.repeat, ir.If: self.branch,
         }  # fmt: skip
 
-    def statements(self, body: Sequence[Stmt]) -> None:
+    def statements(self, body: Sequence[ir.Stmt]) -> None:
         """Write a block, in order."""
         self._loads.enter(body)
         for statement in body:
@@ -85,16 +64,16 @@ class Body:
 
     # ---- operands ---------------------------------------------------------------------------
 
-    def operand(self, operand: Operand, type: VType) -> Reg:
+    def operand(self, operand: ir.Operand, type: ir.VType) -> Reg:
         """A register spread over the lanes of `type`, or a literal of `type`."""
-        if isinstance(operand, Value):
+        if isinstance(operand, ir.Value):
             return self.code.splat(self.values[operand], type.lanes)
         return self.code.const(type, operand)
 
-    def _mask(self, mask: Value | None, lanes: int) -> Reg | None:
+    def _mask(self, mask: ir.Value | None, lanes: int) -> Reg | None:
         return None if mask is None else self.code.splat(self.values[mask], lanes)
 
-    def _access(self, buffer: str, type: VType, index: Dim) -> Access:
+    def _access(self, buffer: str, type: ir.VType, index: Dim) -> Access:
         address = self.indices.pointer(self.pointers[buffer], type.dtype, index)
         return Access(self.code, address, self.told[buffer].constant)
 
@@ -106,7 +85,7 @@ class Body:
 
     # ---- memory -----------------------------------------------------------------------------
 
-    def load(self, statement: Load) -> None:
+    def load(self, statement: ir.Load) -> None:
         if self._loads.load(statement):
             return
         type = statement.result.type
@@ -117,7 +96,7 @@ class Body:
         else:
             self.values[statement.result] = access.load_strided(type, stride, mask)
 
-    def store(self, statement: Store) -> None:
+    def store(self, statement: ir.Store) -> None:
         value = self.values[statement.value]
         access = self._access(statement.buffer, value.type, statement.index)
         isa, bytes = self.code.isa, value.dtype.bytes
@@ -140,31 +119,31 @@ class Body:
             return value
         return self.code.result(f"freeze {value.typed}", value.type)
 
-    def gather(self, statement: Gather) -> None:
+    def gather(self, statement: ir.Gather) -> None:
         type = statement.result.type
         access = self._access(statement.buffer, type, statement.base)
         offsets, mask = self.values[statement.offsets], self._mask(statement.mask, type.lanes)
         self.values[statement.result] = access.gather(type, offsets, mask)
 
-    def scatter(self, statement: Scatter) -> None:
+    def scatter(self, statement: ir.Scatter) -> None:
         offsets = self.values[statement.offsets]
         value = self.code.splat(self.values[statement.value], offsets.lanes)
         access = self._access(statement.buffer, value.type, statement.base)
         access.scatter(value, offsets, self._mask(statement.mask, value.lanes))
 
-    def tile_load(self, statement: TileLoad) -> None:
+    def tile_load(self, statement: ir.TileLoad) -> None:
         type = statement.result.type
         address = self.indices.pointer(self.pointers[statement.buffer], type.dtype, statement.index)
         stride = Reg(self.code, self.indices.value(statement.stride), INDEX)
         self.values[statement.result] = self._target.tile_load(type, address, stride)
 
-    def tile_store(self, statement: TileStore) -> None:
+    def tile_store(self, statement: ir.TileStore) -> None:
         value, dtype = self.values[statement.value], statement.value.type.dtype
         address = self.indices.pointer(self.pointers[statement.buffer], dtype, statement.index)
         stride = Reg(self.code, self.indices.value(statement.stride), INDEX)
         self._target.tile_store(value, address, stride)
 
-    def prefetch(self, statement: Prefetch) -> None:
+    def prefetch(self, statement: ir.Prefetch) -> None:
         if self.told[statement.buffer].aligned:
             return  # what is written past the caches need not be in them
         dtype = self._elements[statement.buffer]
@@ -174,18 +153,18 @@ class Body:
 
     # ---- values -----------------------------------------------------------------------------
 
-    def index_value(self, statement: IndexValue) -> None:
+    def index_value(self, statement: ir.IndexValue) -> None:
         text = self.indices.value(statement.dim)
         self.values[statement.result] = Reg(self.code, text, INDEX)
 
-    def let(self, statement: Let) -> None:
+    def let(self, statement: ir.Let) -> None:
         self.indices.bind(statement.symbol, self.values[statement.value].text)
 
-    def instruction(self, statement: Instr) -> None:
+    def instruction(self, statement: ir.Instr) -> None:
         self.values[statement.result] = self._instruction(statement)
         self._loads.computed(statement)
 
-    def _instruction(self, statement: Instr) -> Reg:
+    def _instruction(self, statement: ir.Instr) -> Reg:
         op, args, type = statement.op, statement.args, statement.result.type
         if op in arithmetic.UNARY:
             return arithmetic.UNARY[op](self.operand(args[0], type))
@@ -195,7 +174,7 @@ class Body:
         if op in MATH:
             return functions.apply(op, [self.operand(arg, type) for arg in args])
         if op in COMPARE:
-            compared = VType(self._dtype_of(args), type.lanes)
+            compared = ir.VType(self._dtype_of(args), type.lanes)
             a, b = self.operand(args[0], compared), self.operand(args[1], compared)
             return arithmetic.compare(op, a, b)
         if op == "fma":
@@ -203,26 +182,26 @@ class Body:
         if op == "dot":
             unit = _unit(statement)
             lanes = unit.words(type.lanes)
-            a, b = (self.operand(args[n], VType(unit.word, lanes[n])) for n in (0, 1))
+            a, b = (self.operand(args[n], ir.VType(unit.word, lanes[n])) for n in (0, 1))
             return self._target.dot(unit, a, b, self.operand(args[2], type))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.
-            condition = masks.hidden(self.operand(args[0], VType(BOOL)))
+            condition = masks.hidden(self.operand(args[0], ir.VType(BOOL)))
             a, b = self.operand(args[1], type), self.operand(args[2], type)
             return self.code.select(condition, a, b)
         return self._other(statement)
 
-    def _dtype_of(self, args: Sequence[Operand]) -> DType:
+    def _dtype_of(self, args: Sequence[ir.Operand]) -> DType:
         """What literals among the operands are: the first register's type, or else their own."""
         for arg in args:
-            if isinstance(arg, Value):
+            if isinstance(arg, ir.Value):
                 return arg.type.dtype
         if isinstance(args[0], bool):
             return BOOL
         return I64 if isinstance(args[0], int) else F64
 
-    def _other(self, statement: Instr) -> Reg:
+    def _other(self, statement: ir.Instr) -> Reg:
         op, args, type = statement.op, statement.args, statement.result.type
         if op == "iota":
             return vectors.iota(self.code, type)
@@ -231,7 +210,7 @@ class Body:
         if op == "tile_dot":
             a, b, total = (self.operand(arg, type) for arg in args)
             return self._target.tile_dot(_unit(statement), a, b, total)
-        source = self.operand(args[0], VType(self._dtype_of(args[:1])))
+        source = self.operand(args[0], ir.VType(self._dtype_of(args[:1])))
         if op == "cast":
             outside = str(statement.attrs.get("outside", ""))
             return self.code.splat(convert.cast(source, type.dtype, outside), type.lanes)
@@ -246,9 +225,9 @@ class Body:
         if op == "slice":
             return vectors.slice_lanes(source, int(statement.attrs["start"]), type.lanes)
         if op == "concat2":
-            return vectors.concat(source, self.operand(args[1], VType(source.dtype)))
+            return vectors.concat(source, self.operand(args[1], ir.VType(source.dtype)))
         if op == "interleave":
-            second = self.operand(args[1], VType(source.dtype))
+            second = self.operand(args[1], ir.VType(source.dtype))
             interleave = tiles.interleave if self._turns_tiles(source) else vectors.interleave
             return interleave(source, second, int(statement.attrs["half"]))
         if op == "check":
@@ -265,7 +244,7 @@ class Body:
     @cached_property
     def _tiles_in_memory(self) -> bool:
         body = statements_of(self.kernel.body)
-        return not self.code.isa.has_tiles and any(isinstance(each, TileLoad) for each in body)
+        return not self.code.isa.has_tiles and any(isinstance(each, ir.TileLoad) for each in body)
 
     def _turns_tiles(self, row: Reg) -> bool:
         """Whether it may be the row of a tile, and is more than a register."""
@@ -277,7 +256,7 @@ class Body:
         self.code.line(f"br {every.typed}, label %{done.label}, label %{fail.label}")
         self.code.place(fail)
         # Several threads may report at once, so the plain store is an atomic one.
-        address = self.pointers[STATUS]
+        address = self.pointers[ir.STATUS]
         self.code.line(f"store atomic i64 {code}, ptr {address} monotonic, align 8")
         self.code.line(f"br label %{done.label}")
         self.code.place(done)
@@ -285,7 +264,7 @@ class Body:
 
     # ---- control ----------------------------------------------------------------------------
 
-    def loop(self, statement: For) -> None:
+    def loop(self, statement: ir.For) -> None:
         start, stop = self.indices.resolve(statement.start), self.indices.resolve(statement.stop)
         step = self.indices.resolve(statement.step)
         if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
@@ -312,7 +291,7 @@ class Body:
         for value, result in zip(statement.results, results, strict=False):
             self.values[value] = result
 
-    def _unrolled(self, statement: For, numbers: range) -> None:
+    def _unrolled(self, statement: ir.For, numbers: range) -> None:
         state = [
             self.operand(operand, value.type)
             for operand, value in zip(statement.initial, statement.carried, strict=True)
@@ -330,7 +309,7 @@ class Body:
             self.values[value] = register
 
     def counted(
-        self, symbol: Sym, bounds: tuple[Dim, Dim, Dim], carried: list[tuple[Value, Reg]],
+        self, symbol: Sym, bounds: tuple[Dim, Dim, Dim], carried: list[tuple[ir.Value, Reg]],
         body: Callable[[], list[Reg]], limits: tuple[str, str] | None = None,
     ) -> list[Reg]:  # fmt: skip
         """Write a loop with its test at the end, entered only when there is a pass to make.
@@ -346,7 +325,7 @@ class Body:
         if certain:
             code.line(f"br label %{entry.label}")
         else:
-            some = code.result(f"icmp slt i64 {first}, {last}", VType(BOOL))
+            some = code.result(f"icmp slt i64 {first}, {last}", ir.VType(BOOL))
             code.line(f"br {some.typed}, label %{entry.label}, label %{exit_.label}")
         code.place(entry)
         around = code.regions[-1]
@@ -367,7 +346,7 @@ class Body:
         ]
 
     def _passes(
-        self, symbol: Sym, first: str, last: str, step: str, carried: list[tuple[Value, Reg]],
+        self, symbol: Sym, first: str, last: str, step: str, carried: list[tuple[ir.Value, Reg]],
         body: Callable[[], list[Reg]], edges: tuple[Block, Block],
     ) -> tuple[list[Reg], str]:  # fmt: skip
         """The loop's own region: phis, body, test. Gives the final values and the last block.
@@ -383,7 +362,7 @@ class Body:
             self.values[value] = phi
         finals = body()
         following = code.result(f"add nsw i64 {counter.text}, {step}", INDEX)
-        again = code.result(f"icmp slt i64 {following.text}, {last}", VType(BOOL))
+        again = code.result(f"icmp slt i64 {following.text}, {last}", ir.VType(BOOL))
         weights = _weights(first, last, step)
         code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}{weights}")
         latch = code.label
@@ -395,7 +374,7 @@ class Body:
             head.lines[i] = f"{phi.text} = {text}"
         return finals, latch
 
-    def repeat(self, statement: Repeat) -> None:
+    def repeat(self, statement: ir.Repeat) -> None:
         """Write a loop that its own body ends."""
         code = self.code
         initial = [
@@ -421,7 +400,7 @@ class Body:
         for value, result in zip(statement.results, finals, strict=True):
             self.values[value] = result
 
-    def _finals(self, loop: For | Repeat) -> list[Reg]:
+    def _finals(self, loop: ir.For | ir.Repeat) -> list[Reg]:
         """What a pass leaves to the next one, and the last pass to what comes after the loop."""
         finals = [
             self.operand(operand, value.type)
@@ -430,7 +409,7 @@ class Body:
         tiles = iter(self._target.tiles_carried([value for value in finals if value.type.rows]))
         return [next(tiles) if value.type.rows else value for value in finals]
 
-    def branch(self, statement: If) -> None:
+    def branch(self, statement: ir.If) -> None:
         code = self.code
         condition = self.values[statement.condition]
         then, otherwise, done = (code.new_block(hint) for hint in ("then", "else", "done"))
@@ -455,12 +434,12 @@ class Body:
             self.values[result] = _phi(code, [(values[i], label) for values, label in ends])
 
 
-def _unit(statement: Instr) -> DotUnit:
+def _unit(statement: ir.Instr) -> DotUnit:
     return DOT_UNITS[str(statement.attrs["unit"])]
 
 
-def _is_short(loop: For, passes: int) -> bool:
-    straight = not any(isinstance(statement, (For, Repeat, If)) for statement in loop.body)
+def _is_short(loop: ir.For, passes: int) -> bool:
+    straight = not any(isinstance(statement, (ir.For, ir.Repeat, ir.If)) for statement in loop.body)
     return straight and passes * len(loop.body) <= _SHORT
 
 
@@ -474,10 +453,10 @@ def _phi_text(edges: list[tuple[Reg, str]]) -> str:
     return f"phi {edges[0][0].llvm} {values}"
 
 
-def pointer_names(kernel: Kernel) -> dict[str, str]:
+def pointer_names(kernel: ir.Kernel) -> dict[str, str]:
     """The argument that holds each buffer's address."""
     names = {buffer.name: f"%b{i}" for i, buffer in enumerate(kernel.buffers)}
-    names[SCRATCH] = "%scratch"
+    names[ir.SCRATCH] = "%scratch"
     return names
 
 

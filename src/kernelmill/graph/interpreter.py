@@ -13,19 +13,8 @@ from kernelmill.core.dim import Dim, Expr, evaluate, linear_part, of_atom, symbo
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.scalar import NUMBERS, completed, in_order
+from kernelmill.graph import ir
 from kernelmill.graph.eager import EAGER
-from kernelmill.graph.ir import (
-    Attr,
-    DimInput,
-    Graph,
-    Held,
-    Input,
-    Node,
-    NumberResult,
-    Result,
-    TensorType,
-    Value,
-)
 from kernelmill.graph.printer import print_node, print_type
 from kernelmill.torch_internals.operators import overload_named, writing_form
 
@@ -33,7 +22,7 @@ Sizes = Mapping[str, int]
 
 
 @torch.no_grad()
-def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | float | None]:
+def run_graph(graph: ir.Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | float | None]:
     """Run `graph` on one CPU tensor or integer for each of its inputs.
 
     Inputs that the graph updates are written in place, after everything else. A result that is an
@@ -43,7 +32,9 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | flo
     """
     values, sizes = run_values(graph, inputs)
     pairs = zip(graph.inputs, inputs, strict=True)
-    tensors = {entry.value: values[entry.value] for entry, _ in pairs if isinstance(entry, Input)}
+    tensors = {
+        entry.value: values[entry.value] for entry, _ in pairs if isinstance(entry, ir.Input)
+    }
     taken = {_storage(tensor) for tensor in tensors.values()}
     results = [_result(result, values, sizes, taken) for result in graph.results]
     # Copies first: what one update reads another may write to.
@@ -55,8 +46,8 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | flo
 
 @torch.no_grad()
 def run_values(
-    graph: Graph, inputs: Sequence[Tensor | int]
-) -> tuple[dict[Value, Tensor], dict[str, int]]:
+    graph: ir.Graph, inputs: Sequence[Tensor | int]
+) -> tuple[dict[ir.Value, Tensor], dict[str, int]]:
     """Every value of `graph` for these inputs, none of which is written to, and the values of its
     symbols. Raises as `run_graph` does."""
     if len(inputs) != len(graph.inputs):
@@ -65,7 +56,7 @@ def run_values(
     tensors = {
         entry.value: _checked(entry.value, argument)
         for entry, argument in pairs
-        if isinstance(entry, Input)
+        if isinstance(entry, ir.Input)
     }
     sizes = _bind(_equations(pairs))
     symbols = in_order(graph.symbols.values())
@@ -80,13 +71,16 @@ def run_values(
 
 
 def _result(
-    result: Result, values: Mapping[Value, Tensor], sizes: Sizes, taken: set[torch.UntypedStorage]
+    result: ir.Result,
+    values: Mapping[ir.Value, Tensor],
+    sizes: Sizes,
+    taken: set[torch.UntypedStorage],
 ) -> Tensor | float | None:
     """The result, copied where a view of the interpreter's own making lies in memory that an input
     or an earlier result has."""
-    if isinstance(result, NumberResult):
+    if isinstance(result, ir.NumberResult):
         return NUMBERS[result.kind](evaluate(result.word, sizes))
-    if not isinstance(result, Value):
+    if not isinstance(result, ir.Value):
         return result if result is None else evaluate(result, sizes)
     tensor = values[result]
     if result.node is None or result.node.op == "aten":
@@ -104,7 +98,7 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage:
 # ---- inputs ---------------------------------------------------------------------------------
 
 
-def _checked(value: Value, argument: Tensor | int) -> Tensor:
+def _checked(value: ir.Value, argument: Tensor | int) -> Tensor:
     kind = value.type
     if not isinstance(argument, Tensor):
         raise InputError(f"input {value} is a tensor, not {type(argument).__name__}")
@@ -115,12 +109,12 @@ def _checked(value: Value, argument: Tensor | int) -> Tensor:
 
 
 def _equations(
-    pairs: Sequence[tuple[Input | DimInput, Tensor | int]],
+    pairs: Sequence[tuple[ir.Input | ir.DimInput, Tensor | int]],
 ) -> list[tuple[Dim, int, str]]:
     """Every dim of the inputs, the number that it must be, and whose it is."""
     found: list[tuple[Dim, int, str]] = []
     for entry, argument in pairs:
-        if isinstance(entry, Input):
+        if isinstance(entry, ir.Input):
             assert isinstance(argument, Tensor)
             sizes = zip(entry.value.shape, argument.shape, strict=True)
             found.extend((dim, size, f"input {entry.value}") for dim, size in sizes)
@@ -161,8 +155,8 @@ def _solve(dim: Dim, size: int, sizes: dict[str, int]) -> None:
 
 
 def _run_node(
-    graph: Graph, node: Node, operands: Sequence[Tensor], sizes: dict[str, int]
-) -> dict[Value, Tensor]:
+    graph: ir.Graph, node: ir.Node, operands: Sequence[Tensor], sizes: dict[str, int]
+) -> dict[ir.Value, Tensor]:
     if node.op == "aten":
         found = _run_aten(graph, node, operands, sizes)
     elif node.op == "layout":
@@ -178,13 +172,13 @@ def _run_node(
     }
 
 
-def _evaluated(value: Attr, sizes: Sizes) -> Any:
+def _evaluated(value: ir.Attr, sizes: Sizes) -> Any:
     if isinstance(value, tuple):
         return tuple(_evaluated(item, sizes) for item in value)
     return evaluate(value, sizes) if isinstance(value, Expr) else value
 
 
-def _in_memory(node: Node, tensor: Tensor, kind: TensorType, sizes: Sizes) -> Tensor:
+def _in_memory(node: ir.Node, tensor: Tensor, kind: ir.TensorType, sizes: Sizes) -> Tensor:
     """The same values with the strides of `kind`."""
     shape = tuple(evaluate(dim, sizes) for dim in kind.shape)
     if tensor.dtype != to_torch(kind.dtype) or tuple(tensor.shape) != shape:
@@ -203,7 +197,7 @@ def _in_memory(node: Node, tensor: Tensor, kind: TensorType, sizes: Sizes) -> Te
 
 
 def _run_aten(
-    graph: Graph, node: Node, operands: Sequence[Tensor], sizes: dict[str, int]
+    graph: ir.Graph, node: ir.Node, operands: Sequence[Tensor], sizes: dict[str, int]
 ) -> list[Tensor]:
     target = overload_named(str(node.attrs["target"]))
     args, named = node.attrs["args"], node.attrs["kwargs"]
@@ -218,7 +212,7 @@ def _run_aten(
     return found
 
 
-def _decoded(graph: Graph, operands: Sequence[Tensor], sizes: Sizes, value: Attr) -> Any:
+def _decoded(graph: ir.Graph, operands: Sequence[Tensor], sizes: Sizes, value: ir.Attr) -> Any:
     decode = partial(_decoded, graph, operands, sizes)
     match value:
         case ("tensor", int(number)):
@@ -241,8 +235,8 @@ def _decoded(graph: Graph, operands: Sequence[Tensor], sizes: Sizes, value: Attr
             return _evaluated(value, sizes)
 
 
-def _body(body: Graph | Held, single: bool) -> Any:
-    if isinstance(body, Held):
+def _body(body: ir.Graph | ir.Held, single: bool) -> Any:
+    if isinstance(body, ir.Held):
         return body.found
     if single:
         return lambda *args: run_graph(body, args)[0]

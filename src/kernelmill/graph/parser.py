@@ -8,21 +8,10 @@ from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import NUMBERS, read_declared
 from kernelmill.core.text import Reader
-from kernelmill.graph.ir import (
-    Attr,
-    DimInput,
-    Graph,
-    Held,
-    Input,
-    Node,
-    NumberResult,
-    Result,
-    TensorType,
-    Value,
-)
+from kernelmill.graph import ir
 
 
-def parse_graph(text: str) -> Graph:
+def parse_graph(text: str) -> ir.Graph:
     """The graph that `text` describes; printing it gives the canonical text again.
 
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
@@ -38,12 +27,12 @@ class _Parser:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._scope: dict[str, Dim] = {}
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, ir.Value] = {}
 
-    def graph(self) -> Graph:
+    def graph(self) -> ir.Graph:
         reader = self._reader
         reader.expect("graph")
-        graph = Graph(reader.name())
+        graph = ir.Graph(reader.name())
         reader.expect("(")
         inputs = reader.position
         reader.skip_parentheses()
@@ -62,7 +51,7 @@ class _Parser:
             name = reader.string()
             reader.expect("=")
             held = reader.accept("held")
-            graph.bodies[name] = Held(reader.string()) if held else _Parser(reader).graph()
+            graph.bodies[name] = ir.Held(reader.string()) if held else _Parser(reader).graph()
         while not reader.accept("return"):
             graph.nodes.append(self._node())
         if not reader.at("update", "}"):
@@ -87,7 +76,7 @@ class _Parser:
         self._reader.expect("=")
         return left, self._dim()
 
-    def _input(self) -> Input | DimInput:
+    def _input(self) -> ir.Input | ir.DimInput:
         reader = self._reader
         if not reader.at_kind("value"):
             symbol = as_sym(self._dim())
@@ -95,31 +84,31 @@ class _Parser:
                 reader.fail_before("a symbol")
             reader.expect(":")
             reader.expect("dim")
-            return DimInput(symbol)
+            return ir.DimInput(symbol)
         name = reader.value()
         reader.expect(":")
         value = self._define(name, self._type(), None)
         if not reader.at_kind("name"):
-            return Input(value)
+            return ir.Input(value)
         if not reader.at(*InputRole):
             reader.fail(f"one of {', '.join(InputRole)}")
-        return Input(value, InputRole(reader.take()))
+        return ir.Input(value, InputRole(reader.take()))
 
-    def _update(self) -> tuple[Value, Value]:
+    def _update(self) -> tuple[ir.Value, ir.Value]:
         old = self._use()
         self._reader.expect("<-")
         return old, self._use()
 
-    def _result(self) -> Result:
+    def _result(self) -> ir.Result:
         if self._reader.accept("none"):
             return None
         if self._reader.at(*NUMBERS):
-            return NumberResult(self._reader.take(), self._bracketed_dim())
+            return ir.NumberResult(self._reader.take(), self._bracketed_dim())
         return self._bracketed_dim() if self._reader.at("<") else self._use()
 
     # ---- nodes ------------------------------------------------------------------------------
 
-    def _node(self) -> Node:
+    def _node(self) -> ir.Node:
         reader = self._reader
         names: list[str] = []
         if not reader.at("="):
@@ -132,24 +121,24 @@ class _Parser:
         operands = reader.listed(self._use, ")")
         attrs = dict(reader.listed(self._attr, "}")) if reader.accept("{") else {}
         reader.expect(":")
-        types: list[TensorType] = [self._type()] if names else []
+        types: list[ir.TensorType] = [self._type()] if names else []
         for _ in names[1:]:
             reader.expect(",")
             types.append(self._type())
         origin = reader.string() if reader.accept("at") else ""
         mark = read_mark(reader.string()) if reader.accept("scope") else UNMARKED
-        node = Node(op, operands, attrs, origin, mark)
+        node = ir.Node(op, operands, attrs, origin, mark)
         defined = (self._define(name, kind, node) for name, kind in zip(names, types, strict=True))
         node.results = tuple(defined)
         return node
 
-    def _define(self, name: str, kind: TensorType, node: Node | None) -> Value:
+    def _define(self, name: str, kind: ir.TensorType, node: ir.Node | None) -> ir.Value:
         if name in self._values:
             self._reader.fail_before(f"a new name, but %{name} is defined above")
-        value = self._values[name] = Value(name, kind, node)
+        value = self._values[name] = ir.Value(name, kind, node)
         return value
 
-    def _use(self) -> Value:
+    def _use(self) -> ir.Value:
         name = self._reader.value()
         if name not in self._values:
             self._reader.fail_before(f"a value defined above, not %{name}")
@@ -157,7 +146,7 @@ class _Parser:
 
     # ---- types and attributes ---------------------------------------------------------------
 
-    def _type(self) -> TensorType:
+    def _type(self) -> ir.TensorType:
         reader = self._reader
         dtype = BY_NAME.get(reader.name("a dtype"))
         if dtype is None:
@@ -165,7 +154,7 @@ class _Parser:
         reader.expect("[")
         shape = tuple(reader.listed(self._dim, "]"))
         strides = tuple(reader.listed(self._dim, "}")) if reader.accept("{") else None
-        return TensorType(dtype, shape, strides)
+        return ir.TensorType(dtype, shape, strides)
 
     def _dim(self) -> Dim:
         return read_dim(self._reader, self._scope)
@@ -176,12 +165,12 @@ class _Parser:
         self._reader.expect(">")
         return dim
 
-    def _attr(self) -> tuple[str, Attr]:
+    def _attr(self) -> tuple[str, ir.Attr]:
         name = self._reader.name("an attribute")
         self._reader.expect("=")
         return name, self._literal()
 
-    def _literal(self) -> Attr:
+    def _literal(self) -> ir.Attr:
         reader = self._reader
         if reader.at_kind("string"):
             return reader.string()

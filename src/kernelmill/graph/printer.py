@@ -10,22 +10,12 @@ from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import in_order, symbol_text
 from kernelmill.core.text import number_text, string_text
-from kernelmill.graph.ir import (
-    Attr,
-    DimInput,
-    Graph,
-    Input,
-    Node,
-    NumberResult,
-    Result,
-    TensorType,
-    Value,
-)
+from kernelmill.graph import ir
 
 Names = Mapping[str, str]
 
 
-def print_graph(graph: Graph, names: bool = True, own_symbols: bool = False) -> str:
+def print_graph(graph: ir.Graph, names: bool = True, own_symbols: bool = False) -> str:
     """The text of `graph`, in the grammar of ir.py.
 
     Results of nodes and symbols are renumbered in the order in which they are bound. `names` False
@@ -35,12 +25,12 @@ def print_graph(graph: Graph, names: bool = True, own_symbols: bool = False) -> 
     return _Printer(graph, names, own_symbols).text()
 
 
-def print_node(node: Node) -> str:
+def print_node(node: ir.Node) -> str:
     """The text of one node under the names it was built with, for messages."""
     return _node(node, {}, lambda value: f"%{value.name}")
 
 
-def print_type(kind: TensorType, names: Names | None = None) -> str:
+def print_type(kind: ir.TensorType, names: Names | None = None) -> str:
     """The text of one type; `names` are the symbols' new names, their own by default."""
     names = names or {}
     text = f"{kind.dtype}[{', '.join(render(dim, names) for dim in kind.shape)}]"
@@ -50,13 +40,13 @@ def print_type(kind: TensorType, names: Names | None = None) -> str:
 
 
 class _Printer:
-    def __init__(self, graph: Graph, names: bool, own_symbols: bool) -> None:
+    def __init__(self, graph: ir.Graph, names: bool, own_symbols: bool) -> None:
         self._graph = graph
         self._names = names
         self._own_symbols = own_symbols
         renumbered = _symbol_names(graph)
         self._symbols = {name: name for name in renumbered} if own_symbols else renumbered
-        self._values: dict[Value, str] = {}
+        self._values: dict[ir.Value, str] = {}
         self._count = 0
 
     def text(self) -> str:
@@ -78,7 +68,7 @@ class _Printer:
 
     def _body(self, name: str) -> str:
         body = self._graph.bodies[name]
-        if isinstance(body, Graph):
+        if isinstance(body, ir.Graph):
             text = _Printer(body, self._names, self._own_symbols).text().rstrip()
         else:
             text = f"held {string_text(body.kind)}"
@@ -90,8 +80,8 @@ class _Printer:
     def _equation(self, equation: tuple[Dim, Dim]) -> str:
         return " = ".join(render(side, self._symbols) for side in equation)
 
-    def _input(self, entry: Input | DimInput) -> str:
-        if isinstance(entry, DimInput):
+    def _input(self, entry: ir.Input | ir.DimInput) -> str:
+        if isinstance(entry, ir.DimInput):
             return f"{self._symbols.get(entry.symbol.name, entry.symbol.name)}: dim"
         value = entry.value
         if self._names:
@@ -109,11 +99,11 @@ class _Printer:
             candidate = f"{name}.{number}"
         return candidate
 
-    def _number(self, value: Value) -> None:
+    def _number(self, value: ir.Value) -> None:
         self._values[value] = str(self._count)
         self._count += 1
 
-    def _use(self, value: Value) -> str:
+    def _use(self, value: ir.Value) -> str:
         return f"%{self._values[value]}" if value in self._values else f"%undefined.{value.name}"
 
     def _return(self) -> str:
@@ -123,24 +113,24 @@ class _Printer:
             text += f" update({', '.join(pairs)})"
         return text
 
-    def _result(self, result: Result) -> str:
+    def _result(self, result: ir.Result) -> str:
         if result is None:
             return "none"
-        if isinstance(result, Value):
+        if isinstance(result, ir.Value):
             return self._use(result)
         kind, dim = (
             ("", result)
-            if not isinstance(result, NumberResult)
+            if not isinstance(result, ir.NumberResult)
             else (f"{result.kind} ", result.word)
         )
         return f"{kind}<{render(dim, self._symbols)}>"
 
 
-def _symbol_names(graph: Graph) -> dict[str, str]:
+def _symbol_names(graph: ir.Graph) -> dict[str, str]:
     """New names in binding order: by an input, by a node, and then whatever else is declared."""
     bound: list[str] = []
     for entry in graph.inputs:
-        if isinstance(entry, DimInput):
+        if isinstance(entry, ir.DimInput):
             bound.append(entry.symbol.name)
             continue
         kind = entry.value.type
@@ -155,11 +145,11 @@ def _symbol_names(graph: Graph) -> dict[str, str]:
     return {name: f"s{number}" for number, name in enumerate(ordered)}
 
 
-def _tuple(attr: Attr) -> tuple[Attr, ...]:
+def _tuple(attr: ir.Attr) -> tuple[ir.Attr, ...]:
     return attr if isinstance(attr, tuple) else ()
 
 
-def _bound_name(bind: Attr) -> str:
+def _bound_name(bind: ir.Attr) -> str:
     return str(bind[0]) if isinstance(bind, tuple) and bind else ""
 
 
@@ -169,7 +159,9 @@ def _identifier(name: str) -> str:
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"
 
 
-def _node(node: Node, symbols: Names, use: Callable[[Value], str], origin: bool = True) -> str:
+def _node(
+    node: ir.Node, symbols: Names, use: Callable[[ir.Value], str], origin: bool = True
+) -> str:
     text = f"{', '.join(map(use, node.results))} = {node.op}({', '.join(map(use, node.operands))})"
     if node.attrs:
         attrs = (f"{key}={_attr(key, node.attrs[key], symbols)}" for key in sorted(node.attrs))
@@ -181,7 +173,7 @@ def _node(node: Node, symbols: Names, use: Callable[[Value], str], origin: bool 
     return text + (f" scope {string_text(mark)}" if mark else "")
 
 
-def _attr(key: str, value: Attr, symbols: Names) -> str:
+def _attr(key: str, value: ir.Attr, symbols: Names) -> str:
     if key == "binds":
         # A bind names its symbol by a string.
         binds = ((_bound_name(bind), *_tuple(bind)[1:]) for bind in _tuple(value))
@@ -189,7 +181,7 @@ def _attr(key: str, value: Attr, symbols: Names) -> str:
     return _literal(value, symbols)
 
 
-def _literal(value: Attr, symbols: Names) -> str:
+def _literal(value: ir.Attr, symbols: Names) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):

@@ -9,20 +9,10 @@ from functools import cached_property
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom, substitute
 from kernelmill.core.scalar import at_values, completed, in_order
-from kernelmill.graph.ir import (
-    Attr,
-    DimInput,
-    Graph,
-    Input,
-    Node,
-    NumberResult,
-    Result,
-    TensorType,
-    Value,
-)
+from kernelmill.graph import ir
 
 
-def at_sizes(graph: Graph, sizes: Mapping[str, int], name: str = "") -> Graph:
+def at_sizes(graph: ir.Graph, sizes: Mapping[str, int], name: str = "") -> ir.Graph:
     """The graph for these values of its symbols, under a name of its own if one is given.
 
     Integer arguments that bind these symbols are dropped; the other arguments keep their order.
@@ -38,20 +28,20 @@ class GraphSource:
     The graph with numbers in it is made when it is asked for: most gears' never is.
     """
 
-    general: Graph
+    general: ir.Graph
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     name: str = ""
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> ir.Graph:
         """The graph for these values."""
         return at_sizes(self.general, self.sizes, self.name) if self.sizes else self.general
 
 
 class _Sizes:
-    def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
+    def __init__(self, graph: ir.Graph, sizes: Mapping[str, int]) -> None:
         self.graph = graph
-        self.values: dict[Value, Value] = {}
+        self.values: dict[ir.Value, ir.Value] = {}
         self.sizes: dict[str, Dim] = {**sizes, **completed(in_order(graph.symbols.values()), sizes)}
         self.symbols: dict[str, Sym] = {}
         self.dims: dict[Dim, Dim] = {}
@@ -59,14 +49,14 @@ class _Sizes:
             if symbol.name not in self.sizes:
                 self._bound(symbol)
 
-    def run(self, name: str) -> Graph:
-        old, new = self.graph, Graph(name)
+    def run(self, name: str) -> ir.Graph:
+        old, new = self.graph, ir.Graph(name)
         new.symbols, new.bodies = dict(self.symbols), old.bodies
         for entry in old.inputs:
-            if isinstance(entry, Input):
-                new.inputs.append(Input(self._fresh(entry.value), entry.role))
+            if isinstance(entry, ir.Input):
+                new.inputs.append(ir.Input(self._fresh(entry.value), entry.role))
             elif entry.symbol.name in self.symbols:
-                new.inputs.append(DimInput(self.symbols[entry.symbol.name]))
+                new.inputs.append(ir.DimInput(self.symbols[entry.symbol.name]))
         for node in old.nodes:
             new.nodes.append(self._node(node))
         new.results = [self._result(result) for result in old.results]
@@ -84,28 +74,30 @@ class _Sizes:
             self.sizes[symbol.name] = of_atom(symbol)
         self.symbols[symbol.name] = symbol
 
-    def _node(self, node: Node) -> Node:
+    def _node(self, node: ir.Node) -> ir.Node:
         operands = tuple(self.values[operand] for operand in node.operands)
         attrs = {key: self._attr(value) for key, value in node.attrs.items()}
-        fresh = Node(node.op, operands, attrs, node.origin, node.mark)
+        fresh = ir.Node(node.op, operands, attrs, node.origin, node.mark)
         fresh.results = tuple(self._fresh(result, fresh) for result in node.results)
         return fresh
 
-    def _fresh(self, value: Value, node: Node | None = None) -> Value:
+    def _fresh(self, value: ir.Value, node: ir.Node | None = None) -> ir.Value:
         kind = value.type
         strides = None if kind.strides is None else self._all(kind.strides)
-        fresh = Value(value.name, TensorType(kind.dtype, self._all(kind.shape), strides), node)
+        fresh = ir.Value(
+            value.name, ir.TensorType(kind.dtype, self._all(kind.shape), strides), node
+        )
         self.values[value] = fresh
         return fresh
 
-    def _result(self, result: Result) -> Result:
-        if isinstance(result, Value):
+    def _result(self, result: ir.Result) -> ir.Result:
+        if isinstance(result, ir.Value):
             return self.values[result]
-        if isinstance(result, NumberResult):
-            return NumberResult(result.kind, self._dim(result.word))
+        if isinstance(result, ir.NumberResult):
+            return ir.NumberResult(result.kind, self._dim(result.word))
         return None if result is None else self._dim(result)
 
-    def _attr(self, value: Attr) -> Attr:
+    def _attr(self, value: ir.Attr) -> ir.Attr:
         if isinstance(value, tuple):
             return tuple(self._attr(item) for item in value)
         return self._dim(value) if isinstance(value, Expr) else value

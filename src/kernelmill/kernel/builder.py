@@ -8,42 +8,20 @@ from contextlib import contextmanager
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.core.target.dot_units import DotUnit
-from kernelmill.kernel.ir import (
-    TASK,
-    Buffer,
-    For,
-    Gather,
-    If,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Operand,
-    Prefetch,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-    VType,
-    loop_symbol,
-)  # fmt: skip
+from kernelmill.kernel import ir
 from kernelmill.kernel.ops import COMPARE, REDUCE
 
 
 class Loop:
     """A loop that is being built: `index` for indices, `carried` inside, `results` afterwards."""
 
-    def __init__(self, statement: For) -> None:
+    def __init__(self, statement: ir.For) -> None:
         self.statement = statement
         self.index: Expr = of_atom(statement.symbol)
         self.carried = statement.carried
         self.results = statement.results
 
-    def carry(self, *values: Operand) -> None:
+    def carry(self, *values: ir.Operand) -> None:
         """The carried registers' values for the next pass."""
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
@@ -53,12 +31,12 @@ class Loop:
 class Repetition:
     """A loop without a count that is being built."""
 
-    def __init__(self, statement: Repeat) -> None:
+    def __init__(self, statement: ir.Repeat) -> None:
         self.statement = statement
         self.carried = statement.carried
         self.results = statement.results
 
-    def again(self, condition: Value, *values: Operand) -> None:
+    def again(self, condition: ir.Value, *values: ir.Operand) -> None:
         """Whether there is another pass, and the carried registers' values for it."""
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
@@ -72,49 +50,49 @@ class KernelBuilder:
     """
 
     def __init__(self, name: str, type: str, tasks: Dim = 1, outside: str = "lowest") -> None:
-        self.kernel = Kernel(name, type, [], [], tasks, 0, [])
-        self.task: Expr = of_atom(Sym(TASK, 0, tasks - 1))
-        self._blocks: list[list[Stmt]] = [self.kernel.body]
-        self._narrow: dict[Value, Value] = {}
+        self.kernel = ir.Kernel(name, type, [], [], tasks, 0, [])
+        self.task: Expr = of_atom(Sym(ir.TASK, 0, tasks - 1))
+        self._blocks: list[list[ir.Stmt]] = [self.kernel.body]
+        self._narrow: dict[ir.Value, ir.Value] = {}
         self._count = 0
         self._outside = outside
 
     def set_tasks(self, tasks: Dim) -> None:
         """Set how many tasks there are; `task` is known to be below that from now on."""
         self.kernel.tasks = tasks
-        self.task = of_atom(Sym(TASK, 0, tasks - 1))
+        self.task = of_atom(Sym(ir.TASK, 0, tasks - 1))
 
     def buffer(self, name: str, dtype: DType, elements: Dim, access: str) -> str:
         """Declare a parameter and give back its name."""
-        self.kernel.buffers.append(Buffer(name, dtype, elements, access))
+        self.kernel.buffers.append(ir.Buffer(name, dtype, elements, access))
         return name
 
-    def fresh(self, dtype: DType, lanes: int = 1) -> Value:
+    def fresh(self, dtype: DType, lanes: int = 1) -> ir.Value:
         """A new register, not yet assigned."""
-        return self.fresh_of(VType(dtype, lanes))
+        return self.fresh_of(ir.VType(dtype, lanes))
 
-    def fresh_of(self, type: VType) -> Value:
+    def fresh_of(self, type: ir.VType) -> ir.Value:
         """A new register or tile of this type."""
         self._count += 1
-        return Value(str(self._count - 1), type)
+        return ir.Value(str(self._count - 1), type)
 
     def fresh_symbol(self, prefix: str, low: int = 0, high: Dim | None = None) -> Sym:
         """A new index symbol with a range; never called like the dim of a graph, which has no _."""
         self._count += 1
         return Sym(f"{prefix}_{self._count - 1}", low, high)
 
-    def append(self, statement: Stmt) -> None:
+    def append(self, statement: ir.Stmt) -> None:
         self._blocks[-1].append(statement)
 
     def op(
-        self, op: str, *args: Operand, dtype: DType | None = None, lanes: int | None = None,
+        self, op: str, *args: ir.Operand, dtype: DType | None = None, lanes: int | None = None,
         **attrs: int | str,
-    ) -> Value:  # fmt: skip
+    ) -> ir.Value:  # fmt: skip
         """Append `op`. Lanes and dtype default to those of the widest register among `args`.
 
         A half type that was widened is not rounded again but taken as it was.
         """
-        registers = [arg for arg in args if isinstance(arg, Value)]
+        registers = [arg for arg in args if isinstance(arg, ir.Value)]
         if op == "cast" and registers[0] in self._narrow:
             narrow = self._narrow[registers[0]]
             if narrow.type.dtype == dtype and lanes in (None, narrow.type.lanes):
@@ -132,90 +110,101 @@ class KernelBuilder:
         if op == "cast" and registers[0].type.dtype.is_float and dtype.is_integer:
             attrs.setdefault("outside", self._outside)
         result = self.fresh(dtype, lanes)
-        self.append(Instr(result, op, args, attrs))
+        self.append(ir.Instr(result, op, args, attrs))
         if op == "cast" and registers[0].type.dtype.compute == dtype != registers[0].type.dtype:
             self._narrow[result] = registers[0]
         return result
 
-    def index(self, dim: Dim) -> Value:
+    def index(self, dim: Dim) -> ir.Value:
         """The value of a dim expression as a scalar i64 register."""
         result = self.fresh(I64)
-        self.append(IndexValue(result, dim))
+        self.append(ir.IndexValue(result, dim))
         return result
 
-    def let(self, value: Value, low: int = 0, high: Dim | None = None) -> Expr:
+    def let(self, value: ir.Value, low: int = 0, high: Dim | None = None) -> Expr:
         """A scalar i64 register as an index expression; the range is the caller's promise."""
         symbol = self.fresh_symbol("n", low, high)
-        self.append(Let(symbol, value))
+        self.append(ir.Let(symbol, value))
         return of_atom(symbol)
 
     def load(
-        self, buffer: str, index: Dim, dtype: DType, lanes: int = 1, mask: Value | None = None,
+        self, buffer: str, index: Dim, dtype: DType, lanes: int = 1, mask: ir.Value | None = None,
         stride: Dim = 1,
-    ) -> Value:  # fmt: skip
+    ) -> ir.Value:  # fmt: skip
         result = self.fresh(dtype, lanes)
-        self.append(Load(result, buffer, index, mask, stride))
+        self.append(ir.Load(result, buffer, index, mask, stride))
         return result
 
     def gather(
-        self, buffer: str, base: Dim, offsets: Value, dtype: DType, mask: Value | None = None
-    ) -> Value:
+        self, buffer: str, base: Dim, offsets: ir.Value, dtype: DType, mask: ir.Value | None = None
+    ) -> ir.Value:
         result = self.fresh(dtype, offsets.type.lanes)
-        self.append(Gather(result, buffer, base, offsets, mask))
+        self.append(ir.Gather(result, buffer, base, offsets, mask))
         return result
 
     def store(
-        self, buffer: str, index: Dim, value: Value, mask: Value | None = None, stride: Dim = 1
+        self,
+        buffer: str,
+        index: Dim,
+        value: ir.Value,
+        mask: ir.Value | None = None,
+        stride: Dim = 1,
     ) -> None:
-        self.append(Store(buffer, index, value, mask, stride))
+        self.append(ir.Store(buffer, index, value, mask, stride))
 
     def prefetch(self, buffer: str, index: Dim) -> None:
         """Say that a cache line of a buffer will be read soon."""
-        self.append(Prefetch(buffer, index))
+        self.append(ir.Prefetch(buffer, index))
 
     def scatter(
-        self, buffer: str, base: Dim, offsets: Value, value: Value, mask: Value | None = None
+        self,
+        buffer: str,
+        base: Dim,
+        offsets: ir.Value,
+        value: ir.Value,
+        mask: ir.Value | None = None,
     ) -> None:
-        self.append(Scatter(buffer, base, offsets, value, mask))
+        self.append(ir.Scatter(buffer, base, offsets, value, mask))
 
-    def dot(self, unit: DotUnit, a: Operand, b: Operand, sum: Value) -> Value:
+    def dot(self, unit: DotUnit, a: ir.Operand, b: ir.Operand, sum: ir.Value) -> ir.Value:
         """`sum` plus products of packed words, or of tiles, by the type of the sum."""
         result = self.fresh_of(sum.type)
         op = "tile_dot" if sum.type.rows else "dot"
-        self.append(Instr(result, op, (a, b, sum), {"unit": unit.name}))
+        self.append(ir.Instr(result, op, (a, b, sum), {"unit": unit.name}))
         return result
 
-    def tile_zero(self, type: VType) -> Value:
+    def tile_zero(self, type: ir.VType) -> ir.Value:
         """A tile of zeros."""
         result = self.fresh_of(type)
-        self.append(Instr(result, "tile_zero", ()))
+        self.append(ir.Instr(result, "tile_zero", ()))
         return result
 
-    def tile_load(self, buffer: str, index: Dim, type: VType, stride: Dim) -> Value:
+    def tile_load(self, buffer: str, index: Dim, type: ir.VType, stride: Dim) -> ir.Value:
         """A tile whose rows are `stride` elements apart."""
         result = self.fresh_of(type)
-        self.append(TileLoad(result, buffer, index, stride))
+        self.append(ir.TileLoad(result, buffer, index, stride))
         return result
 
-    def tile_store(self, buffer: str, index: Dim, value: Value, stride: Dim) -> None:
-        self.append(TileStore(buffer, index, value, stride))
+    def tile_store(self, buffer: str, index: Dim, value: ir.Value, stride: Dim) -> None:
+        self.append(ir.TileStore(buffer, index, value, stride))
 
     @contextmanager
     def loop(
-        self, start: Dim, stop: Dim, step: Dim = 1, carry: Sequence[tuple[VType, Operand]] = (),
-        prefix: str = "i", unroll: bool = False, high: Dim | None = None,
+        self, start: Dim, stop: Dim, step: Dim = 1,
+        carry: Sequence[tuple[ir.VType, ir.Operand]] = (), prefix: str = "i",
+        unroll: bool = False, high: Dim | None = None,
     ) -> Generator[Loop]:  # fmt: skip
         """Open a loop over [start, stop); close it by leaving the `with`.
 
         `high` is the largest index, by the caller's promise, where that says more than `stop - 1`.
         """
-        symbol = loop_symbol(self.fresh_symbol(prefix).name, start, stop)
+        symbol = ir.loop_symbol(self.fresh_symbol(prefix).name, start, stop)
         if high is not None:
             symbol = Sym(symbol.name, symbol.lo, high)
         carried = tuple(self.fresh_of(kind) for kind, _ in carry)
         results = tuple(self.fresh_of(kind) for kind, _ in carry)
         initial = tuple(value for _, value in carry)
-        statement = For(symbol, start, stop, step, carried, initial, results, unroll=unroll)
+        statement = ir.For(symbol, start, stop, step, carried, initial, results, unroll=unroll)
         self.append(statement)
         self._blocks.append(statement.body)
         try:
@@ -224,13 +213,13 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def repeat(self, carry: Sequence[tuple[VType, Operand]] = ()) -> Generator[Repetition]:
+    def repeat(self, carry: Sequence[tuple[ir.VType, ir.Operand]] = ()) -> Generator[Repetition]:
         """Open a loop that runs as long as its body says with `again`, and at least once."""
         carried = tuple(self.fresh_of(kind) for kind, _ in carry)
         results = tuple(self.fresh_of(kind) for kind, _ in carry)
         initial = tuple(value for _, value in carry)
         # Until `again` says what: a register that is nowhere defined, which no verifier lets pass.
-        statement = Repeat(carried, initial, results, self.fresh(BOOL))
+        statement = ir.Repeat(carried, initial, results, self.fresh(BOOL))
         self.append(statement)
         self._blocks.append(statement.body)
         try:
@@ -239,9 +228,9 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def when(self, condition: Value) -> Generator[If]:
+    def when(self, condition: ir.Value) -> Generator[ir.If]:
         """Open the block that runs when `condition` holds."""
-        statement = If(condition)
+        statement = ir.If(condition)
         self.append(statement)
         self._blocks.append(statement.then)
         try:
@@ -250,7 +239,7 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def reopen(self, block: list[Stmt]) -> Generator[None]:
+    def reopen(self, block: list[ir.Stmt]) -> Generator[None]:
         """Append to the end of a block that was left."""
         self._blocks.append(block)
         try:
@@ -259,7 +248,7 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def otherwise(self, statement: If) -> Generator[None]:
+    def otherwise(self, statement: ir.If) -> Generator[None]:
         """Open the other block of an `if` that was built with `when`."""
         self._blocks.append(statement.otherwise)
         try:

@@ -25,23 +25,7 @@ from kernelmill.core.dim import (
     symbols,
     terms_of,
 )
-from kernelmill.kernel.ir import (
-    TASK,
-    For,
-    Gather,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-)
+from kernelmill.kernel import ir
 from kernelmill.kernel.places import Digit, Place, write_once
 from kernelmill.kernel.walk import blocks_of
 
@@ -52,7 +36,7 @@ _Loop = tuple[Sym, Union[Dim, None]]
 """What counts its passes, and how many there are at most, if that is known."""
 
 
-def overwritable(kernel: Kernel) -> Mapping[str, frozenset[str]]:
+def overwritable(kernel: ir.Kernel) -> Mapping[str, frozenset[str]]:
     """For each output the inputs of its dtype whose memory it may have; outputs without any are
     left out. The memory has to begin at the same address."""
     accesses = _Accesses(kernel)
@@ -76,20 +60,20 @@ def overwritable(kernel: Kernel) -> Mapping[str, frozenset[str]]:
 class _Accesses:
     """All loads and stores of a kernel, in order. `unclear` are buffers with others."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         self.unclear: set[str] = set()
-        self._all: list[tuple[Union[Load, Store], _Access]] = []
-        self._stores: dict[str, list[tuple[Store, Sequence[_Loop]]]] = {}
+        self._all: list[tuple[Union[ir.Load, ir.Store], _Access]] = []
+        self._stores: dict[str, list[tuple[ir.Store, Sequence[_Loop]]]] = {}
         self._blocks = 0
-        self._values: dict[Value, Union[IndexValue, Instr]] = {}
+        self._values: dict[ir.Value, Union[ir.IndexValue, ir.Instr]] = {}
         self._dims: dict[str, Dim] = {}
         """What symbols stand for, in terms of the kernel's dims and of the passes of loops."""
         self._varying: set[str] = set()
-        tasks = (Sym(TASK, 0, kernel.tasks - 1), kernel.tasks)
+        tasks = (Sym(ir.TASK, 0, kernel.tasks - 1), kernel.tasks)
         if kernel.tasks == 1:
-            self._dims[TASK] = 0
+            self._dims[ir.TASK] = 0
         self._block(kernel.body, 0, () if kernel.tasks == 1 else (tasks,))
-        read = {access.buffer for access, _ in self._all if isinstance(access, Load)}
+        read = {access.buffer for access, _ in self._all if isinstance(access, ir.Load)}
         self.unclear |= self._stores.keys() & read
 
     def written_behind(self, source: str, target: str) -> bool:
@@ -114,40 +98,42 @@ class _Accesses:
 
     # ---- statements -------------------------------------------------------------------------
 
-    def _block(self, body: Sequence[Stmt], number: int, loops: Sequence[_Loop]) -> None:
+    def _block(self, body: Sequence[ir.Stmt], number: int, loops: Sequence[_Loop]) -> None:
         for statement in body:
             around = self._statement(statement, number, loops)
             for block in blocks_of(statement):
                 self._blocks += 1
                 self._block(block, self._blocks, around)
 
-    def _statement(self, statement: Stmt, number: int, loops: Sequence[_Loop]) -> Sequence[_Loop]:
+    def _statement(
+        self, statement: ir.Stmt, number: int, loops: Sequence[_Loop]
+    ) -> Sequence[_Loop]:
         """Note what it does itself; the loops around the blocks inside of it."""
         match statement:
-            case Load(result, _, index, _, stride):
+            case ir.Load(result, _, index, _, stride):
                 self._all.append((statement, (number, index, stride, result.type.lanes)))
-            case Store(buffer, index, value, _, stride):
+            case ir.Store(buffer, index, value, _, stride):
                 self._all.append((statement, (number, index, stride, value.type.lanes)))
                 self._stores.setdefault(buffer, []).append((statement, loops))
-            case IndexValue() | Instr():
+            case ir.IndexValue() | ir.Instr():
                 self._values[statement.result] = statement
-            case Let(symbol, value):
+            case ir.Let(symbol, value):
                 start = self._values.get(value)
-                if isinstance(start, IndexValue):
+                if isinstance(start, ir.IndexValue):
                     self._dims[symbol.name] = self._resolved(start.dim)
                 elif loops:
                     self._varying.add(symbol.name)
-            case Gather() | Scatter() | TileLoad() | TileStore():
+            case ir.Gather() | ir.Scatter() | ir.TileLoad() | ir.TileStore():
                 self.unclear.add(statement.buffer)
-            case For():
+            case ir.For():
                 return self._loop(statement, loops)
-            case Repeat():
+            case ir.Repeat():
                 return (*loops, (Sym(f"repeat.{self._blocks}"), None))
             case _:
                 pass
         return loops
 
-    def _loop(self, loop: For, loops: Sequence[_Loop]) -> Sequence[_Loop]:
+    def _loop(self, loop: ir.For, loops: Sequence[_Loop]) -> Sequence[_Loop]:
         start, step = self._resolved(loop.start), self._resolved(loop.step)
         stop = self._resolved(loop.stop)
         passes = [ceildiv(each - start, step) for each in _least(stop)]
@@ -167,7 +153,7 @@ class _Accesses:
     def _resolved(self, dim: Dim) -> Dim:
         return substitute(dim, {n: self._dims[n] for n in symbols(dim) if n in self._dims})
 
-    def _place(self, store: Store, loops: Sequence[_Loop]) -> Place | None:
+    def _place(self, store: ir.Store, loops: Sequence[_Loop]) -> Place | None:
         """What a store writes; None where that is not known."""
         index, stride = self._resolved(store.index), self._resolved(store.stride)
         lanes = store.value.type.lanes
@@ -189,14 +175,14 @@ class _Accesses:
             return None
         return Place(base, tuple(digits), self._end(store, index, stride))
 
-    def _end(self, store: Store, index: Dim, stride: Dim) -> Dim | None:
+    def _end(self, store: ir.Store, index: Dim, stride: Dim) -> Dim | None:
         """What all elements lie below where a mask leaves out lanes from one on."""
         mask = None if store.mask is None else self._values.get(store.mask)
-        if not isinstance(mask, Instr) or mask.op != "lane_mask":
+        if not isinstance(mask, ir.Instr) or mask.op != "lane_mask":
             return None
         count = mask.args[0]
-        value = self._values.get(count) if isinstance(count, Value) else None
-        if not isinstance(value, IndexValue):
+        value = self._values.get(count) if isinstance(count, ir.Value) else None
+        if not isinstance(value, ir.IndexValue):
             return None
         return index + stride * (self._resolved(value.dim) - 1) + 1
 

@@ -10,41 +10,19 @@ import numpy as np
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import DType
 from kernelmill.core.errors import VerificationError
-from kernelmill.kernel.ir import (
-    SCRATCH,
-    STATUS,
-    TASK,
-    For,
-    Gather,
-    If,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Operand,
-    Prefetch,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-    VType,
-)
+from kernelmill.kernel import ir
 from kernelmill.kernel.numeric import Array, apply, literal, literal_dtype, numpy_dtype
 from kernelmill.kernel.printer import print_statement
 from kernelmill.kernel.shared import SharedMemory
 
-Access = Union[Load, Gather, TileLoad, Store, Scatter, TileStore]
+Access = Union[ir.Load, ir.Gather, ir.TileLoad, ir.Store, ir.Scatter, ir.TileStore]
 
 _UNSET = 0xA5
 """Byte that fills scratch memory before each task: reading it unset is a bug that shows."""
 
 
 def run_kernel(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     buffers: Mapping[str, Array],
     dims: Mapping[str, int] | None = None,
     tasks: range | None = None,
@@ -66,11 +44,11 @@ def run_kernel(
     shared = SharedMemory(kernel, memory)
     with np.errstate(all="ignore"):
         for task in tasks if tasks is not None else range(evaluate(kernel.tasks, values)):
-            _Task(kernel, memory, shared, {**values, TASK: task}).run()
+            _Task(kernel, memory, shared, {**values, ir.TASK: task}).run()
 
 
 def _memory(
-    kernel: Kernel, name: str, buffers: Mapping[str, Array], values: Mapping[str, int]
+    kernel: ir.Kernel, name: str, buffers: Mapping[str, Array], values: Mapping[str, int]
 ) -> Array:
     buffer = next(entry for entry in kernel.buffers if entry.name == name)
     array, elements = buffers.get(name), evaluate(buffer.elements, values)
@@ -85,14 +63,14 @@ def _memory(
 class _Task:
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: ir.Kernel,
         memory: dict[str, Array],
         shared: SharedMemory,
         symbols: dict[str, int],
     ) -> None:
         self._kernel, self._memory, self._shared = kernel, memory, shared
         self._symbols = symbols
-        self._registers: dict[Value, Array] = {}
+        self._registers: dict[ir.Value, Array] = {}
         size = evaluate(kernel.scratch, symbols)
         self._scratch = np.full(size, _UNSET, np.uint8)
 
@@ -104,47 +82,49 @@ class _Task:
     def _dim(self, dim: Dim) -> int:
         return evaluate(dim, self._symbols)
 
-    def _operand(self, operand: Operand, type: VType) -> Array:
+    def _operand(self, operand: ir.Operand, type: ir.VType) -> Array:
         """The lanes of a register or literal that stands for `type`."""
-        if isinstance(operand, Value):
+        if isinstance(operand, ir.Value):
             value = self._registers[operand]
             same = type.rows or len(value) == type.lanes
             return value if same else np.broadcast_to(value, (type.lanes,))
         return np.broadcast_to(literal(operand, type.dtype), (type.lanes,))
 
-    def _operands(self, operands: Sequence[Operand], targets: Sequence[Value]) -> list[Array]:
+    def _operands(self, operands: Sequence[ir.Operand], targets: Sequence[ir.Value]) -> list[Array]:
         pairs = zip(operands, targets, strict=True)
         return [self._operand(operand, target.type) for operand, target in pairs]
 
-    def _assign(self, targets: Sequence[Value], values: Sequence[Array]) -> None:
+    def _assign(self, targets: Sequence[ir.Value], values: Sequence[Array]) -> None:
         self._registers.update(zip(targets, values, strict=True))
 
     # ---- memory -----------------------------------------------------------------------------
 
     def _buffer(self, name: str, dtype: DType) -> Array:
-        if name != SCRATCH:
+        if name != ir.SCRATCH:
             return self._memory[name]
         whole = len(self._scratch) // dtype.bytes * dtype.bytes
         return self._scratch[:whole].view(numpy_dtype(dtype))
 
-    def _active(self, statement: Access, memory: Array, places: Array, mask: Value | None) -> Array:
+    def _active(
+        self, statement: Access, memory: Array, places: Array, mask: ir.Value | None
+    ) -> Array:
         """Which lanes take part. Raises IndexError when one of them is outside of `memory`, and
         VerificationError when it is shared and may not be touched there any more, or yet."""
         active = np.ones(len(places), np.bool_)
         if mask is not None:
             active = np.broadcast_to(self._registers[mask], (len(places),))
         outside = places[active & ((places < 0) | (places >= len(memory)))]
-        where = f"kernel {self._kernel.name}, task {self._symbols[TASK]}"
+        where = f"kernel {self._kernel.name}, task {self._symbols[ir.TASK]}"
         if len(outside):
             access = f"`{print_statement(statement)}` at element {outside[0]} of {len(memory)}"
             raise IndexError(f"{where}: {access}")
-        wrong = self._shared.accessed(statement.buffer, places[active], self._symbols[TASK])
+        wrong = self._shared.accessed(statement.buffer, places[active], self._symbols[ir.TASK])
         if wrong:
             raise VerificationError(f"{where}: `{print_statement(statement)}`: {wrong}")
         return active
 
     def _read(
-        self, statement: Load | Gather, buffer: str, places: Array, mask: Value | None
+        self, statement: ir.Load | ir.Gather, buffer: str, places: Array, mask: ir.Value | None
     ) -> None:
         result = statement.result
         memory = self._buffer(buffer, result.type.dtype)
@@ -154,7 +134,7 @@ class _Task:
         self._registers[result] = lanes
 
     def _write(
-        self, statement: Store | Scatter, buffer: str, places: Array, mask: Value | None
+        self, statement: ir.Store | ir.Scatter, buffer: str, places: Array, mask: ir.Value | None
     ) -> None:
         value = statement.value
         memory = self._buffer(buffer, value.type.dtype)
@@ -163,7 +143,7 @@ class _Task:
         # Of lanes with the same address the last one stays, as numpy has it too.
         memory[places[active]] = lanes[active]
 
-    def _neighbours(self, statement: Load | Store, type: VType) -> Array | None:
+    def _neighbours(self, statement: ir.Load | ir.Store, type: ir.VType) -> Array | None:
         """The part of memory that is read or written, where it is all lanes side by side."""
         if statement.mask is not None or statement.stride != 1:
             return None
@@ -174,7 +154,7 @@ class _Task:
             return None
         return memory[first : first + type.lanes]
 
-    def _rows(self, statement: TileLoad | TileStore, type: VType) -> tuple[Array, Array]:
+    def _rows(self, statement: ir.TileLoad | ir.TileStore, type: ir.VType) -> tuple[Array, Array]:
         """The memory that a tile is in, and the places of its rows there."""
         memory = self._buffer(statement.buffer, type.dtype)
         starts = self._strided(statement.index, type.rows, statement.stride)
@@ -187,59 +167,59 @@ class _Task:
 
     # ---- statements -------------------------------------------------------------------------
 
-    def _block(self, body: Sequence[Stmt]) -> None:
+    def _block(self, body: Sequence[ir.Stmt]) -> None:
         for statement in body:
             self._statement(statement)
 
-    def _statement(self, statement: Stmt) -> None:
+    def _statement(self, statement: ir.Stmt) -> None:
         match statement:
-            case Instr():
+            case ir.Instr():
                 self._instr(statement)
-            case IndexValue(result, dim):
+            case ir.IndexValue(result, dim):
                 self._registers[result] = np.array([self._dim(dim)], np.int64)
-            case Load(result, buffer, index, mask, stride):
+            case ir.Load(result, buffer, index, mask, stride):
                 memory = self._neighbours(statement, result.type)
                 if memory is not None:
                     self._registers[result] = memory.copy()
                     return
                 places = self._strided(index, result.type.lanes, stride)
                 self._read(statement, buffer, places, mask)
-            case Gather(_, buffer, base, offsets, mask):
+            case ir.Gather(_, buffer, base, offsets, mask):
                 places = self._dim(base) + self._registers[offsets].astype(np.int64)
                 self._read(statement, buffer, places, mask)
-            case Store(buffer, index, value, mask, stride):
+            case ir.Store(buffer, index, value, mask, stride):
                 memory = self._neighbours(statement, value.type)
                 if memory is not None:
                     memory[:] = self._registers[value]
                     return
                 places = self._strided(index, value.type.lanes, stride)
                 self._write(statement, buffer, places, mask)
-            case Scatter(buffer, base, offsets, _, mask):
+            case ir.Scatter(buffer, base, offsets, _, mask):
                 places = self._dim(base) + self._registers[offsets].astype(np.int64)
                 self._write(statement, buffer, places, mask)
-            case TileLoad(result):
+            case ir.TileLoad(result):
                 memory, places = self._rows(statement, result.type)
                 self._registers[result] = memory[places]
-            case TileStore(_, _, value):
+            case ir.TileStore(_, _, value):
                 memory, places = self._rows(statement, value.type)
                 memory[places] = self._registers[value]
-            case Prefetch():
+            case ir.Prefetch():
                 pass
-            case Let(symbol, value):
+            case ir.Let(symbol, value):
                 self._symbols[symbol.name] = int(self._registers[value][0])
-            case For():
+            case ir.For():
                 self._for(statement)
-            case Repeat():
+            case ir.Repeat():
                 self._repeat(statement)
-            case If():
+            case ir.If():
                 self._if(statement)
 
-    def _instr(self, instr: Instr) -> None:
-        registers = [arg.type.dtype for arg in instr.args if isinstance(arg, Value)]
+    def _instr(self, instr: ir.Instr) -> None:
+        registers = [arg.type.dtype for arg in instr.args if isinstance(arg, ir.Value)]
         args: list[Array] = []
         types: list[DType] = []
         for position, arg in enumerate(instr.args):
-            if isinstance(arg, Value):
+            if isinstance(arg, ir.Value):
                 args.append(self._registers[arg])
                 types.append(arg.type.dtype)
             else:
@@ -248,9 +228,9 @@ class _Task:
         result = apply(instr, args, types)
         self._registers[instr.result] = result
         if instr.op == "check" and not result.all():
-            self._memory[STATUS][0] = instr.attrs.get("code", 1)
+            self._memory[ir.STATUS][0] = instr.attrs.get("code", 1)
 
-    def _for(self, loop: For) -> None:
+    def _for(self, loop: ir.For) -> None:
         state = self._operands(loop.initial, loop.carried)
         for index in range(self._dim(loop.start), self._dim(loop.stop), self._dim(loop.step)):
             self._symbols[loop.symbol.name] = index
@@ -259,7 +239,7 @@ class _Task:
             state = self._operands(loop.yields, loop.carried)
         self._assign(loop.results, state)
 
-    def _repeat(self, loop: Repeat) -> None:
+    def _repeat(self, loop: ir.Repeat) -> None:
         state = self._operands(loop.initial, loop.carried)
         again = True
         while again:
@@ -269,7 +249,7 @@ class _Task:
             again = bool(self._registers[loop.condition][0])
         self._assign(loop.results, state)
 
-    def _if(self, branch: If) -> None:
+    def _if(self, branch: ir.If) -> None:
         holds = bool(self._registers[branch.condition][0])
         self._block(branch.then if holds else branch.otherwise)
         yields = branch.then_yields if holds else branch.otherwise_yields

@@ -8,34 +8,12 @@ from collections.abc import Sequence
 from kernelmill.core.dim import Dim, Sym, of_atom, read_dim, read_range, read_symbol
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.text import Reader
-from kernelmill.kernel.ir import (
-    TASK,
-    Buffer,
-    For,
-    Gather,
-    If,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Operand,
-    Prefetch,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-    VType,
-    loop_symbol,
-)
+from kernelmill.kernel import ir
 
-Block = tuple[list[Stmt], tuple[Operand, ...]]
+Block = tuple[list[ir.Stmt], tuple[ir.Operand, ...]]
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str) -> ir.Kernel:
     """The kernel that `text` describes; printing it gives the canonical text again.
 
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
@@ -48,12 +26,12 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._reader = Reader(text)
         self._scope: dict[str, Dim] = {}
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, ir.Value] = {}
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> ir.Kernel:
         reader = self._reader
         reader.expect("kernel")
-        kernel = Kernel(reader.name(), "", [], [], 1, 0, [])
+        kernel = ir.Kernel(reader.name(), "", [], [], 1, 0, [])
         reader.expect("(")
         buffers = reader.position
         reader.skip_parentheses()
@@ -73,7 +51,7 @@ class _Parser:
         if reader.accept("classes"):
             reader.expect("(")
             kernel.classes = tuple(reader.listed(reader.string, ")"))
-        self._scope[TASK] = of_atom(Sym(TASK, 0, kernel.tasks - 1))
+        self._scope[ir.TASK] = of_atom(Sym(ir.TASK, 0, kernel.tasks - 1))
         kernel.body, yields = self._block()
         if yields:
             reader.fail_before("no yield outside a loop or branch")
@@ -85,7 +63,7 @@ class _Parser:
         self._scope[symbol.name] = of_atom(symbol)
         return symbol
 
-    def _buffer(self) -> Buffer:
+    def _buffer(self) -> ir.Buffer:
         reader = self._reader
         name = reader.name("a buffer")
         reader.expect(":")
@@ -97,7 +75,7 @@ class _Parser:
         if reader.accept("over"):
             reader.expect("(")
             over = reader.listed(lambda: reader.name("a buffer"), ")")
-        return Buffer(name, dtype, elements, access, tuple(over), nontemporal)
+        return ir.Buffer(name, dtype, elements, access, tuple(over), nontemporal)
 
     # ---- parts ------------------------------------------------------------------------------
 
@@ -106,22 +84,22 @@ class _Parser:
             self._reader.fail_before(f"a dtype, not {name!r}")
         return BY_NAME[name]
 
-    def _type(self) -> VType:
+    def _type(self) -> ir.VType:
         if self._reader.accept("tile"):
             return self._tile_type()
         match = re.fullmatch(r"([a-z0-9]+?)(?:x([1-9]\d*))?", self._reader.name("a type"))
         if match is None:
             self._reader.fail_before("a type")
-        return VType(self._dtype(match[1]), int(match[2] or 1))
+        return ir.VType(self._dtype(match[1]), int(match[2] or 1))
 
-    def _tile_type(self) -> VType:
+    def _tile_type(self) -> ir.VType:
         reader = self._reader
         reader.expect("<")
         rows = reader.integer()
         match = re.fullmatch(r"x([1-9]\d*)x([a-z0-9]+)", reader.name("columns and a dtype"))
         if match is None or rows < 1:
             reader.fail_before('"ROWSxCOLUMNSxDTYPE"')
-        type = VType(self._dtype(match[2]), int(match[1]), rows)
+        type = ir.VType(self._dtype(match[2]), int(match[1]), rows)
         reader.expect(">")
         return type
 
@@ -134,7 +112,7 @@ class _Parser:
         self._reader.expect(closing)
         return dim
 
-    def _operand(self) -> Operand:
+    def _operand(self) -> ir.Operand:
         reader = self._reader
         if reader.at_kind("value"):
             return self._use()
@@ -142,19 +120,19 @@ class _Parser:
             return reader.take() == "true"
         return reader.number()
 
-    def _use(self) -> Value:
+    def _use(self) -> ir.Value:
         name = self._reader.value()
         if name not in self._values:
             self._reader.fail_before(f"a register defined above, not %{name}")
         return self._values[name]
 
-    def _define(self, name: str, type: VType) -> Value:
+    def _define(self, name: str, type: ir.VType) -> ir.Value:
         if name in self._values:
             self._reader.fail_before(f"a new name, but %{name} is defined above")
-        value = self._values[name] = Value(name, type)
+        value = self._values[name] = ir.Value(name, type)
         return value
 
-    def _mask(self) -> Value | None:
+    def _mask(self) -> ir.Value | None:
         return self._use() if self._reader.accept("mask") else None
 
     def _stride(self) -> Dim:
@@ -166,8 +144,8 @@ class _Parser:
         reader = self._reader
         scope = dict(self._scope)
         reader.expect("{")
-        body: list[Stmt] = []
-        yields: list[Operand] = []
+        body: list[ir.Stmt] = []
+        yields: list[ir.Operand] = []
         while not reader.at("}", "yield"):
             body.append(self._statement())
         if reader.accept("yield"):
@@ -178,7 +156,7 @@ class _Parser:
         self._scope = scope
         return body, tuple(yields)
 
-    def _statement(self) -> Stmt:
+    def _statement(self) -> ir.Stmt:
         reader = self._reader
         if reader.at_kind("value"):
             return self._assignment()
@@ -198,12 +176,12 @@ class _Parser:
         reader.expect("if")
         return self._if((), ())
 
-    def _assignment(self) -> Stmt:
+    def _assignment(self) -> ir.Stmt:
         reader = self._reader
         names = [reader.value()]
         while reader.accept(","):
             names.append(reader.value())
-        types: list[VType] = []
+        types: list[ir.VType] = []
         if reader.accept(":"):
             types.append(self._type())
             while reader.accept(","):
@@ -222,29 +200,29 @@ class _Parser:
             reader.fail("'if'")
         return self._computed(names[0], types[0])
 
-    def _computed(self, name: str, type: VType) -> Stmt:
+    def _computed(self, name: str, type: ir.VType) -> ir.Stmt:
         reader = self._reader
         if reader.accept("load"):
             buffer, index = reader.name("a buffer"), self._bracketed_dim("[", "]")
             mask, stride = self._mask(), self._stride()
-            return Load(self._define(name, type), buffer, index, mask, stride)
+            return ir.Load(self._define(name, type), buffer, index, mask, stride)
         if reader.accept("gather"):
             buffer, base, offsets = self._scattered()
             mask = self._mask()
-            return Gather(self._define(name, type), buffer, base, offsets, mask)
+            return ir.Gather(self._define(name, type), buffer, base, offsets, mask)
         if reader.accept("tile_load"):
             buffer, index = reader.name("a buffer"), self._bracketed_dim("[", "]")
             reader.expect("stride")
-            return TileLoad(self._define(name, type), buffer, index, self._dim())
+            return ir.TileLoad(self._define(name, type), buffer, index, self._dim())
         op = reader.name("an operator")
         reader.expect("(")
         if op == "index":
             dim = self._bracketed_dim("<", ">")
             reader.expect(")")
-            return IndexValue(self._define(name, type), dim)
+            return ir.IndexValue(self._define(name, type), dim)
         args = tuple(reader.listed(self._operand, ")"))
         attrs = dict(reader.listed(self._attr, "}")) if reader.accept("{") else {}
-        return Instr(self._define(name, type), op, args, attrs)
+        return ir.Instr(self._define(name, type), op, args, attrs)
 
     def _attr(self) -> tuple[str, int | str]:
         reader = self._reader
@@ -252,7 +230,7 @@ class _Parser:
         reader.expect("=")
         return name, reader.string() if reader.at_kind("string") else reader.integer()
 
-    def _scattered(self) -> tuple[str, Dim, Value]:
+    def _scattered(self) -> tuple[str, Dim, ir.Value]:
         """NAME "[" dim "+" VALUE "]" """
         reader = self._reader
         buffer = reader.name("a buffer")
@@ -263,38 +241,38 @@ class _Parser:
         reader.expect("]")
         return buffer, base, offsets
 
-    def _store(self) -> Store:
+    def _store(self) -> ir.Store:
         reader = self._reader
         buffer, index = reader.name("a buffer"), self._bracketed_dim("[", "]")
         reader.expect(",")
-        return Store(buffer, index, self._use(), self._mask(), self._stride())
+        return ir.Store(buffer, index, self._use(), self._mask(), self._stride())
 
-    def _scatter(self) -> Scatter:
+    def _scatter(self) -> ir.Scatter:
         buffer, base, offsets = self._scattered()
         self._reader.expect(",")
-        return Scatter(buffer, base, offsets, self._use(), self._mask())
+        return ir.Scatter(buffer, base, offsets, self._use(), self._mask())
 
-    def _tile_store(self) -> TileStore:
+    def _tile_store(self) -> ir.TileStore:
         reader = self._reader
         buffer, index = reader.name("a buffer"), self._bracketed_dim("[", "]")
         reader.expect(",")
         value = self._use()
         reader.expect("stride")
-        return TileStore(buffer, index, value, self._dim())
+        return ir.TileStore(buffer, index, value, self._dim())
 
-    def _prefetch(self) -> Prefetch:
-        return Prefetch(self._reader.name("a buffer"), self._bracketed_dim("[", "]"))
+    def _prefetch(self) -> ir.Prefetch:
+        return ir.Prefetch(self._reader.name("a buffer"), self._bracketed_dim("[", "]"))
 
-    def _let(self) -> Let:
+    def _let(self) -> ir.Let:
         reader = self._reader
         name = reader.name("a symbol")
         reader.expect("=")
         value = self._use()
         symbol = read_range(reader, name, self._scope)
         self._scope[name] = of_atom(symbol)
-        return Let(symbol, value)
+        return ir.Let(symbol, value)
 
-    def _for(self, results: Sequence[str]) -> For:
+    def _for(self, results: Sequence[str]) -> ir.For:
         reader = self._reader
         name = reader.name("a symbol")
         reader.expect("=")
@@ -302,7 +280,7 @@ class _Parser:
         reader.expect("to")
         stop = self._dim()
         reader.expect("step")
-        loop = For(loop_symbol(name, start, stop), start, stop, self._dim())
+        loop = ir.For(ir.loop_symbol(name, start, stop), start, stop, self._dim())
         loop.carried, loop.initial = self._carries(results)
         loop.unroll = reader.accept("unroll")
         scope = dict(self._scope)
@@ -313,18 +291,20 @@ class _Parser:
         loop.results = tuple(map(self._define, results, types))
         return loop
 
-    def _repeat(self, results: Sequence[str]) -> Repeat:
+    def _repeat(self, results: Sequence[str]) -> ir.Repeat:
         carried, initial = self._carries(results)
         body, yields = self._block()
         self._reader.expect("while")
         condition = self._use()
         defined = tuple(self._define(n, c.type) for n, c in zip(results, carried, strict=True))
-        return Repeat(carried, initial, defined, condition, body, yields)
+        return ir.Repeat(carried, initial, defined, condition, body, yields)
 
-    def _carries(self, results: Sequence[str]) -> tuple[tuple[Value, ...], tuple[Operand, ...]]:
+    def _carries(
+        self, results: Sequence[str]
+    ) -> tuple[tuple[ir.Value, ...], tuple[ir.Operand, ...]]:
         """The carried registers of a loop with these results, and what they start as."""
         reader = self._reader
-        carries: list[tuple[Value, Operand]] = []
+        carries: list[tuple[ir.Value, ir.Operand]] = []
         if reader.accept("carry"):
             reader.expect("(")
             carries = reader.listed(self._carry, ")")
@@ -332,7 +312,7 @@ class _Parser:
             reader.fail_before(f"{len(results)} carried registers")
         return tuple(carried for carried, _ in carries), tuple(initial for _, initial in carries)
 
-    def _carry(self) -> tuple[Value, Operand]:
+    def _carry(self) -> tuple[ir.Value, ir.Operand]:
         name = self._reader.value()
         self._reader.expect(":")
         type = self._type()
@@ -340,8 +320,8 @@ class _Parser:
         initial = self._operand()
         return self._define(name, type), initial
 
-    def _if(self, names: Sequence[str], types: Sequence[VType]) -> If:
-        branch = If(self._use())
+    def _if(self, names: Sequence[str], types: Sequence[ir.VType]) -> ir.If:
+        branch = ir.If(self._use())
         branch.then, branch.then_yields = self._block()
         if self._reader.accept("else"):
             branch.otherwise, branch.otherwise_yields = self._block()

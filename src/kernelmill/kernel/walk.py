@@ -5,33 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernelmill.core.dim import Dim, symbols
-from kernelmill.kernel.ir import (
-    For,
-    Gather,
-    If,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Prefetch,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-)
+from kernelmill.kernel import ir
 
 
-def blocks_of(statement: Stmt) -> tuple[Sequence[Stmt], ...]:
+def blocks_of(statement: ir.Stmt) -> tuple[Sequence[ir.Stmt], ...]:
     """The blocks inside of a statement: a loop's body, both sides of a branch."""
-    if isinstance(statement, (For, Repeat)):
+    if isinstance(statement, (ir.For, ir.Repeat)):
         return (statement.body,)
-    return (statement.then, statement.otherwise) if isinstance(statement, If) else ()
+    return (statement.then, statement.otherwise) if isinstance(statement, ir.If) else ()
 
 
-def statements_of(body: Sequence[Stmt]) -> Iterator[Stmt]:
+def statements_of(body: Sequence[ir.Stmt]) -> Iterator[ir.Stmt]:
     """All statements of a block in the order of the text, those inside of others behind them."""
     for statement in body:
         yield statement
@@ -39,28 +23,28 @@ def statements_of(body: Sequence[Stmt]) -> Iterator[Stmt]:
             yield from statements_of(block)
 
 
-def dims_of(statement: Stmt) -> tuple[Dim, ...]:
+def dims_of(statement: ir.Stmt) -> tuple[Dim, ...]:
     """The dims that a statement is written with, without those of statements inside of it."""
     match statement:
-        case Instr():
+        case ir.Instr():
             return ()
-        case Load() | Store() | TileLoad() | TileStore():
+        case ir.Load() | ir.Store() | ir.TileLoad() | ir.TileStore():
             return statement.index, statement.stride
-        case IndexValue():
+        case ir.IndexValue():
             return (statement.dim,)
-        case Gather() | Scatter():
+        case ir.Gather() | ir.Scatter():
             return (statement.base,)
-        case Prefetch():
+        case ir.Prefetch():
             return (statement.index,)
-        case Let():
+        case ir.Let():
             return (statement.symbol.hi or 0,)
-        case For():
+        case ir.For():
             return statement.start, statement.stop, statement.step
-        case Repeat() | If():
+        case ir.Repeat() | ir.If():
             return ()
 
 
-def used_symbols(kernel: Kernel) -> set[str]:
+def used_symbols(kernel: ir.Kernel) -> set[str]:
     """Names of all symbols in the kernel, its own loops' included."""
     found: set[str] = set()
     for dim in (kernel.tasks, kernel.scratch, *(buffer.elements for buffer in kernel.buffers)):

@@ -11,31 +11,14 @@ from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import NUMBERS, read_declared
 from kernelmill.core.text import Reader
-from kernelmill.plan.ir import (
-    AtenCall,
-    BufferKind,
-    BufferSpec,
-    DimResult,
-    KernelRef,
-    Launch,
-    Literal,
-    Order,
-    Part,
-    Plan,
-    Result,
-    Step,
-    SuperKernel,
-    SymbolInput,
-    TensorInput,
-    TensorResult,
-)
+from kernelmill.plan import ir
 from kernelmill.plan.lines import Lines
 from kernelmill.plan.printer import NAMED_LITERALS
 
 T = TypeVar("T")
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str) -> ir.Plan:
     """The plan that `text` describes.
 
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
@@ -55,7 +38,7 @@ class _Parser:
         self._reader = Reader(text)
         self.scope: dict[str, Dim] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> ir.Plan:
         reader = self._reader
         reader.expect("plan")
         name = reader.string()
@@ -69,12 +52,12 @@ class _Parser:
         reader.expect("{")
         kernels = self._while("kernel", self._kernel)
         buffers = self._while("buffer", self._buffer)
-        prepare: tuple[Launch, ...] = ()
+        prepare: tuple[ir.Launch, ...] = ()
         if reader.accept("prepare"):
             reader.expect("{")
             prepare = self._while("launch", self._launch)
             reader.expect("}")
-        steps: list[Step] = []
+        steps: list[ir.Step] = []
         while not reader.at("return", "super", "views"):
             steps.append(self._launch() if reader.accept("launch") else self._aten())
         supers = self._while("super", self._super)
@@ -84,7 +67,7 @@ class _Parser:
         results = tuple(reader.listed(self._result, ")"))
         reader.expect("}")
         reader.expect_end()
-        return Plan(
+        return ir.Plan(
             name, symbols, inputs, buffers, prepare, tuple(steps), results, kernels, arena,
             checks, supers, equations, views,
         )  # fmt: skip
@@ -151,46 +134,46 @@ class _Parser:
         self.scope[symbol.name] = of_atom(symbol)
         return symbol
 
-    def _input(self) -> TensorInput | SymbolInput:
+    def _input(self) -> ir.TensorInput | ir.SymbolInput:
         reader = self._reader
         if not reader.at_kind("string"):
             name = reader.name("a symbol or a string")
             reader.expect(":")
             reader.expect("dim")
-            return SymbolInput(name)
+            return ir.SymbolInput(name)
         name = reader.string()
         reader.expect(":")
         dtype, shape, strides = self._type()
         named = reader.at(InputRole.PARAM, InputRole.BUFFER)
         role = InputRole(reader.take()) if named else InputRole.USER
-        return TensorInput(name, dtype, shape, strides, role, reader.accept("updated"))
+        return ir.TensorInput(name, dtype, shape, strides, role, reader.accept("updated"))
 
-    def _kernel(self) -> KernelRef:
+    def _kernel(self) -> ir.KernelRef:
         reader = self._reader
         name = reader.name("a kernel")
         reader.expect("type")
         kind = reader.string()
         digest = reader.string() if reader.accept("digest") else ""
         operators = self._group("operators", reader.string)
-        return KernelRef(name, kind, digest, operators, self._origin())
+        return ir.KernelRef(name, kind, digest, operators, self._origin())
 
-    def _buffer(self) -> BufferSpec:
+    def _buffer(self) -> ir.BufferSpec:
         reader = self._reader
         self._number()
         reader.expect("=")
         name = reader.name("input, arena, tensor, packed or view")
-        if name not in tuple(BufferKind):
+        if name not in tuple(ir.BufferKind):
             reader.fail_before(f"a kind of buffer, not {name!r}")
-        kind = BufferKind(name)
-        source = self._bracketed(reader.integer) if kind == BufferKind.INPUT else -1
-        offset = self._bracketed(self._dim) if kind == BufferKind.ARENA else 0
+        kind = ir.BufferKind(name)
+        source = self._bracketed(reader.integer) if kind == ir.BufferKind.INPUT else -1
+        offset = self._bracketed(self._dim) if kind == ir.BufferKind.ARENA else 0
         reader.expect(":")
         dtype, shape, strides = self._type()
-        return BufferSpec(kind, dtype, shape, strides, source, offset)
+        return ir.BufferSpec(kind, dtype, shape, strides, source, offset)
 
     # ---- steps and results ------------------------------------------------------------------
 
-    def _launch(self) -> Launch:
+    def _launch(self) -> ir.Launch:
         reader = self._reader
         kernel = reader.name("a kernel")
         reader.expect("(")
@@ -201,13 +184,15 @@ class _Parser:
         scratch = self._bracketed(self._dim) if reader.accept("scratch") else 0
         reader.expect("work")
         work = self._bracketed(self._dim)
-        order = next((o for o in (Order.BESIDE, Order.BEHIND) if reader.accept(o)), Order.AFTER)
-        return Launch(kernel, buffers, dims, tasks, scratch, work, self._mark(), order)
+        order = next(
+            (o for o in (ir.Order.BESIDE, ir.Order.BEHIND) if reader.accept(o)), ir.Order.AFTER
+        )
+        return ir.Launch(kernel, buffers, dims, tasks, scratch, work, self._mark(), order)
 
     def _mark(self) -> Mark:
         return read_mark(self._reader.string()) if self._reader.accept("mark") else UNMARKED
 
-    def _super(self) -> SuperKernel:
+    def _super(self) -> ir.SuperKernel:
         reader = self._reader
         name = reader.name("a driver")
         reader.expect("scope")
@@ -218,9 +203,9 @@ class _Parser:
         subs = self._while("part", self._sub)
         reader.expect("}")
         parts, waits = tuple(part for part, _ in subs), tuple(waits for _, waits in subs)
-        return SuperKernel(name, scope, first, first + len(subs), parts, waits)
+        return ir.SuperKernel(name, scope, first, first + len(subs), parts, waits)
 
-    def _sub(self) -> tuple[Part, tuple[int, ...]]:
+    def _sub(self) -> tuple[ir.Part, tuple[int, ...]]:
         reader = self._reader
         reader.expect("(")
         begin = reader.integer()
@@ -232,7 +217,7 @@ class _Parser:
     def _operand(self) -> int:
         return -1 if self._reader.accept("status") else self._number()
 
-    def _aten(self) -> AtenCall:
+    def _aten(self) -> ir.AtenCall:
         reader = self._reader
         reader.expect("aten")
         target = reader.string()
@@ -241,16 +226,16 @@ class _Parser:
         kwargs = tuple(reader.listed(self._keyword, "}")) if reader.accept("{") else ()
         results = self._group("gives", self._aten_result)
         binds = self._group("binds", self._bind)
-        return AtenCall(target, args, kwargs, results, binds, self._origin(), self._mark())
+        return ir.AtenCall(target, args, kwargs, results, binds, self._origin(), self._mark())
 
-    def _views(self) -> tuple[AtenCall, ...]:
+    def _views(self) -> tuple[ir.AtenCall, ...]:
         self._reader.expect("{")
-        calls: list[AtenCall] = []
+        calls: list[ir.AtenCall] = []
         while not self._reader.accept("}"):
             calls.append(self._aten())
         return tuple(calls)
 
-    def _keyword(self) -> tuple[str, Literal]:
+    def _keyword(self) -> tuple[str, ir.Literal]:
         name = self._reader.name("an argument's name")
         self._reader.expect("=")
         return name, self._literal()
@@ -266,7 +251,7 @@ class _Parser:
         reader.expect("dim")
         return symbol, result, reader.integer()
 
-    def _literal(self) -> Literal:
+    def _literal(self) -> ir.Literal:
         reader = self._reader
         if reader.at_kind("string"):
             return reader.string()
@@ -289,15 +274,15 @@ class _Parser:
             reader.fail_before(f"an argument, not {word!r}")
         return _WORDS[word]
 
-    def _result(self) -> Result:
+    def _result(self) -> ir.Result:
         if self._reader.accept("none"):
             return None
         if self._reader.at(*NUMBERS):
             kind = self._reader.take()
-            return DimResult(self._bracketed_dim(), kind)
+            return ir.DimResult(self._bracketed_dim(), kind)
         if self._reader.at("<"):
-            return DimResult(self._bracketed_dim())
-        return TensorResult(self._number())
+            return ir.DimResult(self._bracketed_dim())
+        return ir.TensorResult(self._number())
 
 
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}

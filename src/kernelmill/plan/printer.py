@@ -44,23 +44,7 @@ from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import NUMBERS, symbol_text
 from kernelmill.core.text import number_text, string_text
-from kernelmill.plan.ir import (
-    AtenCall,
-    BufferKind,
-    BufferSpec,
-    DimResult,
-    KernelRef,
-    Launch,
-    Literal,
-    Order,
-    Plan,
-    Result,
-    Step,
-    SuperKernel,
-    SymbolInput,
-    TensorInput,
-    TensorResult,
-)
+from kernelmill.plan import ir
 
 NAMED_LITERALS = (
     "dtype",
@@ -75,7 +59,7 @@ NAMED_LITERALS = (
 """Kinds of ATen arguments that stand for an object by its name."""
 
 
-def print_plan(plan: Plan) -> str:
+def print_plan(plan: ir.Plan) -> str:
     """The text of a plan; `parse_plan` gives an equal plan back."""
     header = f"plan {string_text(plan.name)}"
     if plan.symbols:
@@ -101,9 +85,9 @@ def print_plan(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_step(step: Step) -> str:
+def print_step(step: ir.Step) -> str:
     """The text of one step."""
-    return _launch(step) if isinstance(step, Launch) else _aten(step)
+    return _launch(step) if isinstance(step, ir.Launch) else _aten(step)
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -122,8 +106,8 @@ def _at(origin: str) -> str:
     return f" at {string_text(origin)}" if origin else ""
 
 
-def _input(entry: TensorInput | SymbolInput) -> str:
-    if isinstance(entry, SymbolInput):
+def _input(entry: ir.TensorInput | ir.SymbolInput) -> str:
+    if isinstance(entry, ir.SymbolInput):
         return f"{entry.symbol}: dim"
     text = f"{string_text(entry.name)}: {_type(entry.dtype, entry.shape, entry.strides)}"
     if entry.role != InputRole.USER:
@@ -131,7 +115,7 @@ def _input(entry: TensorInput | SymbolInput) -> str:
     return text + " updated" if entry.updated else text
 
 
-def _kernel(kernel: KernelRef) -> str:
+def _kernel(kernel: ir.KernelRef) -> str:
     text = f"kernel {kernel.name} type {string_text(kernel.type)}"
     if kernel.digest:
         text += f" digest {string_text(kernel.digest)}"
@@ -140,16 +124,16 @@ def _kernel(kernel: KernelRef) -> str:
     return text + _at(kernel.origin)
 
 
-def _buffer(buffer: BufferSpec) -> str:
+def _buffer(buffer: ir.BufferSpec) -> str:
     place = buffer.kind
-    if buffer.kind == BufferKind.INPUT:
+    if buffer.kind == ir.BufferKind.INPUT:
         place += f"({buffer.source})"
-    elif buffer.kind == BufferKind.ARENA:
+    elif buffer.kind == ir.BufferKind.ARENA:
         place += f"({buffer.offset})"
     return f"{place}: {_type(buffer.dtype, buffer.shape, buffer.strides)}"
 
 
-def _launch(launch: Launch) -> str:
+def _launch(launch: ir.Launch) -> str:
     operands = ("status" if buffer == -1 else f"%{buffer}" for buffer in launch.buffers)
     text = f"launch {launch.kernel}({_listed(operands)})"
     if launch.dims:
@@ -158,7 +142,7 @@ def _launch(launch: Launch) -> str:
     if launch.scratch != 0:
         text += f" scratch({launch.scratch})"
     text += f" work({launch.work})"
-    if launch.order is not Order.AFTER:
+    if launch.order is not ir.Order.AFTER:
         text += f" {launch.order}"
     return text + _mark(launch.mark)
 
@@ -168,7 +152,7 @@ def _mark(mark: Mark) -> str:
     return f" mark {string_text(text)}" if text else ""
 
 
-def _super(super_kernel: SuperKernel) -> Iterator[str]:
+def _super(super_kernel: ir.SuperKernel) -> Iterator[str]:
     head = f"super {super_kernel.name} scope {string_text(super_kernel.scope)}"
     yield f"  {head} from {super_kernel.first} {{"
     for part, waits in zip(super_kernel.parts, super_kernel.waits, strict=True):
@@ -177,7 +161,7 @@ def _super(super_kernel: SuperKernel) -> Iterator[str]:
     yield "  }"
 
 
-def _aten(step: AtenCall) -> str:
+def _aten(step: ir.AtenCall) -> str:
     text = f"aten {string_text(step.target)}({_listed(map(_literal, step.args))})"
     if step.kwargs:
         text += f" {{{_listed(f'{name} = {_literal(value)}' for name, value in step.kwargs)}}}"
@@ -189,7 +173,7 @@ def _aten(step: AtenCall) -> str:
     return text + _at(step.origin) + _mark(step.mark)
 
 
-def _literal(literal: Literal) -> str:
+def _literal(literal: ir.Literal) -> str:
     if literal is None:
         return "none"
     if isinstance(literal, str):
@@ -213,10 +197,10 @@ def _literal(literal: Literal) -> str:
     raise ValueError(f"no ATen argument is written {literal!r}")
 
 
-def print_result(result: Result) -> str:
+def print_result(result: ir.Result) -> str:
     """The text of a result."""
-    if isinstance(result, TensorResult):
+    if isinstance(result, ir.TensorResult):
         return f"%{result.buffer}"
-    if isinstance(result, DimResult):
+    if isinstance(result, ir.DimResult):
         return f"{result.kind} <{result.value}>".lstrip()
     return "none"

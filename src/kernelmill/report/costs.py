@@ -17,26 +17,7 @@ from kernelmill.core.target.dot_units import DOT_UNITS
 from kernelmill.core.target.isa import Isa
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.definition import Cost
-from kernelmill.kernel.ir import (
-    SCRATCH,
-    TASK,
-    For,
-    Gather,
-    If,
-    IndexValue,
-    Instr,
-    Kernel,
-    Let,
-    Load,
-    Operand,
-    Repeat,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-)
+from kernelmill.kernel import ir
 from kernelmill.kernel.ops import ARITHMETIC, COMPARE, MATH, REDUCE
 from kernelmill.kernel.walk import statements_of
 
@@ -67,7 +48,7 @@ class _Unknown(Exception):
     """The end of a loop depends on data."""
 
 
-def work_of(kernel: Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> Work | None:
+def work_of(kernel: ir.Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> Work | None:
     """All tasks of a launch with these values of the kernel's dims; None where data decide."""
     counting = _Counting(kernel, isa)
     values = {symbol.name: value for symbol, value in zip(kernel.dims, dims, strict=True)}
@@ -75,7 +56,7 @@ def work_of(kernel: Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> Work |
     try:
         chosen = _spread(range(tasks), _TASKS)
         for task in chosen:
-            found.add(counting.block(kernel.body, {**values, TASK: task}), tasks / len(chosen))
+            found.add(counting.block(kernel.body, {**values, ir.TASK: task}), tasks / len(chosen))
     except (_Unknown, KeyError):
         return None
     return found
@@ -89,49 +70,49 @@ def _spread(numbers: range, most: int) -> list[int]:
 
 
 class _Counting:
-    def __init__(self, kernel: Kernel, isa: Isa) -> None:
+    def __init__(self, kernel: ir.Kernel, isa: Isa) -> None:
         self._isa = isa
-        self._made_by: dict[Value, Stmt] = {
+        self._made_by: dict[ir.Value, ir.Stmt] = {
             statement.result: statement
             for statement in statements_of(kernel.body)
-            if isinstance(statement, (Instr, IndexValue))
+            if isinstance(statement, (ir.Instr, ir.IndexValue))
         }
         self._straight: dict[int, Work] = {}
         self._bits = isa.vector_bits
 
-    def block(self, body: Sequence[Stmt], values: dict[str, int]) -> Work:
+    def block(self, body: Sequence[ir.Stmt], values: dict[str, int]) -> Work:
         """One pass through a block."""
         found = Work()
         found.add(self._straight_part(body), 1)
         for statement in body:
             match statement:
-                case Let():
+                case ir.Let():
                     known = self._scalar(statement.value, values)
                     values.pop(statement.symbol.name, None)
                     if known is not None:
                         values[statement.symbol.name] = int(known)
-                case For():
+                case ir.For():
                     self._loop(statement, values, found)
-                case If():
+                case ir.If():
                     self._branch(statement, values, found)
-                case Repeat():
+                case ir.Repeat():
                     raise _Unknown
                 case _:
                     pass
         return found
 
-    def _loop(self, loop: For, values: dict[str, int], found: Work) -> None:
+    def _loop(self, loop: ir.For, values: dict[str, int], found: Work) -> None:
         start, stop, step = (evaluate(d, values) for d in (loop.start, loop.stop, loop.step))
         passes = range(start, stop, max(step, 1))
         if not passes:
             return
-        plain = not any(isinstance(s, (For, If, Repeat)) for s in loop.body)
+        plain = not any(isinstance(s, (ir.For, ir.If, ir.Repeat)) for s in loop.body)
         chosen = [start] if plain else _spread(passes, _SAMPLES)
         for number in chosen:
             inner = self.block(loop.body, {**values, loop.symbol.name: number})
             found.add(inner, len(passes) / len(chosen))
 
-    def _branch(self, branch: If, values: dict[str, int], found: Work) -> None:
+    def _branch(self, branch: ir.If, values: dict[str, int], found: Work) -> None:
         taken = self._scalar(branch.condition, values)
         if taken is not None:
             body = branch.then if taken else branch.otherwise
@@ -140,7 +121,7 @@ class _Counting:
         either = [self.block(body, dict(values)) for body in (branch.then, branch.otherwise)]
         found.add(max(either, key=lambda work: sum(work.instructions.values())), 1)
 
-    def _straight_part(self, body: Sequence[Stmt]) -> Work:
+    def _straight_part(self, body: Sequence[ir.Stmt]) -> Work:
         known = self._straight.get(id(body))
         if known is None:
             known = self._straight[id(body)] = Work()
@@ -148,20 +129,20 @@ class _Counting:
                 self._count(statement, known)
         return known
 
-    def _count(self, statement: Stmt, work: Work) -> None:
+    def _count(self, statement: ir.Stmt, work: Work) -> None:
         match statement:
-            case Instr():
+            case ir.Instr():
                 self._count_instruction(statement, work)
-            case Load() | Gather() | TileLoad():
+            case ir.Load() | ir.Gather() | ir.TileLoad():
                 kind = statement.result.type
                 _touch(work, statement.buffer, kind.lanes * max(1, kind.rows))
-            case Store() | Scatter() | TileStore():
+            case ir.Store() | ir.Scatter() | ir.TileStore():
                 kind = statement.value.type
                 _touch(work, statement.buffer, kind.lanes * max(1, kind.rows))
             case _:
                 pass
 
-    def _count_instruction(self, made: Instr, work: Work) -> None:
+    def _count_instruction(self, made: ir.Instr, work: Work) -> None:
         kind = made.result.type
         if made.op in ("dot", "tile_dot"):
             unit = DOT_UNITS[str(made.attrs["unit"])]
@@ -173,21 +154,21 @@ class _Counting:
             _more(work.instructions, unit.name, 1 if unit.columns else kind.lanes / columns)
         elif made.op in _COUNTED and not (kind.lanes == 1 and not kind.dtype.is_float):
             first = made.args[0]
-            read = first.type if made.op in REDUCE and isinstance(first, Value) else kind
+            read = first.type if made.op in REDUCE and isinstance(first, ir.Value) else kind
             times = 2 if made.op == "fma" else 1
             work.operations += times * read.lanes
             weight = Cost.FUNCTION.value if made.op in MATH else 1
             vectors = read.lanes * read.dtype.bits / self._bits
             _more(work.instructions, _VECTORS, weight * vectors)
 
-    def _scalar(self, value: Operand, values: Mapping[str, int]) -> int | None:
+    def _scalar(self, value: ir.Operand, values: Mapping[str, int]) -> int | None:
         """What a register holds, as far as it follows from dims and counters."""
-        if not isinstance(value, Value):
+        if not isinstance(value, ir.Value):
             return int(value)
         made = self._made_by.get(value)
-        if isinstance(made, IndexValue):
+        if isinstance(made, ir.IndexValue):
             return _known(made.dim, values)
-        if not isinstance(made, Instr):
+        if not isinstance(made, ir.Instr):
             return None
         fold = _FOLD.get(made.op)
         parts = [self._scalar(argument, values) for argument in made.args]
@@ -224,7 +205,7 @@ def _known(dim: Dim, values: Mapping[str, int]) -> int | None:
 
 
 def _touch(work: Work, buffer: str, elements: int) -> None:
-    if buffer != SCRATCH:
+    if buffer != ir.SCRATCH:
         _more(work.elements, buffer, elements)
 
 

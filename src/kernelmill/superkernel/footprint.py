@@ -22,22 +22,7 @@ from kernelmill.core.dim import (
     symbols,
     terms_of,
 )
-from kernelmill.kernel.ir import (
-    SCRATCH,
-    TASK,
-    For,
-    Gather,
-    IndexValue,
-    Kernel,
-    Let,
-    Load,
-    Scatter,
-    Stmt,
-    Store,
-    TileLoad,
-    TileStore,
-    Value,
-)
+from kernelmill.kernel import ir
 from kernelmill.kernel.walk import statements_of
 from kernelmill.plan.ir import BufferKind, Launch, Plan
 
@@ -62,7 +47,7 @@ class Footprint:
         return self.stride * first + self.low, self.stride * (last - 1) + self.high
 
 
-def footprints(plan: Plan, launch: Launch, kernel: Kernel) -> tuple[Footprint, ...]:
+def footprints(plan: Plan, launch: Launch, kernel: ir.Kernel) -> tuple[Footprint, ...]:
     """What the tasks of a launch of constant size touch. The status word is left out: tasks only
     ever set it to the same value. An event is a byte that one launch writes and another reads."""
     return Footprints(plan, {launch.kernel: kernel}).of(launch)
@@ -71,7 +56,7 @@ def footprints(plan: Plan, launch: Launch, kernel: Kernel) -> tuple[Footprint, .
 class Footprints:
     """The footprints of a plan's launches; each kernel is looked through once."""
 
-    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel]) -> None:
+    def __init__(self, plan: Plan, kernels: Mapping[str, ir.Kernel]) -> None:
         self.plan = plan
         self.kernels = kernels
         self._known: dict[tuple[str, tuple[Dim, ...]], _Ranges] = {}
@@ -94,7 +79,7 @@ class Footprints:
             found.append(Footprint(memory, writes, stride, start + low, start + high))
         return tuple(found)
 
-    def _ranges(self, launch: Launch, kernel: Kernel) -> _Ranges:
+    def _ranges(self, launch: Launch, kernel: ir.Kernel) -> _Ranges:
         key = (launch.kernel, launch.dims)
         if key not in self._known:
             values = zip(kernel.dims, launch.dims, strict=True)
@@ -123,9 +108,9 @@ def _memory(plan: Plan, number: int) -> tuple[Memory, int]:
 class _Ranges:
     """Elements of each buffer that one task touches: (stride, low, high) or None."""
 
-    def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
+    def __init__(self, kernel: ir.Kernel, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
-        self._values: dict[Value, Dim] = {}
+        self._values: dict[ir.Value, Dim] = {}
         self._lets: dict[str, Dim] = {}
         self._ambiguous: set[str] = set()
         self._spans: dict[str, list[tuple[int, int, int] | None]] = {}
@@ -143,32 +128,33 @@ class _Ranges:
         # Tasks whose pieces overlap or interleave share everything.
         return None if others or stride <= 0 or high - low > stride else (stride, low, high)
 
-    def _note(self, statement: Stmt) -> None:
-        if isinstance(statement, IndexValue):
+    def _note(self, statement: ir.Stmt) -> None:
+        if isinstance(statement, ir.IndexValue):
             self._values[statement.result] = statement.dim
-        elif isinstance(statement, Let):
+        elif isinstance(statement, ir.Let):
             self._let(statement)
-        elif isinstance(statement, For):
+        elif isinstance(statement, ir.For):
             self._loop(statement)
-        elif isinstance(statement, (Gather, Scatter)):
+        elif isinstance(statement, (ir.Gather, ir.Scatter)):
             self._spans.setdefault(statement.buffer, []).append(None)
-        elif isinstance(statement, (TileLoad, TileStore)) and statement.buffer != SCRATCH:
+        elif isinstance(statement, (ir.TileLoad, ir.TileStore)) and statement.buffer != ir.SCRATCH:
             self._tile(
-                statement, statement.result if isinstance(statement, TileLoad) else statement.value
+                statement,
+                statement.result if isinstance(statement, ir.TileLoad) else statement.value,
             )
-        elif isinstance(statement, (Load, Store)) and statement.buffer != SCRATCH:
-            value = statement.result if isinstance(statement, Load) else statement.value
+        elif isinstance(statement, (ir.Load, ir.Store)) and statement.buffer != ir.SCRATCH:
+            value = statement.result if isinstance(statement, ir.Load) else statement.value
             self._spans.setdefault(statement.buffer, []).append(
                 self._span(statement.index, value.type.lanes, statement.stride)
             )
 
-    def _tile(self, statement: TileLoad | TileStore, value: Value) -> None:
+    def _tile(self, statement: ir.TileLoad | ir.TileStore, value: ir.Value) -> None:
         span = self._span(statement.index, value.type.rows, statement.stride)
         if span is not None:
             span = (*span[:2], span[2] + value.type.lanes - 1)
         self._spans.setdefault(statement.buffer, []).append(span)
 
-    def _let(self, statement: Let) -> None:
+    def _let(self, statement: ir.Let) -> None:
         name = statement.symbol.name
         dim = self._values.get(statement.value)
         known = name in self._lets or name in self._ambiguous
@@ -179,7 +165,7 @@ class _Ranges:
         else:
             self._lets[name] = self._resolved(dim)
 
-    def _loop(self, loop: For) -> None:
+    def _loop(self, loop: ir.For) -> None:
         """The loop's symbol in its body: where it starts, and so many steps from there."""
         start, step = self._resolved(loop.start), self._resolved(loop.step)
         passes = _most_passes(start, self._resolved(loop.stop), step)
@@ -195,7 +181,7 @@ class _Ranges:
         return substitute(dim, {**self.sizes, **known})
 
     def _span(self, index: Dim, lanes: int, step: Dim) -> tuple[int, int, int] | None:
-        parts = linear_part(self._resolved(index), TASK)
+        parts = linear_part(self._resolved(index), ir.TASK)
         step = self._resolved(step)
         if parts is None or not isinstance(parts[0], int) or not isinstance(step, int):
             return None

@@ -13,16 +13,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate
 from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
+from kernelmill.plan import ir
 from kernelmill.plan.arena import assign, lifetimes
-from kernelmill.plan.ir import (
-    WHOLE_TEAM,
-    BufferKind,
-    Launch,
-    Part,
-    Plan,
-    SuperKernel,
-    thread_range,
-)
 from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.ranges import (
     AUTOMATIC,
@@ -33,13 +25,7 @@ from kernelmill.superkernel.ranges import (
     ranges_of,
 )
 from kernelmill.superkernel.side_by_side import extended, extents_beside
-from kernelmill.superkernel.streams import (
-    branch_parts,
-    narrowed,
-    part_of,
-    saves,
-    tagged_parts,
-)
+from kernelmill.superkernel.streams import branch_parts, narrowed, part_of, saves, tagged_parts
 from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
 
 _NAME_PART = 24
@@ -73,12 +59,12 @@ class RangeReport:
 class Formed:
     """The plan with its super kernels."""
 
-    plan: Plan
+    plan: ir.Plan
     reports: tuple[RangeReport, ...]
 
 
 def form(
-    plan: Plan,
+    plan: ir.Plan,
     kernels: Mapping[str, Kernel],
     automatic: RangeOptions | None = None,
     machine: Machine | None = None,
@@ -105,7 +91,7 @@ def form(
     beside = [run for draft in drafts for run in draft.beside]
     if beside:
         plan = _placed_apart(plan, beside)
-    supers: list[SuperKernel] = []
+    supers: list[ir.SuperKernel] = []
     reports: dict[str, list[SuperReport]] = {}
     for draft in drafts:
         made, report = draft.finish(plan, kernels, {s.name for s in supers})
@@ -139,7 +125,7 @@ class _FusedLaunch:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ir.Plan,
         kernels: Mapping[str, Kernel],
         segment: Segment,
         range_: Range,
@@ -150,12 +136,12 @@ class _FusedLaunch:
         self.scope = range_.scope
         self.options = range_.options
         steps = plan.steps[segment.first : segment.last]
-        self.launches = [step for step in steps if isinstance(step, Launch)]
+        self.launches = [step for step in steps if isinstance(step, ir.Launch)]
         self.tasks = [evaluate(launch.tasks, {}) for launch in self.launches]
         self.work = [evaluate(launch.work, {}) for launch in self.launches]
         wide = self._wide(plan, kernels)
         self.beside = _beside(segment, wide)
-        self.streams = len(set(wide) - {WHOLE_TEAM}) or 1
+        self.streams = len(set(wide) - {ir.WHOLE_TEAM}) or 1
         self.parts = wide = tuple(map(self._limited, wide, self.launches))
         if not self.options.sync_all:
             self.parts = tuple(
@@ -167,34 +153,34 @@ class _FusedLaunch:
         """Whether one launch is estimated to be faster than several."""
         return saves(self.tasks, self.work, self.parts, self.team.threads, self.team.machine)
 
-    def _limited(self, part: Part, launch: Launch) -> Part:
+    def _limited(self, part: ir.Part, launch: ir.Launch) -> ir.Part:
         """The part with at most as many threads as the range and the operator may have."""
         team, most = self.team.threads, self.options.threads
         if 0 < most < team:
-            own = thread_range(part, most)
+            own = ir.thread_range(part, most)
             part = part_of(own.start, own.stop, team)
-        own, most = thread_range(part, team), launch.mark.threads
+        own, most = ir.thread_range(part, team), launch.mark.threads
         return part_of(own.start, own.start + most, team) if 0 < most < len(own) else part
 
-    def _wide(self, plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Part, ...]:
+    def _wide(self, plan: ir.Plan, kernels: Mapping[str, Kernel]) -> tuple[ir.Part, ...]:
         options = self.options
         threads = min(self.team.threads, options.threads or self.team.threads)
         marks = [launch.mark for launch in self.launches]
         if options.sync_all:
-            return (WHOLE_TEAM,) * len(marks)
+            return (ir.WHOLE_TEAM,) * len(marks)
         tags = [mark.stream for mark in marks]
         if any(tags):
             priorities = {mark.stream: mark.priority for mark in marks}
             most = len(tags) if options.stream_fusion else 2
             return tagged_parts(tags, priorities, self.work, threads, most)
         if not options.stream_fusion:
-            return (WHOLE_TEAM,) * len(marks)
+            return (ir.WHOLE_TEAM,) * len(marks)
         depends = _needs(plan, self.launches, kernels)
         return branch_parts(self.tasks, self.work, depends, threads, self.team.machine)
 
     def finish(
-        self, plan: Plan, kernels: Mapping[str, Kernel], taken: set[str]
-    ) -> tuple[SuperKernel, SuperReport]:
+        self, plan: ir.Plan, kernels: Mapping[str, Kernel], taken: set[str]
+    ) -> tuple[ir.SuperKernel, SuperReport]:
         """The super kernel over the final places in the arena, and its report."""
         refs = {ref.name: ref for ref in plan.kernels}
         types = [refs[launch.kernel].type for launch in self.launches]
@@ -208,7 +194,7 @@ class _FusedLaunch:
         else:
             waits = waits_of(subs)
         name = _free_name(self.scope, types[0], types[-1], taken)
-        made = SuperKernel(
+        made = ir.SuperKernel(
             name, self.scope, self.segment.first, self.segment.last, self.parts, waits
         )
         depending = sum(
@@ -231,7 +217,7 @@ def _free_name(scope: str, first: str, last: str, taken: set[str]) -> str:
 
 
 def _needs(
-    plan: Plan, launches: Sequence[Launch], kernels: Mapping[str, Kernel]
+    plan: ir.Plan, launches: Sequence[ir.Launch], kernels: Mapping[str, Kernel]
 ) -> list[frozenset[int]]:
     """For each launch the earlier ones that write what it touches, or touch what it writes: memory
     that is shared because one came after the other does not count, it can be placed apart."""
@@ -251,22 +237,22 @@ def _needs(
     return found
 
 
-def _identity(plan: Plan, buffer: int) -> object:
+def _identity(plan: ir.Plan, buffer: int) -> object:
     spec = plan.buffers[buffer]
-    return ("input", spec.source) if spec.kind == BufferKind.INPUT else buffer
+    return ("input", spec.source) if spec.kind == ir.BufferKind.INPUT else buffer
 
 
-def _beside(segment: Segment, parts: Sequence[Part]) -> list[Segment]:
+def _beside(segment: Segment, parts: Sequence[ir.Part]) -> list[Segment]:
     """The runs of launches that are not the whole team's: what runs side by side is in one run."""
     found: list[Segment] = []
-    for whole, group in groupby(enumerate(parts, segment.first), lambda at: at[1] == WHOLE_TEAM):
+    for whole, group in groupby(enumerate(parts, segment.first), lambda at: at[1] == ir.WHOLE_TEAM):
         numbers = [number for number, _ in group]
         if not whole:
             found.append(Segment(numbers[0], numbers[-1] + 1))
     return found
 
 
-def _placed_apart(plan: Plan, runs: Sequence[Segment]) -> Plan:
+def _placed_apart(plan: ir.Plan, runs: Sequence[Segment]) -> ir.Plan:
     """The plan with an arena in which buffers of launches that run side by side do not overlap:
     inside of a run, and of launches beside each other elsewhere, everything is alive all the
     time."""

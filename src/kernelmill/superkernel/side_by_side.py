@@ -20,16 +20,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, product
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import Kernel
+from kernelmill.plan import ir
 from kernelmill.plan.arena import ArenaBuffer, assign_with_donations, lifetimes
-from kernelmill.plan.ir import (
-    MOST_TOGETHER,
-    WHOLE_TEAM,
-    BufferKind,
-    Launch,
-    Order,
-    Plan,
-    Step,
-)  # fmt: skip
 from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.sync import SubKernel, crossing
 
@@ -45,13 +37,13 @@ _WINDOW = 16
 """So many steps behind a launch are looked at."""
 
 
-def run_side_by_side(plan: Plan, kernels: Mapping[str, Kernel], machine: Machine) -> Plan:
+def run_side_by_side(plan: ir.Plan, kernels: Mapping[str, Kernel], machine: Machine) -> ir.Plan:
     """The plan with launches that run beside each other next to each other, and told so; a plan of
     unknown sizes as it is. Launches in ranges of super kernels stay where they are."""
     if plan.symbols:
         return plan
     steps = _Ordering(plan, kernels, machine).steps()
-    if all(step.order is Order.AFTER for step in steps if isinstance(step, Launch)):
+    if all(step.order is ir.Order.AFTER for step in steps if isinstance(step, ir.Launch)):
         return plan
     return _placed(plan, steps)
 
@@ -71,25 +63,27 @@ class _Access:
 class _Ordering:
     """The steps of a plan in their new order."""
 
-    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel], machine: Machine) -> None:
+    def __init__(self, plan: ir.Plan, kernels: Mapping[str, Kernel], machine: Machine) -> None:
         self._plan, self._kernels = plan, kernels
         self._least = machine.region_work_ns
         self._most = machine.sync_ns * _WAITS_WORTH
         self._known: dict[int, _Access] = {}
         # Each buffer of the arena by itself: where they lie is settled later.
         apart = tuple(
-            replace(buffer, kind=BufferKind.TENSOR) if buffer.kind == BufferKind.ARENA else buffer
+            replace(buffer, kind=ir.BufferKind.TENSOR)
+            if buffer.kind == ir.BufferKind.ARENA
+            else buffer
             for buffer in plan.buffers
         )
         self._footprints = Footprints(replace(plan, buffers=apart), kernels)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ir.Step]:
         left = list(self._plan.steps)
-        found: list[Step] = []
+        found: list[ir.Step] = []
         while left:
             step = left.pop(0)
             found.append(step)
-            if isinstance(step, Launch) and self._can_share(step):
+            if isinstance(step, ir.Launch) and self._can_share(step):
                 beside = self._beside(step, left)
                 if _works(step) + sum(_works(launch) for _, launch in beside) >= self._least:
                     found += [launch for _, launch in beside]
@@ -97,13 +91,13 @@ class _Ordering:
                         del left[place]
         return found
 
-    def _beside(self, first: Launch, left: Sequence[Step]) -> list[tuple[int, Launch]]:
+    def _beside(self, first: ir.Launch, left: Sequence[ir.Step]) -> list[tuple[int, ir.Launch]]:
         """What runs beside a launch, and its place among the steps that follow."""
         group = [first]
         places: list[int] = []
-        passed: list[Launch] = []
+        passed: list[ir.Launch] = []
         for place, step in enumerate(left[:_WINDOW]):
-            if not isinstance(step, Launch) or step.mark or len(group) == MOST_TOGETHER:
+            if not isinstance(step, ir.Launch) or step.mark or len(group) == ir.MOST_TOGETHER:
                 break
             order = self._order_in(group, step) if self._can_share(step) else None
             if order is not None and not any(self._meet(step, other) for other in passed):
@@ -115,14 +109,14 @@ class _Ordering:
                 break
         return list(zip(places, group[1:], strict=True))
 
-    def _order_in(self, group: Sequence[Launch], launch: Launch) -> Order | None:
+    def _order_in(self, group: Sequence[ir.Launch], launch: ir.Launch) -> ir.Order | None:
         """How a launch runs with these; None if it has to come after them."""
         met = [number for number, other in enumerate(group) if self._meet(launch, other)]
         if not met:
-            return Order.BESIDE
+            return ir.Order.BESIDE
         # Behind the last one, and those which that one is behind.
         first = len(group) - 1
-        while group[first].order is Order.BEHIND:
+        while group[first].order is ir.Order.BEHIND:
             first -= 1
         alike = all(group[number].tasks == launch.tasks for number in met)
         if met[0] < first or not alike:
@@ -130,9 +124,9 @@ class _Ordering:
         own = self._touched(launch)
         if any(crossing(self._touched(group[number]), own) for number in met):
             return None
-        return Order.BEHIND
+        return ir.Order.BEHIND
 
-    def _can_share(self, launch: Launch) -> bool:
+    def _can_share(self, launch: ir.Launch) -> bool:
         """Whether several threads run its tasks, or will with those of others; they write to new
         memory only."""
         work = _works(launch)
@@ -141,13 +135,15 @@ class _Ordering:
             not launch.mark
             and evaluate(launch.tasks, {}) > 1
             and self._least / _JOINS <= work <= self._most
-            and all(buffer.kind in (BufferKind.ARENA, BufferKind.TENSOR) for buffer in buffers)
+            and all(
+                buffer.kind in (ir.BufferKind.ARENA, ir.BufferKind.TENSOR) for buffer in buffers
+            )
         )
 
-    def _meet(self, a: Launch, b: Launch) -> bool:
+    def _meet(self, a: ir.Launch, b: ir.Launch) -> bool:
         return self._access(a).meets(self._access(b))
 
-    def _access(self, launch: Launch) -> _Access:
+    def _access(self, launch: ir.Launch) -> _Access:
         known = self._known.get(id(launch))
         if known is None:
             written = self._written(launch)
@@ -158,21 +154,21 @@ class _Ordering:
 
     def _memory(self, buffer: int) -> object:
         """Arguments count as one: they may share memory."""
-        return "input" if self._plan.buffers[buffer].kind == BufferKind.INPUT else buffer
+        return "input" if self._plan.buffers[buffer].kind == ir.BufferKind.INPUT else buffer
 
-    def _written(self, launch: Launch) -> list[int]:
+    def _written(self, launch: ir.Launch) -> list[int]:
         own = zip(launch.buffers, self._kernels[launch.kernel].buffers, strict=True)
         return [number for number, buffer in own if number >= 0 and buffer.access != "in"]
 
-    def _touched(self, launch: Launch) -> SubKernel:
-        return SubKernel(evaluate(launch.tasks, {}), WHOLE_TEAM, self._footprints.of(launch))
+    def _touched(self, launch: ir.Launch) -> SubKernel:
+        return SubKernel(evaluate(launch.tasks, {}), ir.WHOLE_TEAM, self._footprints.of(launch))
 
 
-def _works(launch: Launch) -> int:
+def _works(launch: ir.Launch) -> int:
     return evaluate(launch.work, {})
 
 
-def _placed(plan: Plan, steps: Sequence[Step]) -> Plan:
+def _placed(plan: ir.Plan, steps: Sequence[ir.Step]) -> ir.Plan:
     """The plan with these steps, and an arena in which everything that launches beside each other
     have is there as long as the last of them runs."""
     shares = _shared_places(plan)
@@ -193,7 +189,7 @@ def _placed(plan: Plan, steps: Sequence[Step]) -> Plan:
     return replace(plan, steps=tuple(steps), buffers=buffers, arena_bytes=arena.bytes)
 
 
-def _shared_places(plan: Plan) -> dict[int, int]:
+def _shared_places(plan: ir.Plan) -> dict[int, int]:
     """The buffers whose place another one has given to them: that is used last by the launch that
     writes them first, which no two others with the same place are."""
     lives = lifetimes(plan.steps, plan.buffers)
@@ -210,12 +206,12 @@ def _shared_places(plan: Plan) -> dict[int, int]:
     return found
 
 
-def extents_beside(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+def extents_beside(steps: Sequence[ir.Step]) -> dict[int, tuple[int, int]]:
     """The first and the last number among steps that run beside each other, for each of those."""
     found: dict[int, tuple[int, int]] = {}
     first = 0
     for number, step in enumerate(steps):
-        if not isinstance(step, Launch) or step.order is Order.AFTER:
+        if not isinstance(step, ir.Launch) or step.order is ir.Order.AFTER:
             first = number
         else:
             found.update(dict.fromkeys(range(first, number + 1), (first, number)))

@@ -7,13 +7,7 @@ import math
 from kernelmill.codegen.code import Reg
 from kernelmill.codegen.math import vector_libm
 from kernelmill.codegen.math.building import absolute, at_most, copysign, horner
-from kernelmill.codegen.math.coefficients import (
-    ERF,
-    ERFC,
-    ERFINV_MIDDLE,
-    ERFINV_START,
-    ERFINV_TAIL,
-)  # fmt: skip
+from kernelmill.codegen.math.coefficients import ERF, ERFC, ERFINV_MIDDLE, ERFINV_START, ERFINV_TAIL
 from kernelmill.codegen.math.exponential import exp_normal
 from kernelmill.core.dtype import F32, F64
 

@@ -13,17 +13,7 @@ from kernelmill.core.dim import Dim, evaluate, of_atom, parse
 from kernelmill.core.scalar import NUMBERS, completed
 from kernelmill.lower.driver.finish import in_arena
 from kernelmill.lower.driver.lowered import Lowered
-from kernelmill.plan.ir import (
-    AtenCall,
-    BufferSpec,
-    DimResult,
-    Launch,
-    Plan,
-    Result,
-    Step,
-    SymbolInput,
-    TensorInput,
-)
+from kernelmill.plan import ir
 
 
 def lowered_at_sizes(lowered: Lowered, sizes: Mapping[str, int], name: str) -> Lowered:
@@ -35,15 +25,15 @@ def lowered_at_sizes(lowered: Lowered, sizes: Mapping[str, int], name: str) -> L
 
 
 class _Sizes:
-    def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+    def __init__(self, plan: ir.Plan, sizes: Mapping[str, int]) -> None:
         assert all(symbol.name in sizes for symbol in plan.symbols if symbol.value is None)
         self.old = plan
         self.sizes = completed(plan.symbols, sizes)
         self.scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
-        kept = [n for n, one in enumerate(plan.inputs) if isinstance(one, TensorInput)]
+        kept = [n for n, one in enumerate(plan.inputs) if isinstance(one, ir.TensorInput)]
         self.arguments = {-1: -1, **{old: new for new, old in enumerate(kept)}}
 
-    def plan(self, name: str) -> Plan:
+    def plan(self, name: str) -> ir.Plan:
         old = self.old
         return replace(
             old,
@@ -52,7 +42,7 @@ class _Sizes:
             inputs=tuple(
                 replace(one, shape=self._all(one.shape), strides=self._all(one.strides))
                 for one in old.inputs
-                if not isinstance(one, SymbolInput)
+                if not isinstance(one, ir.SymbolInput)
             ),
             buffers=tuple(map(self._buffer, old.buffers)),
             prepare=tuple(map(self._launch, old.prepare)),
@@ -62,7 +52,7 @@ class _Sizes:
             equations=(),
         )
 
-    def _buffer(self, buffer: BufferSpec) -> BufferSpec:
+    def _buffer(self, buffer: ir.BufferSpec) -> ir.BufferSpec:
         return replace(
             buffer,
             shape=self._all(buffer.shape),
@@ -71,15 +61,15 @@ class _Sizes:
             offset=0,
         )
 
-    def _step(self, step: Step) -> Step:
-        return self._call(step) if isinstance(step, AtenCall) else self._launch(step)
+    def _step(self, step: ir.Step) -> ir.Step:
+        return self._call(step) if isinstance(step, ir.AtenCall) else self._launch(step)
 
-    def _launch(self, launch: Launch) -> Launch:
+    def _launch(self, launch: ir.Launch) -> ir.Launch:
         tasks, scratch, work = self._all((launch.tasks, launch.scratch, launch.work))
         dims = self._all(launch.dims)
         return replace(launch, dims=dims, tasks=tasks, scratch=scratch, work=work)
 
-    def _call(self, call: AtenCall) -> AtenCall:
+    def _call(self, call: ir.AtenCall) -> ir.AtenCall:
         kwargs = tuple((name, self._argument(value)) for name, value in call.kwargs)
         return replace(call, args=tuple(map(self._argument, call.args)), kwargs=kwargs)
 
@@ -92,8 +82,8 @@ class _Sizes:
             return NUMBERS[argument[0]](evaluate(parse(argument[1], self.scope), self.sizes))
         return tuple(map(self._argument, argument))
 
-    def _result(self, result: Result) -> Result:
-        if not isinstance(result, DimResult):
+    def _result(self, result: ir.Result) -> ir.Result:
+        if not isinstance(result, ir.DimResult):
             return result
         return replace(result, value=self._dim(result.value))
 

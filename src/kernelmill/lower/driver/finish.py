@@ -15,17 +15,8 @@ from kernelmill.lower.driver.donation import donated_buffers
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.placement import Placed
 from kernelmill.lower.driver.returned_views import returned_views
+from kernelmill.plan import ir
 from kernelmill.plan.arena import assign_with_donations, lifetimes
-from kernelmill.plan.ir import (
-    BufferSpec,
-    DimResult,
-    Plan,
-    Result,
-    Step,
-    SymbolInput,
-    TensorInput,
-    TensorResult,
-)  # fmt: skip
 
 
 def finish(placed: Placed, bound: Bound) -> Lowered:
@@ -35,7 +26,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
     only_results = bound.checks is None and not graph.updates
     views = returned_views(bound.steps, bound.buffers, results, only_results)
     buffers, arena_bytes = in_arena(views.buffers, views.steps, bound.kernels)
-    plan = Plan(
+    plan = ir.Plan(
         graph.name,
         in_order(graph.symbols.values()),
         tuple(_input(placed, entry) for entry in graph.inputs),
@@ -53,8 +44,8 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
 
 
 def in_arena(
-    buffers: Sequence[BufferSpec], steps: Sequence[Step], kernels: Mapping[str, Kernel]
-) -> tuple[tuple[BufferSpec, ...], Dim]:
+    buffers: Sequence[ir.BufferSpec], steps: Sequence[ir.Step], kernels: Mapping[str, Kernel]
+) -> tuple[tuple[ir.BufferSpec, ...], Dim]:
     """The buffers with their offsets, and the arena's bytes."""
     lives = lifetimes(steps, buffers)
     donated = donated_buffers(steps, kernels, lives)
@@ -67,28 +58,28 @@ def in_arena(
     return placed, arena.bytes
 
 
-def _input(placed: Placed, entry: Input | DimInput) -> TensorInput | SymbolInput:
+def _input(placed: Placed, entry: Input | DimInput) -> ir.TensorInput | ir.SymbolInput:
     if isinstance(entry, DimInput):
-        return SymbolInput(entry.symbol.name)
+        return ir.SymbolInput(entry.symbol.name)
     kind = entry.value.type
     updated = any(target is entry.value for target, _ in placed.prepared.graph.updates)
-    return TensorInput(
+    return ir.TensorInput(
         entry.value.name, kind.dtype, kind.shape, kind.memory_strides, entry.role, updated
     )
 
 
-def _result(placed: Placed, result: object) -> Result:
+def _result(placed: Placed, result: object) -> ir.Result:
     if isinstance(result, Value):
         location = placed.locations.get(result)
         if location is None:
             location = placed.locations[placed.aliases.bases[result]]
-        return TensorResult(location.buffer)
+        return ir.TensorResult(location.buffer)
     if result is None:
         return None
     if isinstance(result, NumberResult):
-        return DimResult(result.word, result.kind)
+        return ir.DimResult(result.word, result.kind)
     dim: Any = result
-    return DimResult(dim)
+    return ir.DimResult(dim)
 
 
 def _check_message(origins: Sequence[str]) -> str:

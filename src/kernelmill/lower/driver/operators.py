@@ -15,15 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import (
-    Dim,
-    Expr,
-    Sym,
-    bounds,
-    evaluate,
-    of_atom,
-    substitute,
-)  # fmt: skip
+from kernelmill.core.dim import Dim, Expr, Sym, bounds, evaluate, of_atom, substitute
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind

@@ -13,15 +13,7 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.effects import asserts
-from kernelmill.plan.ir import (
-    AtenCall,
-    BufferKind,
-    BufferSpec,
-    Launch,
-    Result,
-    Step,
-    TensorResult,
-)  # fmt: skip
+from kernelmill.plan import ir
 from kernelmill.plan.literals import buffers_in
 from kernelmill.torch_internals.operators import gives_views, writes
 
@@ -31,43 +23,43 @@ class ReturnedViews:
     """The steps of a plan without those that only make views which are returned, and assertions;
     those, in `calls`; the buffers and results with the views among them."""
 
-    steps: tuple[Step, ...]
-    calls: tuple[AtenCall, ...]
-    buffers: tuple[BufferSpec, ...]
-    results: tuple[Result, ...]
+    steps: tuple[ir.Step, ...]
+    calls: tuple[ir.AtenCall, ...]
+    buffers: tuple[ir.BufferSpec, ...]
+    results: tuple[ir.Result, ...]
 
 
 def returned_views(
-    steps: Sequence[Step],
-    buffers: Sequence[BufferSpec],
-    results: Sequence[Result],
+    steps: Sequence[ir.Step],
+    buffers: Sequence[ir.BufferSpec],
+    results: Sequence[ir.Result],
     only_results: bool = True,
 ) -> ReturnedViews:
     """Takes the views that are returned out of the steps. One that other steps read is made there,
     too. `only_results`: launches write to nothing else that lasts, and raise no errors; assertions
     with only launches behind them are then taken out as well."""
-    returned = {result.buffer for result in results if isinstance(result, TensorResult)}
-    calls: list[AtenCall] = []
-    kept: list[Step] = []
+    returned = {result.buffer for result in results if isinstance(result, ir.TensorResult)}
+    calls: list[ir.AtenCall] = []
+    kept: list[ir.Step] = []
     read: set[int] = set()
     for step in reversed(steps):
-        if only_results and isinstance(step, AtenCall) and asserts(step.target):
+        if only_results and isinstance(step, ir.AtenCall) and asserts(step.target):
             calls.insert(0, step)
             read.update(_operands(step))
             continue
-        taken = isinstance(step, AtenCall) and _is_view(step) and returned & {*step.results}
-        if taken and isinstance(step, AtenCall):
+        taken = isinstance(step, ir.AtenCall) and _is_view(step) and returned & {*step.results}
+        if taken and isinstance(step, ir.AtenCall):
             calls.insert(0, step)
             returned.update(_operands(step))
-        if not taken or (isinstance(step, AtenCall) and read & {*step.results}):
+        if not taken or (isinstance(step, ir.AtenCall) and read & {*step.results}):
             kept.insert(0, step)
             read.update(_operands(step))
-            only_results &= isinstance(step, Launch)
+            only_results &= isinstance(step, ir.Launch)
     made = {number for call in calls for number in call.results if number >= 0}
     specs = list(buffers)
     numbers: dict[int, int] = {}
     for number in sorted(made):
-        view = replace(buffers[number], kind=BufferKind.VIEW)
+        view = replace(buffers[number], kind=ir.BufferKind.VIEW)
         if number in read:
             numbers[number] = len(specs)
             specs.append(view)
@@ -78,27 +70,29 @@ def returned_views(
         tuple(_renumbered(call, numbers) for call in calls),
         tuple(specs),
         tuple(
-            TensorResult(numbers.get(r.buffer, r.buffer)) if isinstance(r, TensorResult) else r
+            ir.TensorResult(numbers.get(r.buffer, r.buffer))
+            if isinstance(r, ir.TensorResult)
+            else r
             for r in results
         ),
     )
 
 
-def _is_view(call: AtenCall) -> bool:
+def _is_view(call: ir.AtenCall) -> bool:
     """Whether a step only makes views of one tensor."""
     one = len(list(buffers_in((call.args, call.kwargs)))) == 1
     return one and not call.binds and gives_views(call.target) and not writes(call.target)
 
 
-def _operands(step: Step) -> Collection[int]:
+def _operands(step: ir.Step) -> Collection[int]:
     return (
         set(buffers_in((step.args, step.kwargs)))
-        if isinstance(step, AtenCall)
+        if isinstance(step, ir.AtenCall)
         else {n for n in step.buffers if n >= 0}
     )
 
 
-def _renumbered(call: AtenCall, numbers: Mapping[int, int]) -> AtenCall:
+def _renumbered(call: ir.AtenCall, numbers: Mapping[int, int]) -> ir.AtenCall:
     def literal(value: Any) -> Any:
         if not isinstance(value, tuple):
             return value

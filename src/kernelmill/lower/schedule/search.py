@@ -21,12 +21,7 @@ from kernelmill.lower.elements.strided import span
 from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
-from kernelmill.lower.schedule.template import (
-    STATUS_BUFFER,
-    GroupContext,
-    Pack,
-    Template,
-)
+from kernelmill.lower.schedule.template import STATUS_BUFFER, GroupContext, Pack, Template
 
 BY_MODEL = "cost model"
 """The label of the schedule that the cost model chooses."""

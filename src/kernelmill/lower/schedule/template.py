@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.emit.packed import PackedWeights
@@ -193,3 +193,68 @@ class OneSchedule:
     def candidates(self, spec: object, schedule: object) -> Sequence[Candidate]:
         """None."""
         return ()
+
+
+class Cut(Protocol):
+    """A schedule that says into how many tasks the work is cut, and what all of them take on one
+    core, in nanoseconds."""
+
+    @property
+    def tasks(self) -> Dim: ...
+
+    @property
+    def work(self) -> Dim: ...
+
+
+CutT = TypeVar("CutT", bound=Cut)
+
+MakeSpec = Callable[[Emitter, Node, Location], SpecT]
+"""What is computed by a node whose result goes to that memory."""
+
+
+@dataclass(frozen=True)
+class NodeBinding(NothingPacked, Generic[SpecT]):
+    """One node."""
+
+    context: GroupContext
+    make_spec: MakeSpec[SpecT]
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> SpecT:
+        """What is computed."""
+        node = self.context.group.seed
+        assert node is not None
+        return self.make_spec(emitter, node, self.context.targets[node.result])
+
+
+@dataclass(frozen=True)
+class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
+    """A template of groups around a node of one of the `operators`, with one schedule, made by
+    `plan`; `write` appends the code of a task."""
+
+    name: str
+    operators: frozenset[str]
+    make_spec: MakeSpec[SpecT]
+    plan: Callable[[SpecT, Machine], CutT]
+    write: Callable[[KernelBuilder, SpecT, CutT], None]
+
+    def matches(self, context: GroupContext) -> bool:
+        """Any group of such a node."""
+        seed = context.group.seed
+        return seed is not None and seed.op in self.operators
+
+    def bind(self, context: GroupContext) -> NodeBinding[SpecT]:
+        """The node as it is."""
+        return NodeBinding(context, self.make_spec)
+
+    def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> CutT:
+        """The only one."""
+        return self.plan(spec, machine)
+
+    def cost(self, spec: SpecT, schedule: CutT, machine: Machine) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return schedule.work
+
+    def emit(self, emitter: Emitter, spec: SpecT, schedule: CutT) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        emitter.builder.set_tasks(schedule.tasks)
+        self.write(emitter.builder, spec, schedule)

@@ -10,20 +10,20 @@ from kernelmill.lower.templates.attention.template import AttentionTemplate
 from kernelmill.lower.templates.convolution.template import ConvolutionTemplate
 from kernelmill.lower.templates.map_reduce.template import MapReduceTemplate
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
-from kernelmill.lower.templates.scan.template import ScanTemplate
-from kernelmill.lower.templates.scatter.template import ScatterTemplate
-from kernelmill.lower.templates.search.template import SearchTemplate
-from kernelmill.lower.templates.sort.template import SortTemplate
+from kernelmill.lower.templates.scan.template import SCAN
+from kernelmill.lower.templates.scatter.template import SCATTER
+from kernelmill.lower.templates.search.template import SEARCH
+from kernelmill.lower.templates.sort.template import SORT
 
 TEMPLATES: tuple[Template[Any, Any], ...] = (
     MapReduceTemplate(),
     ConvolutionTemplate(),
     MatmulTemplate(),
     AttentionTemplate(),
-    ScanTemplate(),
-    SortTemplate(),
-    SearchTemplate(),
-    ScatterTemplate(),
+    SCAN,
+    SORT,
+    SEARCH,
+    SCATTER,
 )
 
 

@@ -12,16 +12,7 @@ from dataclasses import fields
 from typing import Any, Union
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.plan.ir import (
-    AtenCall,
-    BufferKind,
-    DimResult,
-    Launch,
-    Plan,
-    Result,
-    TensorInput,
-    TensorResult,
-)
+from kernelmill.plan import ir
 from kernelmill.plan.literals import buffers_in
 from kernelmill.plan.printer import print_result, print_step
 from kernelmill.runtime.calls.returned_views import computed_results
@@ -77,7 +68,7 @@ class RunLaunches:
 class CallOperator:
     """A call of ATen. `placed` are those of its results that launches read."""
 
-    call: AtenCall
+    call: ir.AtenCall
     placed: tuple[int, ...]
     drops: tuple[int, ...]
 
@@ -86,23 +77,25 @@ class CallOperator:
 class MakeViews:
     """Views that are returned are made, in the caller's own modes (returned_views.py)."""
 
-    calls: tuple[AtenCall, ...]
+    calls: tuple[ir.AtenCall, ...]
 
 
 @dataclass(frozen=True)
 class ReturnResults:
     """The results, in their order."""
 
-    results: tuple[Result, ...]
+    results: tuple[ir.Result, ...]
 
 
 Work = Union[RunLaunches, CallOperator]
 Step = Union[FindSizes, BindWeights, MakeTensors, CheckArguments, Work, MakeViews, ReturnResults]
 
 
-def steps_of(plan: Plan) -> list[Step]:
+def steps_of(plan: ir.Plan) -> list[Step]:
     """All that happens at a call of this plan, in order."""
-    tensors = [(n, entry) for n, entry in enumerate(plan.inputs) if isinstance(entry, TensorInput)]
+    tensors = [
+        (n, entry) for n, entry in enumerate(plan.inputs) if isinstance(entry, ir.TensorInput)
+    ]
     bound = tuple(n for n, entry in tensors if is_bound(entry))
     checked = tuple(n for n, entry in tensors if not is_bound(entry))
     updated = tuple(n for n, entry in tensors if entry.updated)
@@ -119,11 +112,11 @@ def print_steps(steps: Sequence[Step]) -> str:
     """A line for each: its kind, then what it is with, as far as that is something."""
 
     def written(value: Any) -> str:
-        if isinstance(value, (TensorResult, DimResult)) or value is None:
+        if isinstance(value, (ir.TensorResult, ir.DimResult)) or value is None:
             return print_result(value)
         if isinstance(value, tuple) and not isinstance(value, SizeSource):
             return ", ".join(map(written, value))
-        return print_step(value) if isinstance(value, AtenCall) else str(value)
+        return print_step(value) if isinstance(value, ir.AtenCall) else str(value)
 
     lines: list[str] = []
     for step in steps:
@@ -133,29 +126,29 @@ def print_steps(steps: Sequence[Step]) -> str:
     return "".join(lines)
 
 
-def only_launches(plan: Plan) -> bool:
+def only_launches(plan: ir.Plan) -> bool:
     """Whether the native entry does all of a call at once."""
-    return all(isinstance(step, Launch) for step in plan.steps)
+    return all(isinstance(step, ir.Launch) for step in plan.steps)
 
 
-def _made_first(plan: Plan) -> tuple[int, ...]:
+def _made_first(plan: ir.Plan) -> tuple[int, ...]:
     """Tensors that are there before the check: all of a plan of launches alone; of others those
     without elements, which no step writes."""
     written = {b for launch in plan.prepare for b in launch.buffers}
     for step in () if only_launches(plan) else plan.steps:
-        written.update(step.results if isinstance(step, AtenCall) else step.buffers)
-    kinds = (BufferKind.TENSOR, BufferKind.PACKED)
+        written.update(step.results if isinstance(step, ir.AtenCall) else step.buffers)
+    kinds = (ir.BufferKind.TENSOR, ir.BufferKind.PACKED)
     return tuple(n for n, b in enumerate(plan.buffers) if b.kind in kinds and n not in written)
 
 
-def _work(plan: Plan, made: Sequence[int]) -> Iterator[Work]:
+def _work(plan: ir.Plan, made: Sequence[int]) -> Iterator[Work]:
     """The steps of the plan, launches gathered. These tensors are there already."""
     if only_launches(plan):
         yield RunLaunches(0, len(plan.steps), (), ())
         return
-    groups: list[list[Launch] | AtenCall] = []
+    groups: list[list[ir.Launch] | ir.AtenCall] = []
     for step in plan.steps:
-        if isinstance(step, AtenCall):
+        if isinstance(step, ir.AtenCall):
             groups.append(step)
         elif groups and isinstance(groups[-1], list):
             groups[-1].append(step)
@@ -163,13 +156,13 @@ def _work(plan: Plan, made: Sequence[int]) -> Iterator[Work]:
             groups.append([step])
     touched = [_touched(plan, group) for group in groups]
     last_use = {buffer: number for number, its in enumerate(touched) for buffer in its}
-    kept = {r.buffer for r in computed_results(plan) if isinstance(r, TensorResult)}
-    read_natively = {b for step in plan.steps if isinstance(step, Launch) for b in step.buffers}
+    kept = {r.buffer for r in computed_results(plan) if isinstance(r, ir.TensorResult)}
+    read_natively = {b for step in plan.steps if isinstance(step, ir.Launch) for b in step.buffers}
     known, launches = set(made), 0
     for number, group in enumerate(groups):
         its = touched[number]
         drops = tuple(sorted(b for b in its - kept if last_use[b] == number))
-        if isinstance(group, AtenCall):
+        if isinstance(group, ir.AtenCall):
             yield CallOperator(
                 group, tuple(b for b in group.results if b in read_natively - {-1}), drops
             )
@@ -179,10 +172,10 @@ def _work(plan: Plan, made: Sequence[int]) -> Iterator[Work]:
         known |= its
 
 
-def _touched(plan: Plan, group: Sequence[Launch] | AtenCall) -> set[int]:
+def _touched(plan: ir.Plan, group: Sequence[ir.Launch] | ir.AtenCall) -> set[int]:
     """Tensor buffers that these steps read or write."""
-    if isinstance(group, AtenCall):
+    if isinstance(group, ir.AtenCall):
         numbers = {*group.results, *buffers_in((group.args, group.kwargs))}
     else:
         numbers = {buffer for launch in group for buffer in launch.buffers}
-    return {n for n in numbers if n >= 0 and plan.buffers[n].kind == BufferKind.TENSOR}
+    return {n for n in numbers if n >= 0 and plan.buffers[n].kind == ir.BufferKind.TENSOR}

@@ -15,16 +15,7 @@ from typing import Any, NamedTuple
 from kernelmill.core.dim import Dim, Expr, Sym, evaluate, maximum, of_atom, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.scalar import completed, computed_late, spelled
-from kernelmill.plan.ir import (
-    AtenCall,
-    BufferKind,
-    BufferSpec,
-    DimResult,
-    Launch,
-    Plan,
-    SymbolInput,
-    TensorInput,
-)  # fmt: skip
+from kernelmill.plan import ir
 from kernelmill.plan.literals import dims_in
 from kernelmill.plan.supers import whole_launch
 from kernelmill.runtime.layout import word
@@ -40,20 +31,20 @@ _LARGEST = 2**63 - 1
 Values = ctypes.Array[ctypes.c_int64]
 
 
-def plan_dims(plan: Plan) -> Iterator[Dim]:
+def plan_dims(plan: ir.Plan) -> Iterator[Dim]:
     """Every dim that the runtime may ask for, with repetitions."""
     for entry in plan.inputs:
-        if isinstance(entry, TensorInput):
+        if isinstance(entry, ir.TensorInput):
             yield from entry.shape
             yield from entry.strides
     for buffer in plan.buffers:
-        if buffer.kind == BufferKind.ARENA:
+        if buffer.kind == ir.BufferKind.ARENA:
             yield buffer.offset
-        elif buffer.kind in (BufferKind.TENSOR, BufferKind.PACKED):
+        elif buffer.kind in (ir.BufferKind.TENSOR, ir.BufferKind.PACKED):
             yield from buffer.shape
             yield from buffer.strides
     for step in (*plan.steps, *plan.prepare):
-        if isinstance(step, Launch):
+        if isinstance(step, ir.Launch):
             yield from (step.tasks, step.work, step.scratch)
             yield from step.dims
         else:
@@ -64,32 +55,32 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
         whole = whole_launch(plan, super_kernel)
         yield from (whole.tasks, whole.work)
     for result in plan.results:
-        if isinstance(result, DimResult):
+        if isinstance(result, ir.DimResult):
             yield result.value
     yield plan.arena_bytes
 
 
-def fixed_layout(of: TensorInput | BufferSpec) -> Layout:
+def fixed_layout(of: ir.TensorInput | ir.BufferSpec) -> Layout:
     """Shape and strides of an argument or a buffer whose sizes are numbers."""
     shape, strides = ([evaluate(dim, {}) for dim in dims] for dims in (of.shape, of.strides))
     return tuple(shape), tuple(strides)
 
 
-def late_symbols(plan: Plan) -> frozenset[str]:
+def late_symbols(plan: ir.Plan) -> frozenset[str]:
     """Symbols that an ATen step binds, and what is computed from them: they have no value when the
     call begins."""
-    calls = (step for step in plan.steps if isinstance(step, AtenCall))
+    calls = (step for step in plan.steps if isinstance(step, ir.AtenCall))
     found = {symbol for call in calls for symbol, _, _ in call.binds}
     return frozenset(found | computed_late(plan.symbols, found))
 
 
-def given_symbols(plan: Plan) -> dict[str, Sym]:
+def given_symbols(plan: ir.Plan) -> dict[str, Sym]:
     """The symbols that have a value when a call begins and are not computed from others."""
     late = late_symbols(plan)
     return {s.name: s for s in plan.symbols if s.value is None and s.name not in late}
 
 
-def dims_needed(plan: Plan) -> tuple[Dim, ...]:
+def dims_needed(plan: ir.Plan) -> tuple[Dim, ...]:
     """What a compiled dims function has to compute for this plan, in this order: the symbols in
     theirs come first.
 
@@ -106,7 +97,7 @@ def dims_needed(plan: Plan) -> tuple[Dim, ...]:
 class DimTable:
     """Gives every dim of a plan its number, and makes the arrays of values."""
 
-    def __init__(self, plan: Plan, function: DimsFunction | None) -> None:
+    def __init__(self, plan: ir.Plan, function: DimsFunction | None) -> None:
         needed = dims_needed(plan)
         expressions, constants = dict[Dim, None](), dict[Dim, None]()
         for dim in plan_dims(plan):
@@ -176,11 +167,11 @@ class DimTable:
         """The array with constants alone, for what runs before any symbol has a value."""
         return self._array.from_buffer_copy(self._known)
 
-    def layout_numbers(self, of: TensorInput | BufferSpec) -> tuple[list[int], list[int]]:
+    def layout_numbers(self, of: ir.TensorInput | ir.BufferSpec) -> tuple[list[int], list[int]]:
         """Where shape and strides of an argument or a buffer are in an array of values."""
         return self.numbers(of.shape), self.numbers(of.strides)
 
-    def layout(self, of: TensorInput | BufferSpec, values: Values) -> Layout:
+    def layout(self, of: ir.TensorInput | ir.BufferSpec, values: Values) -> Layout:
         """Shape and strides of an argument or a buffer, read from an array of values."""
         shape, strides = self.layout_numbers(of)
         return tuple([values[n] for n in shape]), tuple([values[n] for n in strides])
@@ -231,7 +222,7 @@ class SizeSource(NamedTuple):
         return f"{self.name} = argument {self.argument}{axis}"
 
 
-def symbol_sources(plan: Plan) -> tuple[SizeSource, ...]:
+def symbol_sources(plan: ir.Plan) -> tuple[SizeSource, ...]:
     """One source for each symbol that has a value when the call begins.
 
     Integer arguments come first; otherwise a tensor's size that is just the symbol is taken.
@@ -239,10 +230,10 @@ def symbol_sources(plan: Plan) -> tuple[SizeSource, ...]:
     """
     found: dict[str, SizeSource] = {}
     for i, entry in enumerate(plan.inputs):
-        if isinstance(entry, SymbolInput):
+        if isinstance(entry, ir.SymbolInput):
             found.setdefault(entry.symbol, SizeSource(i, -1, entry.symbol))
     for i, entry in enumerate(plan.inputs):
-        if isinstance(entry, TensorInput):
+        if isinstance(entry, ir.TensorInput):
             for axis, dim in enumerate(entry.shape):
                 if isinstance(dim, Expr) and str(dim) in symbols(dim):
                     found.setdefault(str(dim), SizeSource(i, axis, str(dim)))

@@ -16,12 +16,7 @@ from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.transpose import transpose
 from kernelmill.lower.templates.attention.block_sizes import packed_tile, round_up
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
-from kernelmill.lower.templates.attention.context import (
-    AttentionContext,
-    Row,
-    Tile,
-    row_of_tile,
-)
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
 from kernelmill.lower.templates.attention.softmax import exponentiate

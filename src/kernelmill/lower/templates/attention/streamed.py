@@ -24,10 +24,7 @@ from kernelmill.lower.templates.attention.block_sizes import (
     split,
     within_blocks,
 )
-from kernelmill.lower.templates.attention.blocks import (
-    AttentionBlocks,
-    Regions,
-)
+from kernelmill.lower.templates.attention.blocks import AttentionBlocks, Regions
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile

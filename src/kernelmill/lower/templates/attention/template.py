@@ -10,9 +10,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-)
+from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.attention.bind import AttentionBinding
 from kernelmill.lower.templates.attention.bind_flex import FlexBinding
 from kernelmill.lower.templates.attention.classes import (

@@ -29,12 +29,7 @@ from kernelmill.lower.emit.tiles import (
 )
 from kernelmill.lower.templates.attention.block_sizes import round_up
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
-from kernelmill.lower.templates.attention.context import (
-    AttentionContext,
-    Row,
-    Tile,
-    row_of_tile,
-)
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.softmax import exponentiate
 from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words

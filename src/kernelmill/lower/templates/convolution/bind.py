@@ -7,11 +7,7 @@ from typing import Any
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    Binding,
-    GroupContext,
-    Template,
-)
+from kernelmill.lower.schedule.template import Binding, GroupContext, Template
 from kernelmill.lower.templates.convolution.channels_last.layout import ChannelsLast
 from kernelmill.lower.templates.convolution.planar.layout import Pixels, Planar
 from kernelmill.lower.templates.convolution.spec import Convolution

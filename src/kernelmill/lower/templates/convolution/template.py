@@ -11,9 +11,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-)
+from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.convolution.bind import ConvolutionBinding
 from kernelmill.lower.templates.convolution.spec import Convolution
 

@@ -26,12 +26,7 @@ from kernelmill.core.dim import (
 )  # fmt: skip
 from kernelmill.graph.ir import Node, Value, row_major
 from kernelmill.lower.elements.axes import in_range, used_axes
-from kernelmill.lower.elements.domain import (
-    TASK_ELEMENTS,
-    AccessKind,
-    Axis,
-    collect,
-)  # fmt: skip
+from kernelmill.lower.elements.domain import TASK_ELEMENTS, AccessKind, Axis, collect
 from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchLocation
 from kernelmill.lower.elements.loops import Loops, count
 from kernelmill.lower.elements.views import Index

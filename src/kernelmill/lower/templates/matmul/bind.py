@@ -44,9 +44,7 @@ from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-)
+from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind_four_bits import FourBitWeight, four_bit_weight
 from kernelmill.lower.templates.matmul.bind_pieces import (
     in_pieces,

@@ -10,9 +10,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-)
+from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.loss import contraction_loss

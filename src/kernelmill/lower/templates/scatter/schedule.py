@@ -5,10 +5,7 @@ from __future__ import annotations
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.target.machine import Machine
-from kernelmill.lower.templates.scatter.spec import (
-    Dims,
-    ScatterSpec,
-)
+from kernelmill.lower.templates.scatter.spec import Dims, ScatterSpec
 
 _ENOUGH_TASKS = 8
 _LEAST_VECTORS = 4

@@ -4,70 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.target.machine import Machine
 from kernelmill.graph.definition import Combine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-    NothingPacked,
-    OneSchedule,
-    UnknownLoss,
-)
+from kernelmill.lower.schedule.template import NodeTemplate
 from kernelmill.lower.templates.scatter.emit import emit_scatter
-from kernelmill.lower.templates.scatter.schedule import ScatterSchedule, plan_scatter
+from kernelmill.lower.templates.scatter.schedule import plan_scatter
 from kernelmill.lower.templates.scatter.spec import ScatterSpec, ScatterTarget
 
 
-@dataclass(frozen=True)
-class ScatterBinding(NothingPacked):
-    """A scatter or an index_put."""
-
-    context: GroupContext
-
-    def spec(self, emitter: Emitter, packed: PackedWeights) -> ScatterSpec:
-        """What is computed."""
-        node = self.context.group.seed
-        assert node is not None
-        made = _scatter if node.op == "scatter" else _put
-        return made(emitter, node, self.context.targets[node.result])
-
-
-@dataclass(frozen=True)
-class ScatterTemplate(OneSchedule, UnknownLoss):
-    """Writes to computed places, in the order of a sequential loop."""
-
-    name: str = "scatter"
-
-    def matches(self, context: GroupContext) -> bool:
-        """Any group of a scatter or an index_put."""
-        return context.group.kind is GroupKind.SCATTER
-
-    def bind(self, context: GroupContext) -> ScatterBinding:
-        """The node's operands, indices and mode."""
-        return ScatterBinding(context)
-
-    def schedule(
-        self, spec: ScatterSpec, machine: Machine, candidate: Candidate
-    ) -> ScatterSchedule:
-        """Vectors along the window's last axis where memory and indices allow it."""
-        return plan_scatter(spec, machine)
-
-    def cost(self, spec: ScatterSpec, schedule: ScatterSchedule, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
-        return schedule.work
-
-    def emit(self, emitter: Emitter, spec: ScatterSpec, schedule: ScatterSchedule) -> None:
-        """Write the kernel's body and its tasks."""
-        emitter.builder.set_tasks(schedule.tasks)
-        emit_scatter(emitter.builder, spec, schedule)
+def _scatter_spec(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
+    made = _scatter if node.op == "scatter" else _put
+    return made(emitter, node, target)
 
 
 def _scatter(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
@@ -119,3 +70,9 @@ def _position(emitter: Emitter, node: Node, value: Value, index: Index) -> Regis
         # No negative one is in range, and so is no such large one.
         register = b.op("select", b.op("lt", register, 0), 2**63 - 1, register)
     return register
+
+
+SCATTER = NodeTemplate(
+    "scatter", frozenset({"scatter", "index_put"}), _scatter_spec, plan_scatter, emit_scatter
+)
+"""Writes to computed places, in the order of a sequential loop."""

@@ -18,7 +18,6 @@ _INDEX = VType(I64, 1)
 
 def emit_search(builder: KernelBuilder, spec: SearchSpec, schedule: SearchSchedule) -> None:
     """Write the kernel's body, and set its `tasks`."""
-    builder.set_tasks(schedule.tasks)
     if schedule.tasks == 0:
         return
     total, together = product(spec.shape), schedule.together

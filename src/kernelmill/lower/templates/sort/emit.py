@@ -13,11 +13,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS, Item, Items, Sorter, ordered_bits
 from kernelmill.lower.templates.sort.schedule import SortSchedule, streams
-from kernelmill.lower.templates.sort.spec import (
-    Dims,
-    SortSpec,
-    Top,
-)
+from kernelmill.lower.templates.sort.spec import Dims, SortSpec, Top
 
 _TASK_ELEMENTS = 2048
 PARTIAL = 64
@@ -26,7 +22,6 @@ PARTIAL = 64
 
 def emit_sort(builder: KernelBuilder, spec: SortSpec, schedule: SortSchedule) -> None:
     """Write the kernel's body, and set its `tasks` and `scratch`."""
-    builder.set_tasks(schedule.tasks)
     builder.kernel.scratch = schedule.scratch
     others = [size for axis, size in enumerate(spec.shape) if axis != spec.axis]
     total = product(others)

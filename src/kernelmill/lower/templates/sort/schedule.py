@@ -7,9 +7,7 @@ from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import size_hint
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS
-from kernelmill.lower.templates.sort.spec import (
-    SortSpec,
-)
+from kernelmill.lower.templates.sort.spec import SortSpec
 
 _TASK_ELEMENTS = 2048
 PARTIAL = 64

@@ -21,10 +21,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import widens_vectors
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-    NoProducts,
-)
+from kernelmill.lower.schedule.template import GroupContext, NoProducts
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule, plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Place

@@ -9,10 +9,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-    UnknownLoss,
-)
+from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
 from kernelmill.lower.templates.convolution.channels_last.bind import (
     ChannelsLastBinding,
     convolves_last,

@@ -19,10 +19,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-    NoProducts,
-)
+from kernelmill.lower.schedule.template import GroupContext, NoProducts
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.roles import window_roles
 from kernelmill.lower.templates.convolution.planar.schedule import plan_planar

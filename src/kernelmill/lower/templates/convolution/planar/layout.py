@@ -10,10 +10,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-    UnknownLoss,
-)
+from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
 from kernelmill.lower.templates.convolution.planar.bind import PlanarBinding
 from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
