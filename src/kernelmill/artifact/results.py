@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -90,10 +91,11 @@ class Shaper:
         kind = type(value)
         if kind in (list, tuple):
             return {kind.__name__: [self.describe(part) for part in value]}
-        if kind is dict:
+        if kind in (dict, OrderedDict):
             if not all(type(key) in (str, int, bool, type(None)) for key in value):
                 raise UnsupportedError("it returns a dict whose keys are not text or integers")
-            return {"dict": [[key, self.describe(part)] for key, part in value.items()]}
+            items = [[key, self.describe(part)] for key, part in value.items()]
+            return {"dict": items} if kind is dict else {"dict": items, "ordered": True}
         if (names := _fields(kind)) is not None:
             parts = [self.describe(getattr(value, name)) for name in names]
             if issubclass(kind, tuple):
@@ -180,7 +182,8 @@ def build_of(shape: Shape, find: Find) -> Build:
         data = getattr(torch, shape["dtype"]) if "dtype" in shape else torch.device(shape["device"])
         return lambda results, values: data
     if "dict" in shape:
-        return _dict_of(shape["dict"], find)
+        plain = _dict_of(shape["dict"], find)
+        return (lambda r, v: OrderedDict(plain(r, v))) if shape.get("ordered") else plain
     if "object" in shape:
         names = [name for name, _ in shape["fields"]]
         kind = _loaded(shape["object"], names)

@@ -5,6 +5,7 @@
 {"item": N}                                          `item()` of result N
 {"dtype": NAME} {"device": NAME}                     "float32", "cpu"
 {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
+{"dict": [[K, V]], "ordered": true}                   an OrderedDict
 {"named": NAME, "names": [...], "items": [...]}       a named tuple or one of
                                                       torch.return_types, by "module:Class"
 {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
@@ -37,6 +38,7 @@ _GRAMMAR: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("list",): (tuple[Shape, ...],),
     ("tuple",): (tuple[Shape, ...],),
     ("dict",): (tuple[tuple[DATA, Shape], ...],),
+    ("dict", "ordered"): (tuple[tuple[DATA, Shape], ...], bool),
     ("named", "names", "items"): (str, tuple[str, ...], tuple[Shape, ...]),
     ("object", "fields"): (str, tuple[tuple[str, Shape], ...]),
 }

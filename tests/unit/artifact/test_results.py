@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass, field
 
 import pytest
@@ -28,6 +28,7 @@ RETURNED = [
     A, [A, B], (B, A), {"a": A, 1: B, None: None}, Pair(A, 3), Boxed(A, "text"), [X, (A,)], (A, B),
     [True, 1.5, -0.0, "t", None], {}, [], (), Boxed(Pair([A], {"b": B})), {"a": A, "b": (B,)},
     (A,), [B], (A, [3]), {"a": (B, A), "b": X, "c": 1},
+    OrderedDict(b=A, a=B), OrderedDict(out=OrderedDict(), x=[X]),
 ]  # fmt: skip
 
 
