@@ -21,6 +21,7 @@ from kernelmill.plan.ir import AtenCall, Literal
 from kernelmill.plan.literals import BODIES, DIMS, dim_of
 from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies, cond, given_as, invoke_subgraph
 from kernelmill.runtime.calls.engine import Engine
+from kernelmill.runtime.calls.writing import auto_functionalized_v2
 from kernelmill.runtime.memory.allocation import empty_strided, lie_alike
 from kernelmill.runtime.memory.sizes import Output, Sizes
 from kernelmill.runtime.weights.binding import Binding
@@ -52,6 +53,7 @@ Read = Callable[[Any], object]
 
 _DIRECT: dict[str, Callable[..., object]] = {
     "aten.convolution.default": torch.convolution,
+    "higher_order.auto_functionalized_v2": auto_functionalized_v2,
     "higher_order.cond": cond,
     "higher_order.invoke_subgraph": invoke_subgraph,
 }
