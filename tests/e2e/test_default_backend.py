@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.errors import InputError, UnsupportedError
 
 SCRIPT = """
 import sys
@@ -164,3 +164,36 @@ def test_torch_compiles_ahead_and_keeps_no_program_of_ours(tmp_path: Path) -> No
         torch.testing.assert_close(ahead(model, x), model(x))
     with pytest.raises(UnsupportedError, match="the next process traces again"):
         ahead.save_compiled_function(str(tmp_path / "kept"))
+
+
+def without_guards(model: Any) -> Any:
+    dropped: Any = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+    return torch.compile(model, backend="kernelmill", fullgraph=True, options=dropped)
+
+
+def of_rows(count: int) -> torch.Tensor:
+    x = torch.randn(count, 64)
+    torch._dynamo.mark_dynamic(x, 0)
+    return x
+
+
+def test_one_row_without_guards() -> None:
+    """As vLLM calls what it has traced with several."""
+    norm = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 8))
+
+    def attends(x: torch.Tensor) -> torch.Tensor:
+        return norm(x).softmax(0) @ x[:, :8].mT
+
+    compiled = without_guards(attends)
+    with torch.no_grad():
+        for rows in (3, 1, 5, 1):
+            x = of_rows(rows)
+            torch.testing.assert_close(compiled(x), attends(x))
+
+
+def test_one_row_that_a_squeeze_would_take_out_is_refused() -> None:
+    compiled = without_guards(lambda x: torch.squeeze(x.sin(), 0))
+    with torch.no_grad():
+        compiled(of_rows(3))
+        with pytest.raises(InputError, match="compile it again for this size"):
+            compiled(of_rows(1))

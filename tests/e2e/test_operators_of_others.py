@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._library.opaque_object import register_opaque_type
+from torch._opaque_base import OpaqueBase
 from torch.utils.checkpoint import checkpoint
 
 import kernelmill
 from kernelmill import aot
 from kernelmill.core.errors import ConfigError, ConfigTypeError, KernelmillError
+from tests.compiled import reported
 from tests.e2e.as_eager import differences
 from tests.kept_methods import KEPT
 from tests.tolerances import assert_close
@@ -269,3 +272,68 @@ def test_a_result_lies_as_its_fake_implementation_says() -> None:
     found, computed = call(x)
     assert torch.equal(found, x) and torch.equal(computed, (x + 1) * 2)
     assert found.stride() == (4, 1)
+
+
+class Place(OpaqueBase):
+    """An object that graphs take as an argument, as vLLM's names of layers are."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __fx_repr__(self) -> tuple[str, dict[str, type]]:
+        return f"Place({self.name!r})", {"Place": Place}
+
+
+class Constant(Place):
+    """An object that graphs have in them."""
+
+    def __fx_repr__(self) -> tuple[str, dict[str, type]]:
+        return f"Constant({self.name!r})", {"Constant": Constant}
+
+
+register_opaque_type(Place, typ="value", hoist=True)
+register_opaque_type(Constant, typ="value")
+FACTORS = {"first": 2.0, "second": 3.0}
+for name, kind in (("times", Place), ("times_constant", Constant)):
+    LIBRARY.define(f"{name}(Tensor x, {kind.__module__}.{kind.__qualname__} place) -> Tensor")
+    LIBRARY.impl(name, lambda x, place: x * FACTORS[place.name], "CPU")
+    LIBRARY.impl(name, lambda x, place: torch.empty_like(x), "Meta")
+
+
+@pytest.mark.parametrize(
+    ("times", "kind"), [(OPS.times, Place), (OPS.times_constant, Constant)], ids=["given", "held"]
+)
+def test_objects_are_arguments(times: Any, kind: Any) -> None:
+    backend, reports = reported()
+
+    def both(x: Tensor) -> Tensor:
+        return times(torch.relu(x) + 1, kind("first")) - times(x.exp(), kind("second"))
+
+    x = torch.randn(3, 5)
+    with torch.no_grad():
+        assert_close(torch.compile(both, backend=backend, fullgraph=True)(x), both(x))
+    (report,) = reports
+    assert len(report.fallbacks) == 2 and report.kernels
+
+
+def test_other_objects_than_those_of_the_trace() -> None:
+    """A region that each layer calls with its own object is one graph."""
+    backend, _ = reported()
+
+    def times(x: Tensor, place: Place) -> Tensor:
+        return OPS.times(torch.relu(x) + 1, place)
+
+    region: Any = torch.compiler.nested_compile_region(times)
+
+    def layers(x: Tensor) -> Tensor:
+        return region(region(x, Place("first")), Place("second"))
+
+    x = torch.randn(3, 5)
+    with torch.no_grad():
+        assert_close(torch.compile(layers, backend=backend, fullgraph=True)(x), layers(x))

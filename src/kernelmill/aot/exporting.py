@@ -153,10 +153,8 @@ def _inputs(
     placeholders = exported.gm.graph.find_nodes(op="placeholder")
     apply_passes(exported.gm, [node.meta["val"] for node in placeholders], config, name)
     imported = import_fx(exported.gm, name, roles, names)
-    if imported.words:
-        raise UnsupportedError(
-            f"argument {names[imported.words[0][0]]} is a float or a truth value"
-        )
+    for place, _ in (*imported.objects, *imported.words):
+        raise UnsupportedError(f"argument {names[place]} is no tensor and no integer")
     graph = under_precision(imported.graph)
     held = (*exported.weights, *held_constants(imported.constants))
     tensors = [Source((("tensor", number),)) for number in range(len(held))]

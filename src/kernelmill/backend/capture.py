@@ -59,8 +59,10 @@ from kernelmill.frontend import (
     refused_by_eager,
     settle_recurrent,
 )
+from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import Graph
 from kernelmill.torch_internals import autograd
+from kernelmill.torch_internals.compiles import drops_guards
 from kernelmill.torch_internals.dispatch import outside_modes, plain_calls
 from kernelmill.torch_internals.dynamo import source_names
 from kernelmill.torch_internals.tracing import sizes_when_read
@@ -235,12 +237,14 @@ class _Compilation:
         direct = capture.kind == "inference" and self._needs_no_wrapper(gm)
         nodes = len(imported.graph.nodes)
         known = replace(capture, graph_nodes=nodes, direct=direct, import_seconds=middle - start)
-        in_torch = self._in_torch(gm, capture.kind)
+        others = imported.words or imported.objects  # which the program is not given as they are
+        in_torch = None if others else self._in_torch(gm, capture.kind)
         call_of = partial(self._call_of, known, names, in_torch)
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
         call = _with_constants(_by_words(call, imported.words), imported.constants)
+        call = _for_objects(call, imported.objects, plain_calls(gm.forward))
         if direct:
             self.direct = call
         if self.observe is not None:
@@ -327,7 +331,9 @@ class _Compilation:
             saved_from = metadata.num_forward
         if self.gears is not None:
             check_squeezes(gm, self.gears)
-        return import_fx(gm, capture.name, roles, names, saved_from)
+        # Who has Dynamo drop its guards calls with one row what was traced with more.
+        ones = self.gears is None and drops_guards() and not _squeezes_symbols(gm)
+        return import_fx(gm, capture.name, roles, names, saved_from, ones)
 
     def _share_updated(self, gm: fx.GraphModule, metadata: Any) -> None:
         """Results that AOTAutograd knows to be arguments which the graph updates, or views of
@@ -441,6 +447,25 @@ def _by_words(call: Call, words: Sequence[tuple[int, str]]) -> Call:
         return call(*given)
 
     return by_words
+
+
+def _squeezes_symbols(gm: fx.GraphModule) -> bool:
+    return any(isinstance(size, torch.SymInt) for _, size in squeezed(gm))
+
+
+def _for_objects(call: Call, objects: Sequence[tuple[int, object]], in_torch: Call) -> Call:
+    """The function of the same arguments and these objects; for others it is `in_torch`."""
+    if not objects:
+        return call
+
+    def for_objects(*args: Any) -> Any:
+        given = list(args)
+        for place, known in reversed(objects):
+            if given.pop(place) != known:
+                return in_torch(*args)
+        return call(*given)
+
+    return for_objects
 
 
 def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:

@@ -8,7 +8,7 @@ from typing import Any
 from kernelmill.backend.graph_breaks import say_breaks
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.version import BACKEND_NAME
-from kernelmill.torch_internals.dynamo import around_compiles, backend_of_compile
+from kernelmill.torch_internals.compiles import around_compiles, backend_of_compile
 from kernelmill.torch_internals.forks import watch_forks
 
 _tracing = ExitStack()

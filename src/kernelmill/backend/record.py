@@ -422,8 +422,8 @@ class _Trace:
         (traced,) = self.traced
         if traced.kind != "inference":
             raise UnsupportedError("it needs a backward pass")
-        if traced.imported.words:
-            raise UnsupportedError("an argument of its graph is a float or a truth value")
+        if traced.imported.words or traced.imported.objects:
+            raise UnsupportedError("an argument of its graph is no tensor and no integer")
         if not traced.whole:
             raise UnsupportedError(
                 "torch does more around its graph than calling it, as with weights that are a "

@@ -85,7 +85,7 @@ class Bodies:
         roles = [InputRole.USER] * (len(placeholders) - len(given)) + list(given)
         try:
             made = self._importing(module, "body", roles, [node.name for node in placeholders])
-            if made.constants or made.words:
+            if made.constants or made.words or made.objects:
                 raise UnsupportedError("it has constants, or arguments that are no integers")
         except (UnsupportedError, TypingError) as error:
             _log.info("a graph of a higher-order operator runs in torch: %s", error)

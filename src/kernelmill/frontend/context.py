@@ -29,9 +29,9 @@ class ImportContext:
     a number, a Computed, or the error to raise when a number is needed after all.
     `given` has the strides of what ATen gives, those of dims of size 1 too."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ones: bool = False) -> None:
         self.builder = GraphBuilder(name)
-        self.symbols = SymbolTable(self.builder.symbol)
+        self.symbols = SymbolTable(self.builder.symbol, ones)
         self.emitter = Emitter(self.builder, self.symbols)
         self.env: dict[fx.Node, Any] = {}
         self.given: dict[Value, tuple[Dim, ...]] = {}

@@ -29,6 +29,7 @@ from kernelmill.graph.ir import Graph, Held, Input, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.dispatch import outside_modes
 from kernelmill.torch_internals.operators import OpOverload, gives_views, overload_named
+from kernelmill.torch_internals.tracing import opaque_value
 
 __all__ = ["ImportedGraph", "import_fx"]
 
@@ -43,13 +44,15 @@ class ImportedGraph:
     integer arguments that the trace found to be equal to what others say: the number of each, its
     symbol, and what it is. Torch's guards hold them so, and nothing in the graph does. `words` are
     the arguments that are floats or truth values, with the kind of each: the program takes the
-    integers that stand for them.
+    integers that stand for them. `objects` are arguments that the program does not take: it is
+    right for calls in which they equal these.
     """
 
     graph: Graph
     constants: tuple[torch.Tensor, ...]
     repeated: tuple[tuple[int, Dim, Dim], ...] = ()
     words: tuple[tuple[int, str], ...] = ()
+    objects: tuple[tuple[int, object], ...] = ()
 
 
 def import_fx(
@@ -58,24 +61,26 @@ def import_fx(
     input_roles: Sequence[InputRole],
     input_names: Sequence[str],
     saved_from: int | None = None,
+    ones: bool = False,
 ) -> ImportedGraph:
     """Translate a functionalised ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
     Roles and names go by the position of the placeholder; an argument that the graph itself updates
     is always the user's. Results from `saved_from` on are for a backward graph alone, and need not
-    have the strides that were traced. Raises UnsupportedError when the graph cannot be carried as a
-    whole (sparse tensors); a single operator that has no
-    translation becomes an `aten` node instead.
+    have the strides that were traced. With `ones` the program runs at size 1, too, where torch
+    traced a size as one that is not: for callers who have dropped the guard. Raises
+    UnsupportedError when the graph cannot be carried as a whole (sparse tensors); a single operator
+    that has no translation becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
-    importer = _Importer(gm, name, saved_from)
+    importer = _Importer(gm, name, saved_from, ones)
     return outside_modes(lambda: importer.run(input_roles, input_names))
 
 
 class _Importer:
-    def __init__(self, gm: fx.GraphModule, name: str, saved_from: int | None) -> None:
+    def __init__(self, gm: fx.GraphModule, name: str, saved_from: int | None, ones: bool) -> None:
         self.gm, self.saved_from = gm, saved_from
-        self.context = ImportContext(name)
+        self.context = ImportContext(name, ones)
         self.operators = OperatorImporter(self.context, Bodies(self.context, import_fx))
         self.builder, self.emitter = self.context.builder, self.context.emitter
         self.held: dict[str, Value] = {}
@@ -84,6 +89,7 @@ class _Importer:
         self.bound: set[str] = set()
         self.repeated: list[tuple[int, Dim, Dim]] = []
         self.words: list[tuple[int, str]] = []
+        self.objects: list[tuple[int, object]] = []
         self.waits = Waits()
 
     def run(self, roles: Sequence[InputRole], names: Sequence[str]) -> ImportedGraph:
@@ -113,7 +119,7 @@ class _Importer:
         self._drop_unread_constants()
         self._keep_updated_unpacked()
         constants, repeated = tuple(self.constants.values()), tuple(self.repeated)
-        return ImportedGraph(graph, constants, repeated, tuple(self.words))
+        return ImportedGraph(graph, constants, repeated, tuple(self.words), tuple(self.objects))
 
     def _shape_env(self, placeholders: Iterable[fx.Node]) -> Any:
         """torch's record of what is known about the symbols; None where all sizes are numbers."""
@@ -181,6 +187,9 @@ class _Importer:
             self.words.append((len(self.builder.graph.inputs), kind))
             self.builder.dim_input(word)
             self.context.env[node] = self.context.number_given(kind, word, value)
+        elif (found := opaque_value(value)) is not None:
+            self.objects.append((len(self.builder.graph.inputs) + len(self.objects), found))
+            self.context.env[node] = Held(type(found).__name__, found)
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 

@@ -38,6 +38,7 @@ from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.ir import Held, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.operators import name_of_operator, packets_named, schema_of
+from kernelmill.torch_internals.tracing import opaque_value
 
 _TRANSLATORS = _translators  # imported for what it registers
 _log = get_logger("frontend")
@@ -336,8 +337,11 @@ class OperatorImporter:
         if isinstance(argument, (list, tuple)):
             return [self._aten_argument(item, owned) for item in argument]
         value = self.context.argument(argument)
+        if isinstance(value, Held):
+            return self.bodies.held(value.found)
         if not isinstance(value, Value):
-            return self.emitter.argument(value)
+            found = opaque_value(value)
+            return self.emitter.argument(value) if found is None else self.bodies.held(found)
         if value.node is None and argument.op != "placeholder":
             # A copy of an argument was dropped; ATen may count on how the copy lies in memory.
             kind = self.context.type_of(argument.meta["val"], "an operand")

@@ -50,11 +50,12 @@ class SymbolTable:
     `numbers` are what torch's expressions that are no integers are, by those met so far.
 
     Once `assume` was called, equal sizes that torch writes differently become one dim. What is
-    concluded from the sizes of the traced call alone is in `guards`.
+    concluded from the sizes of the traced call alone is in `guards`. With `ones` a size that torch
+    takes for 2 at least may be 1.
     """
 
-    def __init__(self, declare: Callable[[Sym], None] | None = None) -> None:
-        self.guards = SizeGuards()
+    def __init__(self, declare: Callable[[Sym], None] | None = None, ones: bool = False) -> None:
+        self.guards, self._ones = SizeGuards(), ones
         self.numbers: dict[Any, Scalar] = {}
         self._declare = declare
         self._strict = declare is None
@@ -226,7 +227,7 @@ class SymbolTable:
             refuse()
         if expr.is_Symbol:
             low, high = range_of(expr, shape_env)
-            return sym(str(expr), low, high)
+            return sym(str(expr), 1 if low == 2 and self._ones else low, high)
         if isinstance(expr, (sf.CeilToInt, sf.FloorToInt, sf.TruncToInt)):
             return self._rounded(expr, shape_env)
         if expr.is_Mul:

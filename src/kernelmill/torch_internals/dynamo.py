@@ -529,59 +529,6 @@ def graph_breaks(since: int = 0) -> list[GraphBreak]:
     return [] if found is None else [_graph_break(each) for each in found[since:]]
 
 
-@internal(
-    "dynamo.callbacks",
-    reason="saying what breaks the graph of a model of which nothing is captured, and no search "
-    "for garbage while Dynamo traces",
-    fallback="it is said only where something is captured, and garbage is searched for",
-)
-def _callbacks() -> Any:
-    from torch._dynamo.callback import callback_handler
-
-    found: Any = callback_handler
-    check(type(found), "register_start_callback", "run_start_callbacks")
-    check(type(found), "register_end_callback", "run_end_callbacks")
-    lists = isinstance(found.start_callbacks, list) and isinstance(found.end_callbacks, list)
-    return found if lists else None
-
-
-def around_compiles(before: Callable[[Any], None], after: Callable[[Any], None]) -> None:
-    """Have Dynamo call these before it compiles a frame, and after it has, or has given up; once
-    for frames that are compiled inside of others or by several threads at a time. Until
-    `torch._dynamo.reset()`; however often it is asked for, they are called once."""
-    found = _callbacks.get()
-    if found is None:
-        return
-    if before not in found.start_callbacks:
-        found.register_start_callback(before)
-    if after not in found.end_callbacks:
-        found.register_end_callback(after)
-
-
-@internal(
-    "dynamo.backend_of_compile",
-    reason="no search for garbage while Dynamo traces for this backend",
-    fallback="garbage is searched for until the backend is called",
-)
-def _compiling() -> CodeType | None:
-    """The code of the function of Dynamo's that is told the backend."""
-    from torch._dynamo import convert_frame
-
-    code = inspect.unwrap(convert_frame._compile).__code__
-    arguments = code.co_argcount + code.co_kwonlyargcount
-    return code if "compiler_fn" in code.co_varnames[:arguments] else None
-
-
-def backend_of_compile() -> str:
-    """The name of the backend that Dynamo compiles for, as far as this thread is in such a compile;
-    else ""."""
-    code = _compiling.get()
-    frame = None if code is None else inspect.currentframe()
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return "" if frame is None else getattr(frame.f_locals.get("compiler_fn"), "__name__", "")
-
-
 def _graph_break(reason: Any) -> GraphBreak:
     if not reason.user_stack:
         return GraphBreak(reason.reason, "", 0, "", "")

@@ -9,6 +9,7 @@ from kernelmill.torch_internals import registry
 
 SUBJECTS = (
     "autograd",
+    "compiles",
     "decompositions",
     "devices",
     "dispatch",

@@ -48,6 +48,30 @@ def fake_mode() -> type[AbstractContextManager[Any]] | None:
     return FakeTensorMode if tuple(made.shape) == (2, 3) else None
 
 
+@internal(
+    "tracing.opaque_values",
+    reason="compiling graphs with objects as arguments, such as the names of vLLM's layers",
+    fallback="graphs that take such objects run in torch",
+)
+def _opaque_values() -> tuple[type, Callable[[type], bool]] | None:
+    from torch._library.fake_class_registry import FakeScriptObject
+    from torch._library.opaque_object import is_opaque_value_type
+
+    return None if is_opaque_value_type(int) else (FakeScriptObject, is_opaque_value_type)
+
+
+def opaque_value(traced: object) -> object:
+    """The object that a traced one stands for, if its class is registered with torch as one of
+    values, which are compared by `==`; None otherwise."""
+    known = _opaque_values.get()
+    if known is None:
+        return None
+    fake, is_value = known
+    found: Any = traced
+    found = found.real_obj if isinstance(traced, fake) else traced
+    return found if is_value(type(found)) else None
+
+
 # ---- sizes --------------------------------------------------------------------------------------
 
 

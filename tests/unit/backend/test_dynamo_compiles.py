@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kernelmill.backend import Backend
 from kernelmill.backend.dynamo_compiles import watch_compiles
-from kernelmill.torch_internals.dynamo import backend_of_compile
+from kernelmill.torch_internals.compiles import backend_of_compile
 
 
 @pytest.fixture(autouse=True)

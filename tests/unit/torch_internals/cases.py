@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 import kernelmill
 from kernelmill.backend import Backend
+from kernelmill.torch_internals.tracing import opaque_value
 from tests.compiled import reported
 
 Case = Callable[[Path, pytest.MonkeyPatch], None]
@@ -73,3 +75,8 @@ def hooks_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         found = kernelmill.compile(model, cache_dir=tmp_path)(X)
     torch.testing.assert_close(found, model(X))
+
+
+@case("tracing.opaque_values")
+def an_object_is_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opaque_value(Enum("Kind", "ONE")["ONE"]) is None

@@ -30,6 +30,7 @@ from kernelmill.frontend import decomposition_table
 from kernelmill.runtime.executor import executor
 from kernelmill.torch_internals import (
     autograd,
+    compiles,
     devices,
     dispatch,
     dynamo,
@@ -327,10 +328,10 @@ def breaks_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert kernelmill.explain(broken, X).graph_breaks == 0
 
 
-@case("dynamo.callbacks", "dynamo.backend_of_compile")
+@case("compiles.callbacks", "compiles.backend_of_compile")
 def a_compile_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
-    dynamo.around_compiles(lambda _: called.append(dynamo.backend_of_compile()), lambda _: None)
+    compiles.around_compiles(lambda _: called.append(compiles.backend_of_compile()), lambda _: None)
     torch.testing.assert_close(torch.compile(layer, backend=Backend())(X), layer(X))
     torch._dynamo.reset()
     assert not any(called)
