@@ -23,7 +23,7 @@ from torch.fx.traceback import preserve_node_meta
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
 from kernelmill.backend.background_calls import BackgroundCalls
 from kernelmill.backend.custom_passes import apply_passes
-from kernelmill.backend.data_dump import data_dump
+from kernelmill.backend.data_dump import asked_dump, data_dump
 from kernelmill.backend.determinism import note_determinism
 from kernelmill.backend.dynamo_compiles import watch_compiles
 from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
@@ -211,8 +211,8 @@ class _Compilation:
     def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
         """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
-        dump = self.config.dump_config
-        if not (dump.enable_dump and dump.data_dump_stage == "original"):
+        asked = asked_dump(self.config.dump_config)
+        if asked is None or asked.options.data_dump_stage != "original":
             apply_passes(gm, example_inputs, self.config, capture.name)
         name_complex_constants(gm)
         if self.config.debug.run_eagerly:

@@ -6,21 +6,24 @@ data as files.
 
 `operators.txt` has a line for each operator: its number, name and target, and the user's line.
 What NumPy lacks, as bfloat16, is written as float32 or complex64. Where statistics are asked for,
-`statistics.csv` has a line for each tensor in place of a file.
+`statistics.csv` has a line for each tensor in place of a file. What an operator that is watched
+gave is written again behind others, as {number}_{node}.{watched}.output{i}.npy.
 """
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_aggregate
 
 from kernelmill.config import CompilerConfig
+from kernelmill.config.dump_config import Dump, DumpConfig, given_in
 from kernelmill.config.option import steps_of
 from kernelmill.config.super_kernel_marks import DUMP_KEY
 from kernelmill.core import knobs
@@ -28,41 +31,60 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import file_errors
 from kernelmill.torch_internals.export import leaves_of
 
-_KINDS = {"input": ("input",), "output": ("output",), "all": ("input", "output")}
-
 
 @dataclass(frozen=True)
 class _What:
     """What is written: of the operators that are `wanted` (all without it), in the calls of `steps`
-    (all if there are none); statistics in place of values."""
+    (all if there are none); statistics in place of values; only where a result is not finite; what
+    the operators `watched` gave, behind the wanted ones."""
 
     wanted: Any = None
     kinds: Sequence[str] = ("input", "output")
     steps: Sequence[range] = ()
     statistics: bool = False
+    overflow: bool = False
+    watched: Set[str] = frozenset()
+
+
+def asked_dump(config: DumpConfig) -> Dump | None:
+    """What the options ask for, which go before those of their file. None for nothing."""
+    if config.dump_config_path is None:
+        return Dump(config) if config.enable_dump else None
+    found = given_in(config.dump_config_path)
+    for path, value in config.changed().items():
+        if not path.endswith((".quant_dumpable", ".dump_config_path")):
+            found.options.set(path.rpartition(".")[2], value)
+    return found
 
 
 def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump | None:
     """What runs a graph and writes its data, where the options ask for it."""
-    debug, dump = config.debug.data_dump, config.dump_config
+    debug, asked = config.debug.data_dump, asked_dump(config.dump_config)
     if debug.type is not None:
         return DataDump(gm, debug.path, _What(debug.filter), name)
-    if not dump.enable_dump:
+    if asked is None:
         return None
+    dump = asked.options
     chosen = set((dump.dump_layer or "").lower().split())
     marked = {node for node in gm.graph.nodes if DUMP_KEY in (node.meta.get("custom") or {})}
 
     def wanted(node: fx.Node) -> bool:
-        packet = getattr(node.target, "overloadpacket", node.target)
-        return node in marked or bool(chosen & {node.name, getattr(packet, "__name__", "")})
+        return node in marked or _is_named(node, chosen)
 
     what = _What(
         wanted if chosen or marked else None,
         ("input", "output") if dump.dump_mode == "all" else (dump.dump_mode,),
         steps_of(dump.dump_step or ""),
         dump.dump_data == "stats",
+        asked.overflow,
+        asked.watched,
     )
     return DataDump(gm, dump.dump_path, what, name)
+
+
+def _is_named(node: fx.Node, names: Set[str]) -> bool:
+    packet = getattr(node.target, "overloadpacket", node.target)
+    return bool(names & {node.name, getattr(packet, "__name__", "")})
 
 
 class DataDump:
@@ -90,18 +112,32 @@ class _Dumping(fx.Interpreter):
     def __init__(self, gm: fx.GraphModule, folder: str, what: _What) -> None:
         super().__init__(gm)
         self._folder, self._what, self._number = folder, what, 0
+        self._seen: dict[str, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
-        wanted = self._what.wanted is None or self._what.wanted(n)
+        what, read = self._what, self.fetch_args_kwargs_from_env(n)
+        wanted = what.wanted is None or what.wanted(n)
         self._number += 1
-        if wanted:  # before it runs: some operators write to what they read
+        if what.overflow:
+            read = map_aggregate(read, _copied)
+        elif wanted:  # before it runs: some operators write to what they read
             self._note(n)
-            if "input" in self._what.kinds:
-                self._write(n, "input", self.fetch_args_kwargs_from_env(n))
+            self._write(n, "input", read)
         result = super().run_node(n)
-        if wanted and "output" in self._what.kinds:
+        if what.overflow:
+            wanted = wanted and not all(np.isfinite(values).all() for _, values in _arrays(result))
+            if wanted:
+                self._note(n)
+                self._write(n, "input", read)
+        if what.watched:
+            for name, value in self._seen.items() if wanted else ():
+                self._write(n, f"{name}.output", value)
+            wanted = _is_named(n, what.watched)
+            if wanted:
+                self._seen[n.name] = result
+        if wanted:
             self._write(n, "output", result)
         return result
 
@@ -112,6 +148,8 @@ class _Dumping(fx.Interpreter):
             file.write(f"{self._number - 1:04} {node.name} {node.target} {where}".rstrip() + "\n")
 
     def _write(self, node: fx.Node, kind: str, tree: Any) -> None:
+        if kind.rpartition(".")[2] not in self._what.kinds:
+            return
         stem = f"{self._number - 1:04}_{node.name}.{kind}"
         if not self._what.statistics:
             for place, (_, values) in enumerate(_arrays(tree)):
@@ -141,6 +179,10 @@ def _statistics(values: Any) -> list[Any]:
         [finite.min(), finite.max(), finite.mean(), np.linalg.norm(finite)] if finite.size else []
     )
     return [*map(float, found), *[""] * (4 - len(found)), int(nans.sum()), int(infinite.sum())]
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _arrays(tree: Any) -> Iterator[tuple[Tensor, Any]]:

@@ -120,21 +120,18 @@ class CompilerConfig(Group):
         config = OwnConfig()
         config.mode = REDUCE_OVERHEAD
         config.set(f"{_ACLGRAPH}static_kernel_outputs", "static_kernel_compile_outputs")
-        for name, option, value in self.options():
-            if name in _OURS and value != option.default:
+        for name, value in self.changed().items():
+            if name in _OURS:
                 config.set(_OURS[name], _without_hardware(name, value))
+        told = {name: value for name, value in self.changed().items() if name not in _PASSES}
         for name in _PASSES:
             if (own := getattr(self, name)) is not None:
-                setattr(config, name, partial(_run_pass, own, self._changed()))
+                setattr(config, name, partial(_run_pass, own, tuple(told.items())))
         if self.dump_tensor_data:
             dump = config.dump_config
             dump.enable_dump, dump.dump_path = True, self._dump_folder()
             dump.data_dump_stage = self.data_dump_stage
         return config
-
-    def _changed(self) -> tuple[tuple[str, Any], ...]:
-        options = ((n, v) for n, option, v in self.options() if v != option.default)
-        return tuple((name, value) for name, value in options if name not in _PASSES)
 
     def _dump_folder(self) -> str:
         """The folder of this process, which is made."""
@@ -174,10 +171,8 @@ def _without_hardware(name: str, value: Any) -> Any:
 def _with_options(config: CompilerConfig, options: Mapping[Any, Any] | None) -> CompilerConfig:
     """A copy of the config with torch.compile's options on top."""
     fresh = CompilerConfig()
-    values: dict[Any, Any] = {
-        name: value for name, option, value in config.options() if value != option.default
-    }
-    for name, value in {**values, **(options or {})}.items():
+    given: dict[Any, Any] = {**config.changed(), **(options or {})}
+    for name, value in given.items():
         if not isinstance(name, str):
             raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
         setattr(fresh, name, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
+from kernelmill.config.dump_config import DumpConfig
 from kernelmill.config.option import Choice, Group, Sub, Switch
 from kernelmill.config.schemes import Schemes
 from kernelmill.config.tree import (
@@ -12,7 +13,6 @@ from kernelmill.config.tree import (
     REDUCE_OVERHEAD,
     AoeConfig,
     Debug,
-    DumpConfig,
     ExperimentalConfig,
     Export,
     FusionConfig,
@@ -102,9 +102,7 @@ class CompilerConfig(Group):
         "place, before registered replacements.",
         advice="For rewrites that kernelmill cannot know are right (docs: custom passes).",
     )
-    post_grad_custom_post_pass = hook(
-        "The same, behind registered replacements.",
-    )
+    post_grad_custom_post_pass = hook("The same, behind registered replacements.")
 
     def as_dict(self) -> dict[str, Any]:
         """Dotted name -> value of every option, in the order of their declaration."""

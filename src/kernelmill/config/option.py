@@ -25,8 +25,8 @@ G = TypeVar("G", bound="Group")
 class Option(Generic[T]):
     """One option. Subclasses say in `check` which values are good.
 
-    `summary` says what it does, `advice` when to set it. `mode`: the compile mode it belongs to (""
-    for both). `in_key`: it changes what is compiled, so it belongs in the keys of compiled
+    `summary` says what it does, `advice` when to set it. `mode`: the compile mode it belongs to,
+    else that of its group ("" for both). `in_key`: it changes what is compiled, so keys have it of
     programs. None is always good where it is the default.
     """
 
@@ -52,6 +52,7 @@ class Option(Generic[T]):
 
     def __set_name__(self, owner: type[Group], name: str) -> None:
         self.name = name
+        self.mode = self.mode or owner.MODE
 
     @overload
     def __get__(self, group: None, owner: type[Group]) -> Self: ...
@@ -272,6 +273,9 @@ class Sub(Generic[G]):
 class Group:
     """Options and inner groups. Setting a name that is neither raises ConfigError."""
 
+    MODE: ClassVar[str] = ""
+    """The compile mode of options that name none."""
+
     def __init__(self, path: str = "") -> None:
         self.__dict__.update(_path=path, _values={}, _children={})
 
@@ -295,6 +299,10 @@ class Group:
                 yield self.path_of(name), declared, getattr(self, name)
             else:
                 yield from getattr(self, name).options()
+
+    def changed(self) -> dict[str, Any]:
+        """Dotted name -> value of those that are not at their default."""
+        return {name: value for name, option, value in self.options() if value != option.default}
 
     def __setattr__(self, name: str, value: object) -> None:
         declared = vars(type(self)).get(name)
@@ -323,5 +331,5 @@ class Group:
         return f"{where} has no option {name!r}; there are: {', '.join(ordered)}"
 
     def __repr__(self) -> str:
-        changed = (f"{n}={v!r}" for n, option, v in self.options() if v != option.default)
+        changed = (f"{name}={value!r}" for name, value in self.changed().items())
         return f"{type(self).__name__}({', '.join(changed)})"

@@ -16,7 +16,6 @@ from kernelmill.config.option import (
     Number,
     Path,
     RangeDict,
-    Steps,
     Sub,
     Switch,
     Text,
@@ -100,34 +99,28 @@ class FxSummary(Group):
 class AclGraphDebug(Group):
     """config.debug.aclgraph: switches of device graph capture."""
 
+    MODE = REDUCE_OVERHEAD
+
     disable_reinplace_inplaceable_ops_pass = Switch(
-        False, "Keep out-of-place operators.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
+        False, "Keep out-of-place operators.", inert=_NO_CAPTURE
     )
     disable_reinplace_input_mutated_ops_pass = Switch(
-        False, "Keep copies of mutated inputs.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
+        False, "Keep copies of mutated inputs.", inert=_NO_CAPTURE
     )
     disable_mempool_reuse_in_same_fx = Switch(
-        False, "One memory pool for each graph.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
+        False, "One memory pool for each graph.", inert=_NO_CAPTURE
     )
-    enable_output_clone = Switch(
-        False, "Copy results out of the pool.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
-    )
+    enable_output_clone = Switch(False, "Copy results out of the pool.", inert=_NO_CAPTURE)
     static_capture_size_limit = Number(
         64,
         1,
         INT64_MAX,
         "Most sets of sizes that are captured for one graph; the oldest is dropped.",
         advice="Raise it where the log says that captures are dropped; each holds memory.",
-        mode=REDUCE_OVERHEAD,
     )
-    clone_input = Switch(
-        True, "Copy inputs into the pool.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
-    )
+    clone_input = Switch(True, "Copy inputs into the pool.", inert=_NO_CAPTURE)
     remove_cat_ops = Switch(
-        True,
-        "Writes parts of a concatenation where the result is.",
-        mode=REDUCE_OVERHEAD,
-        pending="switching it off",
+        True, "Writes parts of a concatenation where the result is.", pending="switching it off"
     )
 
 
@@ -146,48 +139,6 @@ class Debug(Group):
         in_key=True,
     )
     deadlock_check = Switch(False, "Watch for stuck device streams.", inert=_NO_STREAMS)
-
-
-class DumpConfig(Group):
-    """config.dump_config: what operators read and give, written as the graph runs in torch."""
-
-    enable_dump = Switch(
-        False,
-        "Runs each captured graph in torch and writes what operators read and give: all of them, "
-        "or those that `dump_layer` and `scope.data_dump` choose.",
-        advice="To find the first operator that gives a wrong number.",
-    )
-    dump_path = Path("./", "Folder of the files.", must_be="folder")
-    dump_mode = Choice("all", ("input", "output", "all"), "What is written of each operator.")
-    quant_dumpable = Switch(
-        False, "Before quantisation too.",
-        inert="the graph runs as it was captured, so what is quantised is written in any case",
-    )  # fmt: skip
-    dump_step = Steps("Which calls of each graph are written, from 0 on; '' is all.")
-    dump_layer = Text(
-        "",
-        r"[0-9a-zA-Z_ /\\.]+",
-        "mul_1 add",
-        "Operators that are written: names of nodes of the graph, or of operators.",
-    )
-    dump_data = Choice(
-        "tensor",
-        ("tensor", "stats"),
-        "Values, or a line of statistics for each tensor in `statistics.csv`.",
-        advice='Take "stats" first where the values of all calls would fill the disk.',
-    )
-    dump_config_path = Path(
-        None,
-        "The same as a file.",
-        must_be="file",
-        pending="set the options that the file has: enable_dump, dump_path, dump_mode, dump_step",
-    )
-    data_dump_stage = Choice(
-        "optimized",
-        ("original", "optimized"),
-        "Which graph's operators: as captured, or behind custom passes and replacements. Neither "
-        "has kernelmill's own rewrites.",
-    )
 
 
 class ExportExperimental(Group):
@@ -214,11 +165,12 @@ class Export(Group):
 class FusionConfig(Group):
     """config.fusion_config"""
 
+    MODE = MAX_AUTOTUNE
+
     fusion_switch_file = Path(
         None,
         "JSON file that switches fusions on and off.",
         must_be="file",
-        mode=MAX_AUTOTUNE,
         pending="switching single fusions",
         in_key=True,
     )
@@ -227,28 +179,24 @@ class FusionConfig(Group):
 class AoeConfig(Group):
     """config.aoe_config: tuning by measurement."""
 
+    MODE = MAX_AUTOTUNE
+
     aoe_mode = Choice[str | None](
         None,
         (None, "2"),
         "'2' measures schedules of each product, convolution and attention of known sizes, and "
         "keeps the fastest in the kernel store.",
         advice="For a model that serves for long; the first compile takes longer (docs: tuning).",
-        mode=MAX_AUTOTUNE,
         in_key=True,
     )
     work_path = Path(
         "./",
         "Folder of the tuner.",
         must_be="folder",
-        mode=MAX_AUTOTUNE,
         inert="what was measured is kept in the folder of kernels",
     )
     aoe_config_file = Path(
-        None,
-        "Options of the tuner.",
-        must_be="file",
-        mode=MAX_AUTOTUNE,
-        inert="they are options of Ascend's tuner",
+        None, "Options of the tuner.", must_be="file", inert="they are options of Ascend's tuner"
     )
 
 
@@ -466,47 +414,35 @@ class InferenceConfig(Group):
 class GeConfig(Group):
     """config.ge_config: options of Ascend's graph engine."""
 
-    enable_single_stream = Switch(False, "One stream.", mode=MAX_AUTOTUNE, inert=_NO_STREAMS)
+    MODE = MAX_AUTOTUNE
+
+    enable_single_stream = Switch(False, "One stream.", inert=_NO_STREAMS)
     oo_level = Choice(
         "O3",
         ("O1", "O3"),
         "Level of graph rewrites; O1 makes none.",
-        mode=MAX_AUTOTUNE,
         pending="level O1",
         in_key=True,
     )
     oo_constant_folding = Choice[bool | None](
-        None,
-        (None, True, False),
-        "Fold constants.",
-        mode=MAX_AUTOTUNE,
-        pending="switching it",
-        in_key=True,
+        None, (None, True, False), "Fold constants.", pending="switching it", in_key=True
     )
     oo_dead_code_elimination = Choice[bool | None](
         None,
         (None, True, False),
         "Remove operators whose results are not used.",
-        mode=MAX_AUTOTUNE,
         pending="switching it",
         in_key=True,
     )
     export_compile_stat = Choice(
-        "2",
-        ("0", "1", "2"),
-        "Statistics of a compile.",
-        mode=MAX_AUTOTUNE,
-        inert="kernelmill.explain() reports them",
+        "2", ("0", "1", "2"), "Statistics of a compile.", inert="kernelmill.explain() reports them"
     )
-    aicore_num = Text(
-        None, r"\d+\|\d+", "24|48", "Cores to use.", mode=MAX_AUTOTUNE, inert=_NO_STREAMS
-    )
+    aicore_num = Text(None, r"\d+\|\d+", "24|48", "Cores to use.", inert=_NO_STREAMS)
     optimization_switch = Text(
         None,
         r"\w+:(on|off)(;\w+:(on|off))*",
         "pass1:on;pass2:off",
         "Switch single passes.",
-        mode=MAX_AUTOTUNE,
         pending="switching single passes",
         in_key=True,
     )

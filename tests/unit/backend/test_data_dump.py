@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from kernelmill import CompilerConfig, get_backend
+from kernelmill.core.errors import ConfigError
 
 
 def dumped(tmp_path: Path, model, *args, wanted=None) -> tuple[torch.Tensor, list[Path]]:
@@ -146,10 +148,98 @@ def test_a_stage_of_no_dump_leaves_the_passes(tmp_path: Path) -> None:
     assert compiled(torch.ones(2)).tolist() == [-1, -1]
 
 
-def test_what_is_not_there_says_what_to_do(tmp_path: Path) -> None:
-    dump, file = CompilerConfig().dump_config, tmp_path / "acl.json"
-    file.write_text("{}")
-    with pytest.warns(UserWarning, match="dump_config_path is not available yet: set the options"):
+def filed(tmp_path: Path, model: Any, dump: dict[str, Any], **options: Any) -> list[str]:
+    """The files of a call with a dump_config_path, without their numbers."""
+    path, out = tmp_path / "dump.json", tmp_path / "out"
+    out.mkdir()
+    path.write_text(json.dumps({"dump": {"dump_path": str(out), **dump}}))
+    config = CompilerConfig()
+    config.dump_config.dump_config_path = str(path)
+    for name, value in options.items():
+        setattr(config.dump_config, name, value)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=get_backend(compiler_config=config))
+    with torch.no_grad():
+        compiled(torch.tensor([1.0, 0.0]))
+    return [path.name.split("_", 1)[1] for path in sorted(out.rglob("*.npy"))]
+
+
+def test_a_file_has_the_options(tmp_path: Path) -> None:
+    layers = [{"layer": ["add"]}, {"layer": ["Exp"], "watcher_nodes": []}]
+    found = filed(tmp_path, lambda x: (x + 1).exp() * 2, {"dump_list": layers})
+    assert found == ["add.output0.npy", "exp.output0.npy"]
+
+
+def test_options_go_before_their_file(tmp_path: Path) -> None:
+    found = filed(
+        tmp_path, lambda x: (x + 1).exp(), {"dump_list": [{"layer": ["add"]}], "dump_step": "1"},
+        dump_layer="exp", dump_mode="input", dump_step="0",
+    )  # fmt: skip
+    assert found == ["exp.input0.npy"]
+
+
+def test_a_file_without_names_means_all_operators(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="model_name of .* has no effect: a backend compiles one"):
+        found = filed(tmp_path, lambda x: (x + 1).exp(), {"dump_list": [{"model_name": "m"}]})
+    assert found == ["add.output0.npy", "exp.output0.npy"]
+
+
+def test_operators_that_overflow_alone(tmp_path: Path) -> None:
+    dump = {"dump_debug": "on", "dump_mode": "all"}
+    found = filed(tmp_path, lambda x: (x * 2).reciprocal().add_(1).clamp(max=3), dump)
+    assert found == [
+        "reciprocal.input0.npy", "reciprocal.output0.npy", "add.input0.npy", "add.output0.npy",
+    ]  # fmt: skip
+    inputs = {path.name: np.load(path) for path in tmp_path.rglob("*.input0.npy")}
+    assert inputs["0002_add.input0.npy"].tolist() == [0.5, np.inf]
+
+
+def test_watched_operators_are_written_again_behind_others(tmp_path: Path) -> None:
+    dump = {
+        "dump_scene": "watcher",
+        "dump_list": [{"layer": ["exp", "add"], "watcher_nodes": ["mul"]}],
+    }
+    found = filed(tmp_path, lambda x: ((x * 3).exp() + 1).relu(), dump)
+    assert found == ["mul.output0.npy", "exp.mul.output0.npy", "add.mul.output0.npy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("{", ConfigError, "is no JSON of"),
+        ('{"dump": 3}', ConfigError, "is no JSON of"),
+        ('{"dump": {}}', ConfigError, "it has no dump_path"),
+        ('{"dump": {"dump_path": "/no/such"}}', FileNotFoundError, "dump_path: no folder"),
+        ('{"dump": {"dump_path": "/", "dump_mod": "all"}}', ValueError, "'dump_mod' is none of"),
+        ('{"dump": {"dump_path": "/", "dump_mode": "none"}}', ValueError, "not one of 'input'"),
+        ('{"dump": {"dump_path": "/", "dump_debug": 1}}', ValueError, "dump_debug is 1"),
+        (
+            '{"dump": {"dump_path": "/", "dump_list": [{"layer": "a"}]}}',
+            ValueError,
+            "no list of objects",
+        ),
+        ('{"dump": {"dump_path": "/", "dump_scene": "watcher"}}', ValueError, "needs watcher_no"),
+        (
+            '{"dump": {"dump_path": "/", "dump_debug": "on", "dump_op_switch": "on"}}',
+            ValueError,
+            "one can be on",
+        ),
+    ],
+)
+def test_a_wrong_file_is_an_error_where_it_is_named(
+    tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    dump, file = CompilerConfig().dump_config, tmp_path / "dump.json"
+    file.write_text(text)
+    with pytest.raises(error, match=message) as caught:
+        dump.dump_config_path = str(file)
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_what_has_no_effect_says_so(tmp_path: Path) -> None:
+    dump, file = CompilerConfig().dump_config, tmp_path / "dump.json"
+    file.write_text('{"dump": {"dump_path": "/", "dump_op_switch": "on"}}')
+    with pytest.warns(UserWarning, match="dump_op_switch of .* has no effect: operators outside"):
         dump.dump_config_path = str(file)
     with pytest.warns(UserWarning, match="quant_dumpable has no effect on this hardware: the gr"):
         dump.quant_dumpable = True

@@ -25,7 +25,7 @@ def set_option(config: CompilerConfig, dotted: str, value: object) -> None:
 def good_value(option, tmp_path):
     """Some value other than the default that the option takes; the default if there is none."""
     file = tmp_path / "file.json"
-    file.write_text("{}")
+    file.write_text('{"dump": {"dump_path": "."}}')
     candidates = [
         *getattr(option, "allowed", ()),
         *((option.low, option.low + 7) if hasattr(option, "low") else ()),
