@@ -51,7 +51,7 @@ with torch.no_grad(), warnings.catch_warnings():
         torch.testing.assert_close(found, expected)
 (one,) = made
 names = [step.target for step in one.draft.lowered.plan.steps if hasattr(step, "target")]
-ranges = [(r.scope, len(r.supers), list(r.splits)) for r in one.report.ranges]
+ranges = [(r.scope, len(r.supers), [*r.splits], r.collectives) for r in one.report.ranges]
 with open(os.path.join(folder, f"rank{rank}.json"), "w") as file:
     json.dump({"ranges": ranges, "collectives": [name.split(".")[1] for name in names]}, file)
 distributed.barrier()
@@ -75,5 +75,6 @@ def test_a_super_kernel_goes_on_behind_each_collective(
         said = json.loads((tmp_path / f"rank{rank}.json").read_text())
         calls = [name for name in said["collectives"] if name != "wait_tensor"]
         assert calls == ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"]
-        ((scope, supers, splits),) = said["ranges"]
+        ((scope, supers, splits, told),) = said["ranges"]
+        assert [name.split(".")[1] for name in told] == calls
         assert (scope, splits) == ("sp", []) and supers >= 3

@@ -157,6 +157,7 @@ def _ranges(report: CompileReport) -> list[str]:
             )
         lines += [f"    stays a launch, alone: {kernel}" for kernel in one.alone]
         lines += [f"    split: {reason}" for reason in one.splits]
+        lines += [f"    goes on behind the collective {name}" for name in one.collectives]
     return lines
 
 

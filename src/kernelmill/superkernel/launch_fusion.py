@@ -47,12 +47,14 @@ class SuperReport:
 @dataclass(frozen=True)
 class RangeReport:
     """What became of a range, with the reason for every split. `alone` are kernels that have none
-    beside them to be fused with, and stay launches."""
+    beside them to be fused with, and stay launches; `collectives` those behind which another super
+    kernel begins."""
 
     scope: str
     supers: tuple[SuperReport, ...]
     splits: tuple[str, ...]
     alone: tuple[str, ...]
+    collectives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def form(
                 tuple(reports.get(r.scope, ())),
                 r.splits,
                 launches_alone(plan, r.segments),
+                r.collectives,
             )
             for r in ranges
             if r.scope != AUTOMATIC or r.scope in reports

@@ -26,12 +26,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Range:
-    """A range: its name, its options, what of it is together, the reasons for each split."""
+    """A range: its name, its options, what of it is together, the reasons for each split, and the
+    collectives of it, behind which it goes on."""
 
     scope: str
     options: RangeOptions
     segments: tuple[Segment, ...]
     splits: tuple[str, ...]
+    collectives: tuple[str, ...] = ()
 
     def limits(self, plan: Plan, segment: Segment) -> bool:
         """Whether a part of the range has less threads than the team, which a launch cannot."""
@@ -64,7 +66,7 @@ def ranges_of(plan: Plan) -> list[Range]:
         _refuse(scope, options, splits)
         for reason in splits:
             _log.warning("super_kernel range %r is split: %s", scope, reason)
-        found.append(Range(scope, options, segments, splits))
+        found.append(Range(scope, options, segments, splits, _collectives(plan, scope)))
     return found
 
 
@@ -120,7 +122,7 @@ def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
     reasons: list[str] = []
     for number in range(own[0], own[-1] + 1) if own else ():
         step, at = plan.steps[number], _place(plan, number)
-        if isinstance(step, AtenCall) and step.mark.scope == scope and _is_collective(step):
+        if _is_collective(step) and step.mark.scope == scope:
             continue
         if isinstance(step, AtenCall):
             reasons.append(f"{step.target} runs in ATen and cannot be fused{at}")
@@ -131,9 +133,16 @@ def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _is_collective(step: AtenCall) -> bool:
+def _collectives(plan: Plan, scope: str) -> tuple[str, ...]:
+    own = [n for n, step in enumerate(plan.steps) if step.mark.scope == scope]
+    calls = [n for n in own if _is_collective(plan.steps[n])]
+    names = ((_type(plan, plan.steps[n]), _place(plan, n)) for n in calls)
+    return tuple(f"{name}{at}" for name, at in names if "wait_tensor" not in name)
+
+
+def _is_collective(step: Step) -> bool:
     """Whether ranks talk here, which no kernel does."""
-    return "c10d" in step.target.partition(".")[0]
+    return isinstance(step, AtenCall) and "c10d" in step.target.partition(".")[0]
 
 
 def launches_alone(plan: Plan, segments: Sequence[Segment]) -> tuple[str, ...]:
