@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from types import ModuleType
 from typing import Any
@@ -35,11 +36,6 @@ def device_count() -> int:
     return knobs.LOCAL_WORLD_SIZE.get() or 1
 
 
-def is_available() -> bool:
-    """Scripts that ask may go on: the device is the CPU."""
-    return True
-
-
 def current_device() -> int:
     """The index that `set_device` chose."""
     return _current["device"]
@@ -54,29 +50,6 @@ def set_device(device: Any) -> None:
     _current["device"] = index
 
 
-def get_device_name(device: Any = None) -> str:
-    """What the device is: the CPU."""
-    return "CPU (kernelmill)"
-
-
-def synchronize(device: Any = None) -> None:
-    """Everything is done already."""
-
-
-def empty_cache() -> None:
-    """Nothing is kept for later calls that other programs could use."""
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes of memory that the process has now, tensors and all else."""
-    return _memory("VmRSS")
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """The most it has had, since the start or `reset_peak_memory_stats`."""
-    return _memory("VmHWM")
-
-
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Have `max_memory_allocated` begin with what there is now."""
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
@@ -89,7 +62,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
 
 
-def _memory(field: str) -> int:
+def _memory(field: str, device: Any = None) -> int:
     with open("/proc/self/status") as file:
         found = next(line for line in file if line.startswith(f"{field}:"))
     return int(found.split()[1]) * 1024
@@ -98,50 +71,6 @@ def _memory(field: str) -> int:
 def graph_pool_handle() -> tuple[int, int]:
     """A name for memory of graphs, each time another one; captures have memory of their own."""
     return 0, next(_pools)
-
-
-def init() -> None:
-    """Nothing to start."""
-
-
-def is_initialized() -> bool:
-    """From the beginning."""
-    return True
-
-
-def is_bf16_supported() -> bool:
-    """bfloat16 is computed in float32."""
-    return True
-
-
-def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Types for `torch.autocast`."""
-    return [torch.float16, torch.bfloat16]
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the generator, which is the CPU's."""
-    torch.default_generator.manual_seed(seed)
-
-
-def manual_seed_all(seed: int) -> None:
-    """The same; torch.manual_seed calls it, too."""
-    torch.default_generator.manual_seed(seed)
-
-
-def get_rng_state(device: Any = NAME) -> torch.Tensor:
-    """State of the generator, which is the CPU's."""
-    return torch.get_rng_state()
-
-
-def set_rng_state(state: torch.Tensor, device: Any = NAME) -> None:
-    """Set the state of the generator."""
-    torch.set_rng_state(state)
-
-
-def set_compile_mode(jit_compile: bool = False) -> None:
-    """Without effect."""
-    warn_once("torch.npu.set_compile_mode", "operators are compiled when they are first met")
 
 
 def set_deterministic_level(level: int) -> None:
@@ -156,11 +85,6 @@ def set_deterministic_level(level: int) -> None:
             "or batches do so is not promised",
         )
     torch.use_deterministic_algorithms(level > 0)
-
-
-def set_option(options: dict[str, Any]) -> None:
-    """Without effect."""
-    warn_once("torch.npu.set_option", "they are options of Ascend's runtime")
 
 
 @torch.compiler.assume_constant_result
@@ -298,19 +222,52 @@ def _autocast(enabled: bool = True, dtype: Any = torch.float16, cache_enabled: b
     return torch.autocast(NAME, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
+_ANSWERS: Mapping[str, Any] = {
+    "is_available": True, "is_initialized": True, "is_bf16_supported": True,
+    "init": None, "synchronize": None, "empty_cache": None,
+    "get_device_name": "CPU (kernelmill)",
+    "get_amp_supported_dtype": [torch.float16, torch.bfloat16]
+}  # fmt: skip
+"""Functions that have one answer: everything is done already, and nothing is kept for others."""
+
+_NO_EFFECT: Mapping[str, str] = {
+    "set_compile_mode": "operators are compiled when they are first met",
+    "set_option": "they are options of Ascend's runtime",
+}
+"""Functions that do nothing but say so."""
+
+_OTHERS: Mapping[str, Any] = {
+    "memory_allocated": partial(_memory, "VmRSS"),
+    "max_memory_allocated": partial(_memory, "VmHWM"),  # since reset_peak_memory_stats
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), torch.default_generator.manual_seed),
+    "get_rng_state": lambda device=NAME: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=NAME: torch.set_rng_state(state),
+}
+"""Functions of the process, and of the CPU's generator."""
+
+
+def _answering(value: Any) -> Any:
+    return lambda *args, **options: value  # type: ignore[reportUnknownLambdaType]
+
+
+def _without_effect(name: str, reason: str) -> Any:
+    return lambda *args, **options: warn_once(f"torch.npu.{name}", reason)  # type: ignore[reportUnknownLambdaType]
+
+
 def fill(module: ModuleType) -> None:
     """Put all of this into the module `torch.npu`."""
-    for function in (
-        device_count, is_available, current_device, set_device, get_device_name, synchronize,
-        empty_cache, memory_allocated, max_memory_allocated, reset_peak_memory_stats, mem_get_info,
-        graph_pool_handle, init, is_initialized, is_bf16_supported,
-        get_amp_supported_dtype, manual_seed, manual_seed_all, get_rng_state, set_rng_state,
-        set_compile_mode, set_deterministic_level, set_option, Stream, Event, current_stream,
-        default_stream, set_stream, stream, device,
-    ):  # fmt: skip
-        setattr(module, function.__name__, function)
-    extra: Any = module
-    extra.config = _RuntimeConfig()
+    functions = (
+        device_count, current_device, set_device, reset_peak_memory_stats, mem_get_info,
+        graph_pool_handle, set_deterministic_level, Stream, Event, current_stream, default_stream,
+        set_stream, stream, device
+    )  # fmt: skip
+    vars(module).update(
+        {function.__name__: function for function in functions},
+        **{name: _answering(value) for name, value in _ANSWERS.items()},
+        **{name: _without_effect(name, reason) for name, reason in _NO_EFFECT.items()},
+        **_OTHERS,
+        config=_RuntimeConfig(),
+    )
     can_seed(module)
 
 
