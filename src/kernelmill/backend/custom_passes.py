@@ -76,7 +76,7 @@ def _run(
         except Exception as error:
             raise ConfigError(
                 f"{name} is {_named(function)}, which raised {type(error).__name__}: {error}"
-                f"{_last_line(error)}; correct it, or leave it out"
+                f"{_place(function, error)}; correct it, or leave it out"
             ) from error
         return
     found = _named(function)
@@ -117,16 +117,24 @@ def _mark_scopes(graph: fx.Graph, name: str) -> None:
             raise ConfigError(f"{name}: there is a scope_exit without a scope_enter")
 
 
-def _named(function: Callable[..., Any]) -> str:
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, partial):
         function = function.args[0] if function.args else function.func
-    return getattr(function, "__qualname__", f"{function!r:.60}")
+    return function
 
 
-def _last_line(error: Exception) -> str:
-    """Where it was raised."""
+def _named(function: Callable[..., Any]) -> str:
+    return getattr(_own(function), "__qualname__", f"{_own(function)!r:.60}")
+
+
+def _place(function: Callable[..., Any], error: Exception) -> str:
+    """Where in the user's code it was raised; the pass itself where it was not called."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    code = getattr(_own(function), "__code__", None)
+    if code is None:
+        return f" ({frames[-1].filename}:{frames[-1].lineno})"
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return f" ({code.co_filename}:{(lines or [code.co_firstlineno])[-1]})"
 
 
 class _Graph:

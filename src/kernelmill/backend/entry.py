@@ -121,9 +121,7 @@ def _check_decomposition(operator: Any, function: object) -> None:
 
 
 def configured(
-    config: CompilerConfig,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    config: CompilerConfig, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> CompilerConfig:
     """The config with torch.compile's `mode` and `options` on top.
 

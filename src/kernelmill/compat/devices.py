@@ -41,7 +41,7 @@ FACTORIES = (
     "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
     "range", "scalar_tensor", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
     "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "tensor", "tril_indices",
-    "triu_indices", "zeros", "zeros_like",
+    "triu_indices", "zeros", "zeros_like"
 )  # fmt: skip
 NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -40,18 +41,23 @@ def limit_core_num(
 ) -> Generator[None]:
     """At most as many threads as the larger number says: `kernelmill.scope.limit_threads`.
     ConfigError for numbers of no cores."""
-    if not torch.compiler.is_compiling():
-        _check_cores(op_aicore_num, op_vectorcore_num)
-    with own.limit_threads(max(op_aicore_num, op_vectorcore_num)):
+    wrong = _wrong(op_aicore_num, op_vectorcore_num)
+    if wrong and not torch.compiler.is_compiling():
+        raise ConfigError(wrong)
+    # In a trace it cannot be raised: a mark that is no number becomes an error behind it.
+    count: Any = wrong or max(op_aicore_num, op_vectorcore_num)
+    with own.limit_threads(count):
         yield
 
 
-def _check_cores(cube: object, vector: object) -> None:
+def _wrong(cube: object, vector: object) -> str:
+    """What is wrong with numbers of cores, or ""."""
     for name, number, least in (("op_aicore_num", cube, 1), ("op_vectorcore_num", vector, 0)):
         if type(number) is not int or number < least:
-            raise ConfigError(
+            return (
                 f"limit_core_num: {name} is {number!r}, and has to be a whole number from {least}"
             )
+    return ""
 
 
 @contextmanager

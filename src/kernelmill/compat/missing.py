@@ -41,6 +41,12 @@ BY_MEANING: Mapping[str, str] = {
     **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), "torch.npu.max_memory_allocated"),
     "reset_max_memory_allocated": "torch.npu.reset_peak_memory_stats",
     "get_device_properties": "torch.npu.get_device_name",
+    "set_device_limit": "torch.set_num_threads",
+    "get_device_limit": "torch.get_num_threads",
+    **dict.fromkeys(
+        ("set_stream_limit", "get_stream_limit", "reset_stream_limit"),
+        "torchair.scope.limit_core_num",
+    ),
     **dict.fromkeys(
         ("NPUGraph", "Graph", "graph", "make_graphed_callables"),
         'torch.compile(backend="npugraph_ex")',
@@ -57,7 +63,7 @@ BY_MEANING: Mapping[str, str] = {
     "npu_moe_init_routing": "torch.sort",
     "npu_moe_finalize_routing": "torch.Tensor.index_add",
     **dict.fromkeys(
-        ("scatter_update", "scatter_update_", "npu_scatter_pa_kv_cache", "_npu_reshape_and_cache"),
+        ("scatter_update", "scatter_update_", "npu_scatter_pa_kv_cache", "npu_reshape_and_cache"),
         "torch_npu.npu_scatter_nd_update_",
     ),
     "npu_mm_all_reduce_base": "torch.distributed.all_reduce",
@@ -106,7 +112,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     """What `BY_MEANING` has for it; a misspelt name of ours; then what torch has for such an
     operator; then one of ours that is spelt alike or has a word of it. "" for what is like nothing.
     """
-    if meant := BY_MEANING.get(name.rpartition(".")[2]):
+    if meant := BY_MEANING.get(name.rpartition(".")[2].lstrip("_")):
         return meant
     last, operator = _stem(name), name.startswith("torch_npu.npu_")
     others = [other for other in known if _stem(other)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -26,8 +25,6 @@ NESTED: Mapping[str, Sequence[str]] = {
 }
 """Packages by their other names."""
 
-
-LOGGER = logging.getLogger("kernelmill")
 _INFER = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
 
 
@@ -104,10 +101,10 @@ def _contents() -> dict[str, dict[str, Any]]:
             "register_replacement": register_replacement,
             "patch_for_hcom": _patch_for_hcom,
             "use_internal_format_weight": _use_internal_format_weight,
-            "logger": LOGGER,
+            **npugraph_ex.LOGGER,
         },
         "torchair.core": {},
-        "torchair.core.utils": {"logger": LOGGER},
+        "torchair.core.utils": npugraph_ex.UTILS,
         "torchair.configs": {},
         "torchair.configs.compiler_config": config,
         "torchair.inference": {

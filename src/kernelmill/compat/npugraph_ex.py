@@ -80,7 +80,7 @@ class CompilerConfig(Group):
     static_kernel_compile = Switch(False, "Compiles a kernel for each operator and shape.")
     disable_static_kernel_compile_cache = Switch(
         False, "Compiles static kernels anew.",
-        inert="kernels are kept by all that they depend on; delete the folder to have them anew",
+        inert="kernels are kept by all that they depend on; delete the folder to have them anew"
     )  # fmt: skip
     frozen_parameter = Switch(
         False, "Parameters stay where they are.", inert="parameters are packed once in any case"
@@ -107,7 +107,7 @@ class CompilerConfig(Group):
     deadlock_check = Switch(False, "Watches streams.", inert="streams cannot wait for each other")
     capture_error_mode = Choice(
         "global", ("global", "thread_local", "relaxed"), "What may be done while a graph is "
-        "captured.", inert=_NO_GRAPH,
+        "captured.", inert=_NO_GRAPH
     )  # fmt: skip
     force_recapture = Switch(False, "Captures at each call.", inert=_NO_ADDRESSES)
     record_statistics_debug_info = Switch(
@@ -146,7 +146,7 @@ class CompilerConfig(Group):
 
 def _run_pass(
     function: Callable[..., Any], changed: tuple[tuple[str, Any], ...], gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any], _: OwnConfig,
+    example_inputs: Sequence[Any], _: OwnConfig
 ) -> None:  # fmt: skip
     """A pass of the user's, which gets the options as it knows them."""
     with warnings.catch_warnings():  # they were told when they were set
@@ -292,6 +292,8 @@ def deterministic(level: int) -> Generator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
+LOGGER = {"logger": logging.getLogger("kernelmill")}
+UTILS = {**LOGGER, "EVENT_LEVEL": 35}
 MEMBERS: Mapping[str, dict[str, Any]] = {
     NAME: {
         "CompilerConfig": CompilerConfig,
@@ -299,12 +301,12 @@ MEMBERS: Mapping[str, dict[str, Any]] = {
         "get_compiler": get_compiler,
         "compile_fx": compile_fx,
         "register_replacement": register_replacement,
-        "logger": logging.getLogger("kernelmill"),
+        **LOGGER,
     },
     f"{NAME}.configs": {},
     f"{NAME}.configs.compiler_config": {"CompilerConfig": CompilerConfig},
     f"{NAME}.core": {},
-    f"{NAME}.core.utils": {"logger": logging.getLogger("kernelmill")},
+    f"{NAME}.core.utils": UTILS,
     f"{NAME}.ops": {"record": scope.record, "wait": scope.wait},
     f"{NAME}.inference": {
         "cache_compile": cache_compile,

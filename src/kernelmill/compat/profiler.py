@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,18 @@ class ProfilerActivity:
     CPU = NPU = torch.profiler.ProfilerActivity.CPU
 
 
+class _Profile(torch.profiler.profile):
+    """Torch's, whose steps behind its end, which Ascend's samples have, do not crash."""
+
+    def stop(self) -> None:
+        super().stop()
+        self.step = _no_step
+
+
+def _no_step() -> None:
+    """There is nothing left to look at."""
+
+
 def profile(
     *, activities: Iterable[Any] | None = None, experimental_config: object = None, **options: Any
 ) -> torch.profiler.profile:
@@ -23,19 +36,31 @@ def profile(
     and is left out with a warning."""
     if experimental_config is not None:
         warn_once("experimental_config of torch_npu.profiler", "it is for counters of an NPU")
-    return torch.profiler.profile(activities=[ProfilerActivity.CPU], **options)
+    return _Profile(activities=[ProfilerActivity.CPU], **options)
 
 
-def _experimental_config(**options: Any) -> dict[str, Any]:
-    return options
+def tensorboard_trace_handler(
+    dir_name: str, worker_name: str | None = None, analyse_flag: bool = True,
+    async_mode: bool = False
+) -> Any:  # fmt: skip
+    """Torch's. There is nothing to analyse behind it."""
+    return torch.profiler.tensorboard_trace_handler(dir_name, worker_name)
+
+
+class _Names:
+    """Values of an experimental_config, each of which is its name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
 
 
 MEMBERS: dict[str, Any] = {
     "ProfilerActivity": ProfilerActivity,
     "profile": profile,
-    "_ExperimentalConfig": _experimental_config,
-    "schedule": torch.profiler.schedule,
-    "tensorboard_trace_handler": torch.profiler.tensorboard_trace_handler,
+    "_ExperimentalConfig": dict,
+    **dict.fromkeys(("AiCMetrics", "ExportType", "ProfilerLevel"), _Names()),
+    "schedule": partial(torch.profiler.schedule, warmup=0),
+    "tensorboard_trace_handler": tensorboard_trace_handler,
     "supported_activities": lambda: {ProfilerActivity.CPU},
 }
 """What is in the module."""

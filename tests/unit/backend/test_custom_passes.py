@@ -363,3 +363,18 @@ def test_methods_are_named_after_the_replacements_there_are(tmp_path: Path) -> N
         result, found = kept(tmp_path, CompilerConfig())
         torch.testing.assert_close(result, tanh * 4)
         assert (found["loaded"], found["traced"]) == (1, 0)
+
+
+def test_an_error_names_the_line_of_the_pass(tmp_path: Path) -> None:
+    def erase(gm: torch.fx.GraphModule, inputs: Any, config: Any) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.exp.default):
+            gm.graph.erase_node(node)  # torch raises, in a file of its own
+
+    config = CompilerConfig()
+    config.post_grad_custom_pre_pass = erase
+    torch._dynamo.reset()
+    line = erase.__code__.co_firstlineno + 2
+    with pytest.raises(Exception, match=rf"test_custom_passes\.py:{line}\)"):
+        torch.compile(torch.exp, backend=kernelmill.get_backend(compiler_config=config))(
+            torch.ones(2)
+        )

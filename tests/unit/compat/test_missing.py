@@ -36,6 +36,8 @@ def test_what_is_like_nothing_has_no_nearest():
         ("torch.npu.memory_allocated", ""),
         ("torch.npu.Graph", 'torch.compile(backend="npugraph_ex")'),
         ("torch_npu.npu_rotary_mul", ""),
+        ("torchair._ge_concrete_graph", "custom_decompositions of torchair.get_npu_backend"),
+        ("torch.npu.set_stream_limit", "torchair.scope.limit_core_num"),
     ],
 )
 def test_the_nearest_thing_does_what_the_name_says(name: str, nearest: str) -> None:

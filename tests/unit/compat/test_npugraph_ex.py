@@ -217,6 +217,17 @@ def test_numbers_of_cores_are_checked(cube: Any, vector: Any) -> None:
         pass
 
 
+def test_numbers_of_cores_are_checked_in_compiled_code_too() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        with limit_core_num(0, 2):
+            return x + 1
+
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(model, backend=npugraph_ex.get_npu_backend(), dynamic=False)
+    with pytest.raises(Exception, match="op_aicore_num is 0"):
+        compiled(torch.ones(2))
+
+
 def test_a_level_of_determinism_is_checked() -> None:
     with pytest.raises(ConfigError, match="3 is no level"), deterministic(3):
         pass

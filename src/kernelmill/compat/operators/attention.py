@@ -15,7 +15,7 @@ from kernelmill.ops.library import operator, require
 
 _TO_BNSD = {
     "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3), "BSND": (0, 2, 1, 3), "BNSD": (0, 1, 2, 3),
-    "TND": (1, 0, 2), "NTD": (0, 1, 2),
+    "TND": (1, 0, 2), "NTD": (0, 1, 2)
 }  # fmt: skip
 """The dims (batch, head, token, width), or (head, token, width), of each layout."""
 
@@ -50,7 +50,7 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, keep: Tenso
 
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, keep: Tensor | None,
-    dropout: float = 0.0,
+    dropout: float = 0.0
 ) -> Tensor:  # fmt: skip
     """(batch, heads, tokens, width). A query that sees no key gives zeros."""
     mask = keep
@@ -104,7 +104,7 @@ def fusion_attention(
     prefix: Sequence[int] | None = None, actual_seq_qlen: Sequence[int] | None = None,
     actual_seq_kvlen: Sequence[int] | None = None, sparse_mode: int = 0,
     gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "",
-    sink: Tensor | None = None, dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0,
+    sink: Tensor | None = None, dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:  # fmt: skip
     """(dropout(softmax(mask(scale * (pse + q @ k.T)))) @ v, maximum and sum of the softmax as
     (batch, heads, tokens, 8), an empty tensor, seed, offset, number of scores).
@@ -166,7 +166,7 @@ def infer(
     query_lengths: Sequence[int] | None = None, key_lengths: Sequence[int] | None = None,
     blocks: Tensor | None = None, block_size: int = 0, sink: Tensor | None = None,
     query_rope: Tensor | None = None, key_rope: Tensor | None = None, wants_sums: bool = False,
-    out_scale: Tensor | None = None, out_offset: Tensor | None = None, **integers: Any,
+    out_scale: Tensor | None = None, out_offset: Tensor | None = None, **integers: Any
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(softmax(scale * q @ k.T + bias) @ v, log of the sum of exponentials, or one zero).
 
@@ -216,7 +216,7 @@ def infer(
 
 def _one(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, seen: AttentionMask,
-    lengths: Sequence[tuple[int, int]] | None, sink: Tensor | None, wants_sums: bool,
+    lengths: Sequence[tuple[int, int]] | None, sink: Tensor | None, wants_sums: bool
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     rows, columns, heads = q.shape[-2], k.shape[-2], q.shape[1]
     keep = seen.keep(rows, columns, q, lengths)
@@ -260,7 +260,7 @@ def _lengths(
 
 def _parts(
     name: str, q: Tensor, k: Tensor, v: Tensor, query: Sequence[int] | None,
-    key: Sequence[int] | None, paged: bool,
+    key: Sequence[int] | None, paged: bool
 ) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
     """The sequences that lie in a row. Lengths of paged keys do not add up, the others do."""
     if query is None or key is None:

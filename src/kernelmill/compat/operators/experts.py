@@ -237,7 +237,7 @@ def _over_depth(values: Tensor, weight: Tensor) -> Tensor:
 def transpose_batchmatmul(
     input: Tensor, weight: Tensor, *, bias: Tensor | None = None, scale: Tensor | None = None,
     perm_x1: list[int] | None = None, perm_x2: list[int] | None = None,
-    perm_y: list[int] | None = None, batch_split_factor: int | None = 1,
+    perm_y: list[int] | None = None, batch_split_factor: int | None = 1
 ) -> Tensor:  # fmt: skip
     """(input @ weight) of permuted operands, permuted by perm_y ([1, 0, 2]): (m, b, n). With a
     factor f, (f, m, b * n / f)."""
@@ -267,7 +267,7 @@ def moe_gating_top_k(
     x: Tensor, k: int, *, bias: Tensor | None = None, input_ids: Tensor | None = None,
     tid2eid: Tensor | None = None, k_group: int = 1, group_count: int = 1,
     group_select_mode: int = 0, renorm: int = 0, norm_type: int = 0, out_flag: bool = False,
-    routed_scaling_factor: float = 1.0, eps: float = 1e-20,
+    routed_scaling_factor: float = 1.0, eps: float = 1e-20
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(weights, experts in int32, all scores in float32 or an empty tensor), of (tokens, experts).
 

@@ -91,7 +91,7 @@ def add_rms_norm_cast(
 def add_rms_norm_quant(
     x1: Tensor, x2: Tensor, gamma: Tensor, scales1: Tensor, zero_points1: Tensor | None,
     beta: Tensor | None = None, scales2: Tensor | None = None, zero_points2: Tensor | None = None,
-    *, axis: int = -1, epsilon: float = 1e-6, div_mode: bool = True,
+    *, axis: int = -1, epsilon: float = 1e-6, div_mode: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(norm in int8 by scales1, by scales2, sum); without scales2 the second is zeros."""
     x = _sum("npu_add_rms_norm_quant", x1, x2)
@@ -111,7 +111,7 @@ def add_rms_norm_quant(
 def add_rms_norm_dynamic_quant(
     x1: Tensor, x2: Tensor, gamma: Tensor, *, smooth_scale1: Tensor | None = None,
     smooth_scale2: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-6,
-    output_mask: list[bool] | None = None, y_dtype: torch.dtype | None = None,
+    output_mask: list[bool] | None = None, y_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """(y1, y2, sum, scale1, scale2): the norm quantised by row, twice; what the mask, or a missing
     smooth_scale2, leaves out is empty."""
@@ -175,7 +175,7 @@ def swiglu(self: Tensor, dim: int = -1) -> Tensor:
 )
 def dynamic_quant(
     input: Tensor, *, smooth_scales: Tensor | None = None, group_index: Tensor | None = None,
-    dst_type: torch.dtype | None = None,
+    dst_type: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(int8 of x / scale, scale = max(abs(row)) / 127 in float32); a row of zeros stays zeros.
 
@@ -209,7 +209,7 @@ def dynamic_quant(
 )
 def quantize(
     self: Tensor, scales: Tensor, zero_points: Tensor | None, dtype: torch.dtype, axis: int = 1,
-    div_mode: bool = True,
+    div_mode: bool = True
 ) -> Tensor:  # fmt: skip
     """x / scales + zero_points (x * scales without div_mode), rounded and clamped: int8 of qint8,
     uint8 of quint8, int32. Scales of one dim lie along axis; without div_mode the axis is -2 or
