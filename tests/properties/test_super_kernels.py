@@ -23,9 +23,9 @@ from kernelmill.plan.supers import sub_launches
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
 from kernelmill.superkernel import driver_ir, form
-from kernelmill.superkernel.checker import uncovered
 from kernelmill.superkernel.footprint import footprints
 from tests.unit.runtime.kernels import buffer, tensor_input
+from tests.unit.superkernel.checker import uncovered
 
 pytestmark = pytest.mark.usefixtures("threads_as_before")
 
