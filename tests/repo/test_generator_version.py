@@ -26,6 +26,7 @@ CANNOT_MATTER = {
     "core/urls.py": "reads and shows URLs of stores",
     "core/version.py": "its ABI version is an ingredient",
     "core/workers.py": "which thread does something",
+    "kernel/__init__.py": "a docstring",
     "torch_internals/__init__.py": "exports",
     "torch_internals/dispatch.py": "the modes of a caller, outside of which parts are tried",
     "torch_internals/inventory.py": "lists what was found",
