@@ -12,7 +12,7 @@ from kernelmill.core import knobs
 NAMES = (
     "autograd.descriptions", "autograd.metadata", "autograd.output_kinds", "dynamo.config",
     "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources", "dynamo.trace",
-    "native.packed", "sizes.functions", "tensors.handle",
+    "modules.global_hooks", "native.packed", "sizes.functions", "tensors.handle",
     "trace_notes.caught_errors", "trace_notes.elements", "trace_notes.tensor_hashes",
 )  # fmt: skip
 """The functions of sizes are needed for methods with sizes that vary, as most have."""

@@ -515,10 +515,7 @@ def _refuse_functions(values: Iterable[Any]) -> None:
 
 def _hooks_of_all() -> list[Guard]:
     """That there are no hooks for all modules, which Dynamo does not look at."""
-    found = global_hooks.get()
-    if found is None:
-        return []
-    module, names = found
+    module, names = global_hooks.require()
     if all_have_hooks():
         raise UnsupportedError("all modules have hooks")
     return [Guard("shape", (("module", module.__name__), ("attribute", name))) for name in names]

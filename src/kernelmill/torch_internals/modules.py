@@ -34,7 +34,7 @@ def tables_of() -> tuple[str, ...] | None:
 @internal(
     "modules.global_hooks",
     reason="seeing hooks of all modules",
-    fallback="methods behind cache_compile do not notice such hooks",
+    fallback="cache_compile keeps nothing, since it could not see them",
 )
 def global_hooks() -> tuple[ModuleType, tuple[str, ...]] | None:
     """The module that has the dicts of hooks that every module calls around its forward, and their

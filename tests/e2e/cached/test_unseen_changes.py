@@ -463,6 +463,7 @@ def test_classes_of_one_name(tmp_path: Path) -> None:
             assert_close(model.choose(X, KINDS[number]), X * (2 + number))
 
 
+@pytest.mark.needs_internal("modules.global_hooks")
 @torch.no_grad()
 def test_hooks_of_all_modules(tmp_path: Path) -> None:
     for _ in range(2):

@@ -125,7 +125,7 @@ class Cached(torch.nn.Module):
 @case(
     "autograd.output_kinds", "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
     "trace_notes.caught_errors", "trace_notes.elements", "trace_notes.tensor_hashes",
-    "dynamo.trace",
+    "dynamo.trace", "modules.global_hooks",
 )  # fmt: skip
 def methods_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
@@ -532,7 +532,7 @@ def apart() -> str:
     return done.stdout.strip()
 
 
-@case("modules.global_hooks", "modules.tables")  # without the first hooks are not looked at
+@case("modules.tables")
 def modules_are_followed_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Cached(tmp_path)
     with torch.no_grad():
