@@ -12,16 +12,15 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.emit.access import Along, contiguity
-from kernelmill.lower.emit.depth import Depth, for_each_k
-from kernelmill.lower.emit.microkernel import Tile
+from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.panels import panel_index
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import tile_ns
-from kernelmill.lower.templates.matmul.along_k import AlongK
+from kernelmill.lower.templates.matmul.along_k import AlongK, column_in_place, dot_products
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
-from kernelmill.lower.templates.matmul.spec import Contraction, loader
+from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.store import store_tile
 from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
@@ -110,9 +109,8 @@ class FewColumns(AlongK):
     def emit(self, place: TaskPlace) -> None:
         """All of a task's tiles."""
         context = ContractionContext.at(place, self)
-        depth = Depth.whole(place.spec.k)
         with context.row_tiles() as row:
-            _sum_tile(context, depth, row)
+            _sum_tile(context, row)
             store_tile(context, row, 0, 0)
 
 
@@ -158,50 +156,28 @@ def _tile_ns(sizes: ProductSizes, rows: int, columns: int, machine: Machine) -> 
 # ---- the code -------------------------------------------------------------------------------
 
 
-def _sum_tile(context: ContractionContext[FewColumns], depth: Depth, tile: Dim) -> None:
+def _sum_tile(context: ContractionContext[FewColumns], tile: Dim) -> None:
     """All columns of a tile's rows, into scratch; rows past the end are the last one again."""
-    builder, schedule, spec = context.builder, context.schedule, context.spec
+    schedule, spec = context.schedule, context.spec
     first = tile * schedule.rows
-    even = mod(spec.m, schedule.rows) == 0
     rows = [first + i for i in range(schedule.rows)]
-    if not even:
+    if mod(spec.m, schedule.rows) != 0:
         rows = [minimum(row, spec.m - 1) for row in rows]
-    shape = Tile(
-        schedule.rows, schedule.columns, schedule.lanes, context.dtype, schedule.use_fma, spec.unit
+    sums = dot_products(
+        context, rows, schedule.columns, lambda n, k, lane: _column(context, n, k, lane)
     )
-    load_a, size = loader(spec.a), depth.axes[-1]
-
-    def step(k: Dims, sums: list[Value]) -> list[Value]:
-        lane = context.masked(size - k[-1], size)
-        along = (*k[:-1], k[-1] + context.lane.index)
-        columns = [_column(context, n, depth, k, lane) for n in range(schedule.columns)]
-        added: list[Value] = []
-        for i, row in enumerate(rows):
-            a = load_a(builder, context.batch, row, along, lane)
-            a = context.zero_beyond(spec.a, a, lane)
-            for n, column in enumerate(columns):
-                known = sums[i * schedule.columns + n]
-                added.append(shape.multiply_add(builder, a, column, known))
-        return added
-
-    initial = [context.zeros()] * (schedule.rows * schedule.columns)
-    sums = for_each_k(builder, depth, initial, step, schedule.lanes)
     for number, value in enumerate(sums):
         row, column = divmod(number, schedule.columns)
-        context.write(row * schedule.width + column, builder.op("reduce_add", value))
+        context.write(row * schedule.width + column, value)
 
 
-def _column(
-    context: ContractionContext[FewColumns], n: int, depth: Depth, k: Dims, lane: Lane
-) -> Value:
+def _column(context: ContractionContext[FewColumns], n: int, k: Dims, lane: Lane) -> Value:
     """A vector of column n of B, from k on."""
     builder, spec, lanes = context.builder, context.spec, context.schedule.lanes
     name, group = spec.b.packed, spec.group
     if name is None:
-        along = (*k[:-1], k[-1] + lane.index)
-        value = loader(spec.b)(builder, context.batch, n, along, lane)
-        return context.zero_beyond(spec.b, value, lane)
-    mask = lane.mask
+        return column_in_place(context, n, k, lane)
+    mask, depth = lane.mask, Depth.whole(spec.k)
     if mask is not None and group > 1:
         left = builder.index((depth.axes[-1] - k[-1]) * group)
         mask = builder.op("lane_mask", left, lanes=lanes * group)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.core.target.machine import Machine
-from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.elements.sizes import size_hint
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.depth import Depth, for_each_k
-from kernelmill.lower.emit.microkernel import CHAINS, Tile
+from kernelmill.lower.emit.microkernel import CHAINS
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import tile_ns
-from kernelmill.lower.templates.matmul.along_k import AlongK
+from kernelmill.lower.templates.matmul.along_k import AlongK, column_in_place, dot_products
 from kernelmill.lower.templates.matmul.context import ContractionContext
-from kernelmill.lower.templates.matmul.spec import Contraction, loader
+from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.store import store_tile
 from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
@@ -69,21 +67,13 @@ class InnerProduct(AlongK):
 
     def emit(self, place: TaskPlace) -> None:
         """All of a task's tiles."""
-        emit_inner_products(ContractionContext.at(place, self))
+        context = ContractionContext.at(place, self)
+        with context.column_tiles() as column:
+            _sum_tile(context, column)
+            store_tile(context, 0, column, 0)
 
 
-InnerProductContext = ContractionContext[InnerProduct]
-
-
-def emit_inner_products(context: InnerProductContext) -> None:
-    """All of a task's tiles."""
-    depth = Depth.whole(context.spec.k)
-    with context.column_tiles() as column:
-        _sum_tile(context, depth, column)
-        store_tile(context, 0, column, 0)
-
-
-def _sum_tile(context: InnerProductContext, depth: Depth, column: Dim) -> None:
+def _sum_tile(context: ContractionContext[InnerProduct], column: Dim) -> None:
     """One tile of sums, all of C's rows by one vector of columns, into scratch."""
     schedule, spec = context.schedule, context.spec
     together = max(1, CHAINS // schedule.rows)
@@ -91,34 +81,10 @@ def _sum_tile(context: InnerProductContext, depth: Depth, column: Dim) -> None:
     with context.builder.loop(0, left, together, prefix="n") as group:
         first = column * schedule.lanes + group.index
         columns = [minimum(first + c, spec.n - 1) for c in range(together)]
-        sums = _dot_products(context, depth, columns)
+        sums = dot_products(
+            context, range(schedule.rows), together,
+            lambda n, k, lane: column_in_place(context, columns[n], k, lane),
+        )  # fmt: skip
         for number, value in enumerate(sums):
             row, c = divmod(number, together)
             context.write(row * schedule.width + group.index + c, value)
-
-
-def _dot_products(context: InnerProductContext, depth: Depth, columns: list[Dim]) -> list[Value]:
-    """Sums of every row with each of these columns."""
-    builder, schedule, spec = context.builder, context.schedule, context.spec
-    tile = Tile(
-        schedule.rows, len(columns), schedule.lanes, context.dtype, schedule.use_fma, spec.unit
-    )
-    load_a, load_b = loader(spec.a), loader(spec.b)
-    size = depth.axes[-1]
-
-    def step(k: Dims, sums: list[Value]) -> list[Value]:
-        lane = context.masked(size - k[-1], size)
-        along = (*k[:-1], k[-1] + context.lane.index)
-        loaded = [load_a(builder, context.batch, m, along, lane) for m in range(schedule.rows)]
-        rows = [context.zero_beyond(spec.a, value, lane) for value in loaded]
-        loaded = [load_b(builder, context.batch, n, along, lane) for n in columns]
-        others = [context.zero_beyond(spec.b, value, lane) for value in loaded]
-        products = [(row, other) for row in rows for other in others]
-        return [
-            tile.multiply_add(builder, row, other, sum)
-            for (row, other), sum in zip(products, sums, strict=True)
-        ]
-
-    initial = [context.zeros()] * (schedule.rows * len(columns))
-    sums = for_each_k(builder, depth, initial, step, schedule.lanes)
-    return [builder.op("reduce_add", value) for value in sums]
