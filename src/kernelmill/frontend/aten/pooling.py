@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kernelmill.core.dim import Dim, maximum, product
 from kernelmill.core.dtype import I64, DType
@@ -66,17 +66,26 @@ def _lowest(dtype: DType) -> int | float:
 # ---- maximum ----------------------------------------------------------------------------------
 
 
-def _max_pool(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil: bool,
-    count: int,
-) -> tuple[Value, Value | None]:
-    windows = _Windows(e, x, size, stride, padding, dilation, ceil, count)
+def _max_pool(count: int) -> Callable[..., tuple[Value, Value | None]]:
+    """The translator for windows of so many dims."""
+
+    def max_pool(
+        e: Emitter,
+        x: Value,
+        size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Value, Value | None]:
+        return _maxima(e, _Windows(e, x, size, stride, padding, dilation, ceil_mode, count), x)
+
+    return max_pool
+
+
+def _maxima(e: Emitter, windows: _Windows, x: Value) -> tuple[Value, Value | None]:
+    """The largest of each window, and its place if anybody reads it."""
+    count = windows.count
     view = windows.view(e, x, _lowest(x.dtype))
     rank = len(view.shape)
     # Of zeros of both signs eager takes the first.
@@ -113,30 +122,8 @@ def _input_position(e: Emitter, windows: _Windows, inside: Value) -> Value:
     return total
 
 
-@translates("max_pool2d_with_indices.default")
-def max_pool2d(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Value, Value | None]:
-    return _max_pool(e, x, size, stride, padding, dilation, ceil_mode, 2)
-
-
-@translates("max_pool3d_with_indices.default")
-def max_pool3d(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Value, Value | None]:
-    return _max_pool(e, x, size, stride, padding, dilation, ceil_mode, 3)
+translates("max_pool2d_with_indices.default")(_max_pool(2))
+translates("max_pool3d_with_indices.default")(_max_pool(3))
 
 
 @translates("max_pool2d_with_indices_backward.default")
@@ -164,20 +151,32 @@ def max_pool2d_backward(
 # ---- average ----------------------------------------------------------------------------------
 
 
-def _avg_pool(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil: bool,
-    include_padding: bool,
-    divisor: int | None,
-    count: int,
+def _avg_pool(count: int) -> Callable[..., Value]:
+    """The translator for windows of so many dims."""
+
+    def avg_pool(
+        e: Emitter,
+        x: Value,
+        size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        windows = _Windows(e, x, size, stride, padding, (1,), ceil_mode, count)
+        return _means(e, windows, x, count_include_pad, divisor_override)
+
+    return avg_pool
+
+
+def _means(
+    e: Emitter, windows: _Windows, x: Value, include_padding: bool, divisor: int | None
 ) -> Value:
+    """Sums of windows over the divisor, or over their numbers of elements."""
+    count = windows.count
     if not x.dtype.is_float:
         raise NotTranslated(f"average pooling of {x.dtype}")
-    windows = _Windows(e, x, size, stride, padding, (1,), ceil, count)
     wide = e.wide(x)
     view = windows.view(e, wide, 0.0)
     rank = len(view.shape)
@@ -215,45 +214,8 @@ def _elements(e: Emitter, windows: _Windows, model: Value, include_padding: bool
     return found if constant == 1 else e.mul(found, constant)
 
 
-@translates("avg_pool2d.default")
-def avg_pool2d(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Value:
-    return _avg_pool(e, x, size, stride, padding, ceil_mode, count_include_pad, divisor_override, 2)
-
-
-@translates("avg_pool3d.default")
-def avg_pool3d(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Value:
-    return _avg_pool(e, x, size, stride, padding, ceil_mode, count_include_pad, divisor_override, 3)
-
-
-@translates("avg_pool1d.default")
-def avg_pool1d(
-    e: Emitter,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Value:
-    return _avg_pool(e, x, size, stride, padding, ceil_mode, count_include_pad, None, 1)
+for _count in (1, 2, 3):
+    translates(f"avg_pool{_count}d.default")(_avg_pool(_count))
 
 
 @translates("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
