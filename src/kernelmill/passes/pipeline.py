@@ -16,6 +16,7 @@ from kernelmill.passes.cse import EliminateCommonSubexpressions
 from kernelmill.passes.dce import EliminateDeadCode
 from kernelmill.passes.heads import FoldRepeatedKV
 from kernelmill.passes.identities import RemoveIdentities
+from kernelmill.passes.integer_products import MultiplyIntegers
 from kernelmill.passes.reinplace import WriteInPlace
 from kernelmill.passes.results import apart
 from kernelmill.passes.split_joins import SplitJoins
@@ -39,6 +40,7 @@ DEFAULT: tuple[Pass, ...] = (
     MergeViews(),
     RemoveIdentities(),
     MergeViews(),
+    MultiplyIntegers(),
     FoldRepeatedKV(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),

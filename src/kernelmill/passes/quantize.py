@@ -150,7 +150,7 @@ class _Writer:
 
     def product(self, node: Node, layer: Layer) -> Value:
         """What stands for the result of the product."""
-        e = _Emit(self._rewriter, node)
+        e = Emit(self._rewriter, node)
         a, dtype = self._rewriter.value(node.operands[0]), node.result.dtype
         if group_of(layer.scheme):
             weight = e.permute(_four_bits(e, layer), (1, 0))
@@ -180,7 +180,7 @@ class _Writer:
     def convolution(self, node: Node, layer: Layer) -> Value:
         """What stands for the result of a convolution. A border of the number that stands for zero
         lets all pixels have the same offset."""
-        e = _Emit(self._rewriter, node)
+        e = Emit(self._rewriter, node)
         found = range_of(layer.scheme)
         assert found is not None
         steps, padding = steps_of(*found), node.attrs["padding"]
@@ -198,7 +198,7 @@ class _Writer:
         sums = e("conv", image, numbers, **attrs)
         return e.cast(_of_steps(e, sums, weight, steps), node.result.dtype)
 
-    def _in_steps(self, e: _Emit, a: Value, steps: Steps) -> Value:
+    def _in_steps(self, e: Emit, a: Value, steps: Steps) -> Value:
         """The numbers of eight bits that stand for those of a value."""
         if (a, steps) not in self._stepped:
             x = e.cast(a, F32)
@@ -208,7 +208,7 @@ class _Writer:
         return self._stepped[a, steps]
 
 
-def _of_steps(e: _Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
+def _of_steps(e: Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
     """What sums of products, (m, n) or of an image, stand for: scales and offsets are those of
     channels alone, and made when weights are packed."""
     offsets = e.kept(e("mul", weight.sums, e.full(steps.zero, weight.sums)))
@@ -217,7 +217,7 @@ def _of_steps(e: _Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
     return e("mul", e.cast(sums, F32), e.spread(scales, 1, sums.shape))
 
 
-def _channels(e: _Emit, layer: Layer) -> _Channels:
+def _channels(e: Emit, layer: Layer) -> _Channels:
     weight = e.cast(layer.value, F32)
     if layer.inputs == 0:
         weight = e.permute(weight, (1, 0))
@@ -230,7 +230,7 @@ def _channels(e: _Emit, layer: Layer) -> _Channels:
     return _Channels(numbers, scales, e("reduce_sum", e.cast(numbers, I32), dims=(1,)))
 
 
-def _quantised_rows(e: _Emit, a: Value) -> _Rows:
+def _quantised_rows(e: Emit, a: Value) -> _Rows:
     x = e.cast(a, F32)
     low, high = e("reduce_min", x, dims=(1,)), e("reduce_max", x, dims=(1,))
     low, high = e("minimum", low, e.full(0.0, low)), e.at_least(high, 0.0)
@@ -245,7 +245,7 @@ def _quantised_rows(e: _Emit, a: Value) -> _Rows:
     return _Rows(numbers, scales, e.cast(offsets, I32))
 
 
-def _four_bits(e: _Emit, layer: Layer) -> Value:
+def _four_bits(e: Emit, layer: Layer) -> Value:
     """The weight (n, k) as it is computed from packed numbers, two to a byte, and scales."""
     weight = e.cast(layer.value, F32)
     if layer.inputs == 0:
@@ -281,7 +281,7 @@ def _four_bits(e: _Emit, layer: Layer) -> Value:
 
 
 @dataclass(frozen=True)
-class _Emit:
+class Emit:
     """Appends nodes for one node of the old graph."""
 
     rewriter: Rewriter

@@ -1,0 +1,72 @@
+"""Tensors that are quantised and dequantised one after the other, as PT2E's exported models have
+them: the operators of torch's library `quantized_decomposed`."""
+
+from __future__ import annotations
+
+from kernelmill.core.dtype import F32, F64, DType
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates_foreign
+from kernelmill.graph.ir import Value
+
+_Parameter = Value | float | int
+
+
+@translates_foreign("quantized_decomposed.quantize_per_tensor")
+def quantize_per_tensor(
+    e: Emitter, x: Value, scale: _Parameter, zero: _Parameter, low: int, high: int, dtype: DType
+) -> Value:
+    """clamp(round(x * (1 / scale)) + zero, low, high), where a tensor of one element may give the
+    scale and the zero."""
+    factor: _Parameter
+    if isinstance(scale, Value):
+        one = e.reshape(e.cast(scale, F64), ())
+        factor = e.cast(e.pointwise("reciprocal", one), F32)
+    else:
+        factor = 1.0 / scale
+    return _quantised(e, x, factor, _number(e, zero), (low, high), dtype)
+
+
+@translates_foreign("quantized_decomposed.dequantize_per_tensor")
+def dequantize_per_tensor(
+    e: Emitter, x: Value, scale: _Parameter, zero: _Parameter, low: int, high: int, dtype: DType,
+    *, out_dtype: DType | None = None,
+) -> Value:  # fmt: skip
+    """(x - zero) * scale."""
+    wide = e.cast(x, out_dtype or F32)
+    return e.mul(e.sub(wide, _number(e, zero, wide.dtype)), _number(e, scale, wide.dtype))
+
+
+@translates_foreign("quantized_decomposed.quantize_per_channel")
+def quantize_per_channel(
+    e: Emitter, x: Value, scales: Value, zeros: Value, axis: int, low: int, high: int, dtype: DType
+) -> Value:
+    """The same with a scale and a zero for each place along an axis."""
+    factors = e.align(e.pointwise("reciprocal", scales), len(x.shape), axis)
+    zeros = e.cast(e.align(zeros, len(x.shape), axis), F32)
+    return _quantised(e, x, factors, zeros, (low, high), dtype)
+
+
+@translates_foreign("quantized_decomposed.dequantize_per_channel")
+def dequantize_per_channel(
+    e: Emitter, x: Value, scales: Value, zeros: Value | None, axis: int, low: int, high: int,
+    dtype: DType, *, out_dtype: DType | None = None,
+) -> Value:  # fmt: skip
+    """The same with a scale and a zero for each place along an axis."""
+    if zeros is not None and zeros.dtype.is_float:
+        raise NotTranslated("zero points that are no integers")
+    if zeros is not None:
+        x = e.sub(e.cast(x, zeros.dtype), e.align(zeros, len(x.shape), axis))
+    result = e.mul(e.cast(x, scales.dtype), e.align(scales, len(x.shape), axis))
+    return e.cast(result, out_dtype or F32)
+
+
+def _quantised(
+    e: Emitter, x: Value, factor: _Parameter, zero: _Parameter, ends: tuple[int, int], dtype: DType
+) -> Value:
+    whole = e.pointwise("round", e.mul(e.cast(x, F32), factor))
+    return e.cast(e.clamp(e.add(whole, zero), *ends), dtype)
+
+
+def _number(e: Emitter, number: _Parameter, dtype: DType = F32) -> _Parameter:
+    """The only element of a tensor as a value of no dims; a number as it is."""
+    return e.cast(e.reshape(number, ()), dtype) if isinstance(number, Value) else number
