@@ -1,14 +1,13 @@
-"""Recurrent layers of torch as Dynamo hands them over: taken apart, kept whole, or refused.
+"""Recurrent layers of torch as Dynamo hands them over: kept whole, taken apart, or refused.
 
-AOTAutograd would take all of them apart, one step of time after the other. Few steps are quickest
-so: the product of all inputs is one, weights are packed, and gates are fused with their products.
-Many steps, or a number of them that varies, are one call of ATen's operator, as in eager.
+AOTAutograd would take all of them apart, one step of time after the other. In inference each is one
+operator, which `aten/recurrent.py` translates. In training few steps are taken apart, and many run
+in torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from kernelmill.torch_internals.dispatch import any_autocast
 from kernelmill.torch_internals.graphs import all_nodes, graph_modules
 
 MOST_STEPS = 32
-"""So many steps of time, over all layers and directions, are taken apart: each makes kernels."""
+"""So many steps of time, over all layers and directions, are taken apart in training."""
 
 _torch: Any = torch
 _LAYERS = {getattr(_torch, name): name for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
@@ -86,17 +85,16 @@ def _settle(node: fx.Node) -> str | None:
         return "of a packed sequence"
     if any_autocast():
         return "under autocast"
-    input: Any = args[0]
-    drops, few = _drops(args), _are_few(input.meta["example_value"], args)
-    if any(result.requires_grad for result in _results(node)):
-        # Torch's own decomposition forgets the dropout between layers.
-        if not recurrent.works:
-            return "in training, which this version of torch takes apart otherwise"
-        if drops or not few:
-            return "in training, with dropout between layers" if drops else "in training, too long"
-    elif drops or not few or not recurrent.works:
+    if not any(result.requires_grad for result in _results(node)):
         node.target = _WHOLE[name]
         return None
+    if not recurrent.works:
+        return "in training, which this version of torch takes apart otherwise"
+    input: Any = args[0]
+    if _drops(args):  # torch's own decomposition forgets it
+        return "in training, with dropout between layers"
+    if not _are_few(input.meta["example_value"], args):
+        return "in training, too long"
     if name == "lstm":
         node.target = _lstm_by_steps
     return None
@@ -118,17 +116,7 @@ def _are_few(input: Tensor, args: Sequence[Any]) -> bool:
 
 def recurrent_decompositions() -> dict[Any, Callable[..., Any]]:
     """The same choice for exported programs, which never train, as decompositions."""
-    operators = {name: getattr(torch.ops.aten, name).input for name in _LAYERS.values()}
-    return {operator: partial(_inferred, name) for name, operator in operators.items()}
-
-
-def _inferred(name: str, *args: Any) -> Any:
-    parts = recurrent.get()
-    if _drops(args) or not _are_few(args[0], args) or parts is None:
-        return _WHOLE[name](*args)
-    if name == "lstm":
-        return _lstm_by_steps(*args)
-    return parts.table[getattr(torch.ops.aten, name).input](*args)
+    return {getattr(torch.ops.aten, name).input: whole for name, whole in _WHOLE.items()}
 
 
 def _results(node: fx.Node) -> Sequence[Tensor]:

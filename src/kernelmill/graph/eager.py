@@ -217,6 +217,29 @@ EAGER["searchsorted"] = lambda operands, attrs: torch.searchsorted(
     operands[0].contiguous(), operands[1].contiguous(), right=attrs["right"],
     out_int32=attrs["dtype"] == I32,
 )  # fmt: skip
+
+
+def _recurrent(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    gates, weight, state, *more = operands
+    steps, found = range(len(gates)), [torch.empty_like(state)] * len(gates)
+    for step in reversed(steps) if attrs["backward"] else steps:
+        given, product = gates[step], state @ weight
+        if attrs["cell"] == "lstm":
+            into, keep, new, out = (given + product).chunk(4, 1)
+            more = [keep.sigmoid() * more[0] + into.sigmoid() * new.tanh()]
+            state = out.sigmoid() * more[0].tanh()
+        elif attrs["cell"] == "gru":
+            (r, z, n), (u, v, w) = given.chunk(3, 1), product.chunk(3, 1)
+            new = torch.tanh(n + torch.sigmoid(r + u) * (w + more[0]))
+            state = (state - new) * torch.sigmoid(z + v) + new
+        else:
+            total = given + product
+            state = total.tanh() if attrs["cell"] == "tanh" else total.relu()
+        found[step] = state
+    return torch.stack([*found, *more] if attrs["cell"] == "lstm" else found)
+
+
+EAGER["recurrent"] = _recurrent
 EAGER["argtopk"] = lambda operands, attrs: torch.topk(
     operands[0], attrs["k"], attrs["dim"], attrs["largest"], attrs["sorted"]
 )[1]

@@ -221,6 +221,15 @@ _define("argtopk", OpKind.WHOLE, 1, "dim k largest sorted", rule.argtopk, title=
 _define("searchsorted", OpKind.WHOLE, 2, "right dtype", rule.searchsorted, title="SearchSorted")
 
 
+# ---- recurrent layers -----------------------------------------------------------------------
+
+# recurrent: the states (T, B, N) of a layer in f32, from the inputs' part of the gates (T, B, G*N),
+# the weight (N, G*N) and the first state (B, N). Cells are tanh, relu; lstm, with the first cell
+# state (B, N) and the last one behind the states, (T + 1, B, N); gru, with the bias (N,) of what
+# its new gate gets from the state. `backward` begins with the last step.
+_define("recurrent", OpKind.WHOLE, None, "cell backward", rule.recurrent, title="Recurrent")
+
+
 # ---- contractions ---------------------------------------------------------------------------
 
 # matmul: (B..., M, K) x (B..., K, N). Halves sum in f32; with dtype=f32 the sum is not rounded.

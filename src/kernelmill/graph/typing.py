@@ -287,6 +287,21 @@ def searchsorted(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     return (TensorType(attrs["dtype"], values.shape),)
 
 
+def recurrent(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The states after each step; of an LSTM the last cell state too."""
+    gates, weight, state, *more = operands
+    _require(all(o.dtype == F32 for o in operands), "recurrent layers are of f32")
+    count = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}.get(str(attrs["cell"]))
+    _require(count is not None, f"no cell {attrs['cell']}")
+    (batch, size), has_more = state.shape, count in (3, 4)
+    wide = (count or 0) * size
+    fits = weight.shape == (size, wide) and gates.shape[1:] == (batch, wide)
+    further = (size,) if count == 3 else state.shape
+    fits = fits and [o.shape for o in more] == [further] * has_more
+    _require(fits, f"no {attrs['cell']} of {[o.shape for o in operands]}")
+    return (TensorType(F32, (gates.shape[0] + (count == 4), batch, size)),)
+
+
 def argtopk(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """An i64 of the operand's shape with `k` elements along `dim`."""
     _require(operands[0].dtype != BOOL, "topk needs numbers, not bool")

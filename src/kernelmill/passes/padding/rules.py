@@ -393,6 +393,7 @@ RULES: dict[str, Rule] = {
     "matmul": matmul, "grouped_matmul": opaque, "conv": conv, "attention": attention,
     "attention_scores": opaque, "flex_attention": opaque,
     "argsort": opaque, "argtopk": opaque, "searchsorted": opaque,
+    "recurrent": opaque,
     "index": index, "gather": gather, "scatter": scatter, "index_put": opaque,
 }  # fmt: skip
 """The rule of every operator that is neither pointwise nor ATen."""

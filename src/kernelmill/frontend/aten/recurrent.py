@@ -1,0 +1,94 @@
+"""Recurrent layers in inference: products for all steps at once, and what is left for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernelmill.core.dtype import F32
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates_foreign
+from kernelmill.graph.ir import Value, row_major
+
+Results = tuple[Value, ...]
+_GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+
+
+def _translator(cell: str) -> Callable[..., Results]:
+    """Return the translator of `kernelmill::lstm` or one like it, with torch's arguments."""
+
+    def recurrent(
+        e: Emitter,
+        input: Value,
+        hx: Value | Sequence[Value],
+        params: Sequence[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Results:
+        states = [hx] if isinstance(hx, Value) else list(hx)
+        if any(value.dtype != F32 for value in (input, *states, *params)):
+            raise NotTranslated(f"a recurrent layer of {input.dtype}")
+        if train and dropout and num_layers > 1:
+            raise NotTranslated("dropout between recurrent layers")
+        directions = 2 if bidirectional else 1
+        each = 4 if has_biases else 2
+        if len(params) != num_layers * directions * each:
+            raise NotTranslated("a recurrent layer with projections")
+        x = e.permute(input, (1, 0, 2)) if batch_first else input
+        finals: list[list[Value]] = []
+        for layer in range(num_layers):
+            found: list[Value] = []
+            for number in range(layer * directions, (layer + 1) * directions):
+                first = [e.select(state, 0, number) for state in states]
+                weights = params[number * each : (number + 1) * each]
+                backward = number % directions == 1
+                output, last = _direction(e, cell, x, first, weights, backward)
+                found.append(output)
+                finals.append(last)
+            x = found[0] if len(found) == 1 else e.emit("concat", *found, dim=2)
+        output = e.permute(x, (1, 0, 2)) if batch_first else x
+        return output, *(_stacked(e, some) for some in zip(*finals, strict=True))
+
+    return recurrent
+
+
+for _name, _cell in (("lstm", "lstm"), ("gru", "gru"), ("rnn_tanh", "tanh"), ("rnn_relu", "relu")):
+    translates_foreign(f"kernelmill.{_name}")(_translator(_cell))
+
+
+def _direction(
+    e: Emitter, cell: str, x: Value, first: Sequence[Value], weights: Sequence[Value],
+    backward: bool,
+) -> tuple[Value, list[Value]]:  # fmt: skip
+    """Return the states of one layer in one direction, and the last of each kind of state."""
+    into, hidden, *biases = weights
+    (steps, batch, inputs), size = x.shape, hidden.shape[1]
+    if not isinstance(size, int) or steps == 0 or batch == 0:
+        raise NotTranslated("a recurrent layer without steps, or of symbolic size")
+    wide = _GATES[cell] * size
+    gates = e.emit("matmul", e.reshape(x, (steps * batch, inputs)), e.permute(into, (1, 0)))
+    more = list(first[1:])
+    if biases:
+        given, kept = biases
+        if cell == "gru":
+            more = [e.slice(kept, 0, 2 * size, wide)]
+            kept = e.emit("pad", e.slice(kept, 0, 0, 2 * size), low=(0,), high=(size,), value=0.0)
+        gates = e.add(gates, e.add(given, kept))
+    elif cell == "gru":
+        more = [e.constant(0.0, F32, (size,))]
+    weight = e.emit("layout", e.permute(hidden, (1, 0)), strides=row_major((size, wide)))
+    found = e.emit(
+        "recurrent", e.reshape(gates, (steps, batch, wide)), weight, first[0], *more, cell=cell,
+        backward=backward,
+    )  # fmt: skip
+    states = e.slice(found, 0, 0, steps) if cell == "lstm" else found
+    last = [e.select(states, 0, 0 if backward else steps - 1)]
+    return states, [*last, e.select(found, 0, steps)] if cell == "lstm" else last
+
+
+def _stacked(e: Emitter, states: Sequence[Value]) -> Value:
+    found = [e.unsqueeze(state, 0) for state in states]
+    return found[0] if len(found) == 1 else e.emit("concat", *found, dim=0)

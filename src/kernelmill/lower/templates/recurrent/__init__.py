@@ -1,0 +1,1 @@
+"""Recurrent layers: a kernel for all steps of time."""

@@ -1,0 +1,194 @@
+"""The code of recurrent layers: a task takes some rows of the batch through all steps of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Dim, minimum, mod
+from kernelmill.core.dtype import F32
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import SCRATCH, Value, VType
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.templates.recurrent.schedule import RecurrentSchedule
+from kernelmill.lower.templates.recurrent.spec import GATES, RecurrentSpec
+
+
+def emit_recurrent(
+    builder: KernelBuilder, spec: RecurrentSpec, schedule: RecurrentSchedule
+) -> None:
+    """Write one task, and set the kernel's scratch: the states before and after a step, and the
+    cell states."""
+    builder.kernel.scratch = 3 * schedule.rows * spec.size * F32.bytes
+    task = _Task(builder, spec, schedule)
+    task.begin()
+    with builder.loop(0, spec.steps, prefix="t") as time:
+        task.step(time.index)
+    task.end()
+
+
+@dataclass(frozen=True)
+class _Task:
+    b: KernelBuilder
+    spec: RecurrentSpec
+    schedule: RecurrentSchedule
+
+    @property
+    def rows(self) -> list[Dim]:
+        """Rows of the batch; those past the end are the last one again."""
+        first = self.b.task * self.schedule.rows
+        return [minimum(first + i, self.spec.batch - 1) for i in range(self.schedule.rows)]
+
+    def begin(self) -> None:
+        """Copy the first states to scratch."""
+        cells = self.spec.more if self.spec.cell == "lstm" else None
+
+        def copy(columns: Sequence[_Columns]) -> None:
+            for i, row in enumerate(self.rows):
+                for each in columns:
+                    self._keep(0, i, each, self.spec.state((row, each.index), each.lane))
+                    if cells is not None:
+                        self._keep(2, i, each, cells((row, each.index), each.lane))
+
+        self._for_columns(copy)
+
+    def end(self) -> None:
+        """Store the last cell states of an LSTM."""
+        if self.spec.cell != "lstm":
+            return
+
+        def store(columns: Sequence[_Columns]) -> None:
+            for i, row in enumerate(self.rows):
+                for each in columns:
+                    place = self.spec.steps, row, each.index
+                    self.spec.store(place, each.lane, self._kept(2, i, each))
+
+        self._for_columns(store)
+
+    def step(self, t: Dim) -> None:
+        """Compute the states after one step."""
+        step = self.spec.steps - 1 - t if self.spec.backward else t
+
+        def compute(columns: Sequence[_Columns]) -> None:
+            sums = self._sums(t, step, columns)
+            for i, row in enumerate(self.rows):
+                for n, each in enumerate(columns):
+                    gates = [sums[g][i][n] for g in range(GATES[self.spec.cell])]
+                    state = self._state(t, (step, row), i, each, gates)
+                    self._keep(1 - mod(t, 2), i, each, state)
+                    self.spec.store((step, row, each.index), each.lane, state)
+
+        self._for_columns(compute)
+
+    def _sums(self, t: Dim, step: Dim, columns: Sequence[_Columns]) -> list[list[list[Value]]]:
+        """Return the products of the rows' states with the weight, by gate, row and vector, added
+        to the inputs' part where the cell does nothing else with it first."""
+        spec, b = self.spec, self.b
+        gates = range(GATES[spec.cell])
+        tile = [
+            (g, i, n) for g in gates for i in range(len(self.rows)) for n in range(len(columns))
+        ]
+        initial = [
+            spec.more((columns[n].index,), columns[n].lane)
+            if spec.cell == "gru" and g == 2 and spec.more is not None
+            else spec.gates((step, self.rows[i], self._of(g, columns[n])), columns[n].lane)
+            for g, i, n in tile
+        ]
+        carry = [(VType(F32, self.schedule.lanes), value) for value in initial]
+        with b.loop(0, spec.size, prefix="k", carry=carry) as depth:
+            weights = {
+                (g, n): spec.weight(depth.index, g, each.first, each.lane)
+                for g in gates
+                for n, each in enumerate(columns)
+            }
+            states = [
+                b.load(SCRATCH, self._place(mod(t, 2), i, depth.index), F32)
+                for i in range(len(self.rows))
+            ]
+            depth.carry(*(
+                self._multiply_add(states[i], weights[g, n], known)
+                for (g, i, n), known in zip(tile, depth.carried, strict=True)
+            ))  # fmt: skip
+        found = dict(zip(tile, depth.results, strict=True))
+        return [
+            [[found[g, i, n] for n in range(len(columns))] for i in range(len(self.rows))]
+            for g in gates
+        ]
+
+    def _multiply_add(self, a: Value, b: Value, sum: Value) -> Value:
+        if self.schedule.use_fma:
+            return self.b.op("fma", a, b, sum)
+        return self.b.op("add", self.b.op("mul", a, b), sum)
+
+    def _state(
+        self, t: Dim, place: tuple[Dim, Dim], i: int, columns: _Columns, gates: Sequence[Value]
+    ) -> Value:
+        """Return the new state of row `i`, by the formulas of spec.py."""
+        op, cell = self.b.op, self.spec.cell
+        if cell == "lstm":
+            into, keep, new, out = gates
+            kept = op("mul", op("sigmoid", keep), self._kept(2, i, columns))
+            cells = op("add", kept, op("mul", op("sigmoid", into), op("tanh", new)))
+            self._keep(2, i, columns, cells)
+            return op("mul", op("sigmoid", out), op("tanh", cells))
+        if cell == "gru":
+            reset, update, new = gates
+            given = self.spec.gates((*place, self._of(2, columns)), columns.lane)
+            new = op("tanh", op("add", given, op("mul", op("sigmoid", reset), new)))
+            before = self._kept(mod(t, 2), i, columns)
+            return op("add", op("mul", op("sub", before, new), op("sigmoid", update)), new)
+        (total,) = gates
+        return op("tanh", total) if cell == "tanh" else op("max", total, 0.0)
+
+    # ---- places ---------------------------------------------------------------------------------
+
+    def _of(self, gate: int, columns: _Columns) -> Dim:
+        return columns.index + gate * self.spec.size
+
+    def _place(self, part: Dim, row: int, column: Dim) -> Dim:
+        """Return an element of scratch: parts 0 and 1 are states, 2 cell states."""
+        return (part * self.schedule.rows + row) * self.spec.size + column
+
+    def _keep(self, part: Dim, row: int, columns: _Columns, value: Value) -> None:
+        self.b.store(SCRATCH, self._place(part, row, columns.first), value, columns.lane.mask)
+
+    def _kept(self, part: Dim, row: int, columns: _Columns) -> Value:
+        place, lane = self._place(part, row, columns.first), columns.lane
+        return self.b.load(SCRATCH, place, F32, lane.count, lane.mask)
+
+    def _for_columns(self, body: Callable[[Sequence[_Columns]], None]) -> None:
+        """Run `body` for tiles of vectors, for single vectors that are left, and for a masked
+        rest."""
+        lanes, size = self.schedule.lanes, self.spec.size
+        tile = lanes * self.schedule.vectors
+        with self._lane() as lane:
+            if size >= tile:
+                with self.b.loop(0, size // tile, prefix="v") as loop:
+                    firsts = [loop.index * tile + n * lanes for n in range(self.schedule.vectors)]
+                    body([_Columns(first, lane) for first in firsts])
+            for first in range(size // tile * tile, size // lanes * lanes, lanes):
+                body([_Columns(first, lane)])
+        rest = size % lanes
+        if rest:
+            mask = self.b.op("lane_mask", self.b.index(rest), lanes=lanes)
+            with self._lane(rest, mask) as lane:
+                body([_Columns(size - rest, lane)])
+
+    @contextmanager
+    def _lane(self, count: int = 0, mask: Value | None = None) -> Generator[Lane]:
+        lanes = self.schedule.lanes
+        yield Lane(self.b.fresh_symbol("l", 0, (count or lanes) - 1), lanes, mask)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A vector of columns from `first` on."""
+
+    first: Dim
+    lane: Lane
+
+    @property
+    def index(self) -> Dim:
+        """The column of each lane."""
+        return self.first + self.lane.index

@@ -1,0 +1,28 @@
+"""Recurrent layers against the definition, on this processor and as the interpreter runs others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelmill.core.dtype import F32
+from kernelmill.core.target.machine import profile
+from kernelmill.lower.templates.recurrent.spec import GATES
+from tests.compiled import check, graph
+
+TARGETS = [profile(name) for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-neon")]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("cell", GATES)
+@pytest.mark.parametrize(("steps", "batch", "size"), [(1, 1, 1), (3, 1, 21), (2, 5, 16), (3, 7, 9)])
+def test_states(steps: int, batch: int, size: int, cell: str, backward: bool) -> None:
+    wide = GATES[cell] * size
+    more = {"lstm": [(batch, size)], "gru": [(size,)]}.get(cell, [])
+    shapes = [(steps, batch, wide), (size, wide), (batch, size), *more]
+    built = graph(
+        lambda b, *values: b.emit("recurrent", *values, cell=cell, backward=backward),
+        *((F32, shape) for shape in shapes),
+    )
+    values = [torch.randn(*shape) / 3 for shape in shapes]
+    check(built, *values, targets=TARGETS, interpret=True)
