@@ -1,4 +1,4 @@
-"""Which values share memory with a view of them.
+"""Aliases: values that share memory with a view of them.
 
 A value that must exist in memory with a shape of its own (a result, an operand of ATen) is often a
 reshape or a permutation of something a kernel computes. Where the elements then lie in the same
@@ -34,7 +34,7 @@ class Aliases:
 
 
 def find_aliases(prepared: Prepared) -> Aliases:
-    """The aliases of a graph."""
+    """Find the aliases of a graph."""
     graph = prepared.graph
     wanted = [result for result in graph.results if isinstance(result, Value)]
     for node in graph.nodes:
@@ -52,8 +52,8 @@ def find_aliases(prepared: Prepared) -> Aliases:
 
 
 def _store_as_read(graph: Graph, finder: AliasFinder) -> None:
-    """What is read as a reshape of a permutation is stored in that order, so that reading it is one
-    step after the other."""
+    """Store values that are read as a reshape of a permutation in permuted order, so that they are
+    read sequentially."""
     for node in graph.nodes:
         if node.op == "reshape" and _permuted(node.operands[0]):
             finder.alias(node.result)
@@ -68,8 +68,8 @@ def _permuted(value: Value) -> bool:
 
 
 class AliasFinder:
-    """Collects aliases. What is in `own` needs memory of its own shape and shares it with nobody;
-    what is asked for first has its way."""
+    """Collects aliases. Values in `own` need memory of their own shape, which no alias may share;
+    earlier requests win."""
 
     def __init__(self, own: Iterable[Value] = ()) -> None:
         self.stored_as: dict[Value, Value] = {}
@@ -77,7 +77,8 @@ class AliasFinder:
         self._own = frozenset(own)
 
     def alias(self, value: Value) -> Value:
-        """What to store so that `value` is in memory: itself, or what it shares memory with."""
+        """Return the value to store so that `value` is in memory: itself, or the base that it is an
+        alias of."""
         if value in self.bases:
             return self.bases[value]
         base = base_of(value)
@@ -95,14 +96,14 @@ class AliasFinder:
         return base
 
     def reorder(self, value: Value, view: Value) -> None:
-        """Store a computed value in the order of a view of it, unless memory of its own shape is
-        asked of it."""
+        """Store a computed value in the order of a view of it, unless it needs memory of its own
+        shape."""
         if value not in self._own and value not in self.stored_as:
             self.stored_as[value] = view
 
 
 def base_of(value: Value) -> Value:
-    """What a chain of layouts, reshapes and permutes starts from."""
+    """Return the value that a chain of layouts, reshapes and permutes starts from."""
     while value.node is not None and OPS[value.node.op].rearranges:
         value = value.node.operands[0]
     return value
@@ -111,8 +112,8 @@ def base_of(value: Value) -> Value:
 def own_strides(
     base: Value, view: Value, strides: Sequence[Dim] | None = None
 ) -> tuple[Dim, ...] | None:
-    """The strides of `base` in the memory of a view of it, whose strides there are given unless
-    they are its type's; None when it has none."""
+    """Return the strides of `base` in the memory of a view of it, None where none express it. The
+    view's strides are those of its type unless given."""
     axes, index = fresh_axes(base.shape, "x", {})
     at = _forward(base, view, index)
     address: Dim = 0
@@ -132,7 +133,8 @@ def own_strides(
 
 
 def _forward(base: Value, view: Value, index: Index) -> Index:
-    """Where the element `index` of `base` stands in a view made of layouts, reshapes, permutes."""
+    """Map the index of an element of `base` to its index in a view made of layouts, reshapes and
+    permutes."""
     node = view.node
     if view is base or node is None:
         return index

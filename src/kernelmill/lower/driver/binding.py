@@ -60,7 +60,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Making:
-    """How kernels are made.
+    """The settings and collaborators that kernels of a program are made with.
 
     settle    says of schedules what the cost model does not decide
     cache     kernels of other programs lowered alike, to be shared

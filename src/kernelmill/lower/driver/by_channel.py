@@ -51,8 +51,8 @@ class _ByChannel:
         return _without_unread(self.rewriter.finish())
 
     def _rewrite(self, node: Node) -> bool:
-        """Whether other nodes stand for this one. One that is in groups stays as well, for readers
-        that are not rewritten."""
+        """Rewrite a node, and return True if the rewritten nodes replace it. A node in groups also
+        stays, for readers that are not rewritten."""
         if node.op == "reshape":
             return self._reshape(node)
         if is_reduction(node):
@@ -62,7 +62,7 @@ class _ByChannel:
         return False
 
     def _groups(self, node: Node) -> bool:
-        """Whether this is an image as (n, groups, channels of one, pixels)."""
+        """Check that a node reshapes an image as (n, groups, channels of a group, pixels)."""
         image, shape = node.operands[0], node.result.shape
         if image not in self.images or len(shape) != 4 or len(image.shape) < 3:
             return False
@@ -124,8 +124,8 @@ class _ByChannel:
 
 
 def _whole(node: Node) -> Value | None:
-    """What a node reduces over its last two dims of four, in one step, or in two of parts that its
-    elements in order were cut into."""
+    """Return the value that a node reduces over its last two dims of four, in one step or in two
+    (of elements that are first cut into parts in order); None for other reductions."""
     source, dims = node.operands[0], reduced_dims(node)
     if len(source.shape) == 4:
         return source if dims == (2, 3) and len(node.result.shape) == 2 else None
@@ -145,7 +145,7 @@ def _is_identity(node: Node) -> bool:
 
 
 def _without_unread(graph: Graph) -> Graph:
-    """The graph without the nodes that computed in groups what is now computed otherwise."""
+    """Return the graph without the nodes in groups that rewritten nodes have replaced."""
     read = set(live_values(graph))
     kept: list[Node] = []
     for node in reversed(graph.nodes):

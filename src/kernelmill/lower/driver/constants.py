@@ -1,4 +1,4 @@
-"""What parameters alone decide, so that computing it once is enough for all calls."""
+"""Values that depend on parameters alone, so that they are computed once for all calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Constants:
     stored: Callable[[Value], Location | None]
 
     def decide(self, values: Iterable[Value]) -> bool:
-        """Whether these values are made of parameters, and of nothing else."""
+        """Return whether these values are computed from parameters alone."""
         pending = list(values)
         seen: set[Value] = set()
         found = False

@@ -1,4 +1,4 @@
-"""Which results of kernels are written over what they are computed from.
+"""Buffer donation: results that a kernel writes over one of its inputs.
 
 The sum of a residual and a branch then needs no memory of its own, and goes into lines that the
 caches hold already: they were just read.
@@ -18,8 +18,8 @@ def donated_buffers(
     kernels: Mapping[str, Kernel],
     lives: Mapping[int, ArenaBuffer],
 ) -> dict[int, int]:
-    """For arena buffers to which the memory of another one may be donated: that one, each only
-    once. `lives` are the lifetimes of all arena buffers."""
+    """Map arena buffers to the buffer whose memory is donated to them, each donor only once.
+    `lives` are the lifetimes of all arena buffers."""
     found: dict[int, int] = {}
     for number, step in enumerate(steps):
         if not isinstance(step, Launch):

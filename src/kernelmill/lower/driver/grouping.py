@@ -1,4 +1,4 @@
-"""Which nodes become one kernel, and what of the graph is stored."""
+"""Grouping of nodes into kernels, and the values of the graph that are stored."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Grouping:
     folded: frozenset[Value]
 
     def reads(self, value: Value) -> bool:
-        """Whether kernels read this value from memory, where it is there."""
+        """Return whether kernels load this value from memory rather than read through a view."""
         return not is_view(value) or value in self.stored_views
 
 
 def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate: bool) -> Grouping:
-    """Decide for the machine what is computed together; with `separate` each operator alone."""
+    """Group the nodes for a machine; with `separate` each operator is a group of its own."""
     graph, constants = prepared.graph, prepared.constants
     stored = aliases.tensors | set(prepared.update_sources)
     costs = Costs(graph, machine)

@@ -1,4 +1,4 @@
-"""Which images of a graph are stored channels last: one layout for a whole chain of convolutions.
+"""Choice of the images stored channels last: one layout for a whole chain of convolutions.
 
 What convolutions, and whatever follows them pixel by pixel or window by window, compute is stored
 with the channels of a pixel side by side. Inputs are read as they lie; a result that has to lie in
@@ -59,13 +59,14 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
 
 
 def channels_last_arguments(graph: Graph, constants: Collection[Value]) -> set[Value]:
-    """Arguments that lie with their channels last, without weights."""
+    """Return the arguments other than weights that are stored channels last."""
     given = {entry.value for entry in graph.tensor_inputs()} - set(constants)
     return {value for value in given if is_channels_last(value)}
 
 
 def with_followers(graph: Graph, images: Collection[Value]) -> set[Value]:
-    """Images, and those that nodes make of them."""
+    """Return these images, and those that nodes compute from them pixel by pixel or window by
+    window."""
     found = set(images)
     for node in graph.nodes:
         if _follows(node, found):
@@ -74,7 +75,7 @@ def with_followers(graph: Graph, images: Collection[Value]) -> set[Value]:
 
 
 def is_channels_last(value: Value) -> bool:
-    """Whether an image lies densely with its channels last, and in no other order."""
+    """Check that an image is dense with its channels last, and in no other order."""
     shape, strides = value.shape, value.type.memory_strides
     if len(shape) not in (3, 4) or strides == row_major(shape):
         return False
@@ -83,7 +84,7 @@ def is_channels_last(value: Value) -> bool:
 
 
 def last(value: Value) -> Value:
-    """A view of an image that has its channels last."""
+    """Return a view of an image that has its channels last."""
     order = (0, *range(2, len(value.shape)), 1)
     return GraphBuilder("channels_last").emit("permute", value, dims=order)
 
@@ -96,7 +97,7 @@ def _gains(node: Node, values: Collection[Value], constants: Collection[Value]) 
 
 
 def _find_lasting(graph: Graph, constants: Collection[Value]) -> set[Value]:
-    """What is made of constants alone, or of nothing."""
+    """Return the values computed from constants alone, or from nothing."""
     found = set(constants)
     for node in graph.nodes:
         if node.op != "aten" and found.issuperset(node.operands):
@@ -111,7 +112,7 @@ def _without_border(value: Value) -> Value:
 
 
 def _image(value: Value) -> bool:
-    """Whether this is computed, as an image in no other order than the usual one."""
+    """Check that a value is computed, and is an image in row-major order."""
     shape, node = value.shape, value.node
     if node is None or len(shape) not in (3, 4):
         return False
@@ -121,7 +122,7 @@ def _image(value: Value) -> bool:
 
 
 def _follows(node: Node, values: Collection[Value]) -> bool:
-    """Whether a node makes an image of one that is stored channels last."""
+    """Check that a node computes an image from one that is stored channels last."""
     if len(node.results) != 1 or len(node.result.shape) not in (3, 4):
         return False
     rank, definition = len(node.result.shape), OPS[node.op]
@@ -137,7 +138,8 @@ def _follows(node: Node, values: Collection[Value]) -> bool:
 
 
 def _beside_channels(node: Node) -> bool:
-    """Whether pixels are looked up, all channels of each, and put where they were."""
+    """Check that an index node looks up pixels with all their channels and keeps the dims in
+    place."""
     dims, at = node.attrs["dims"], node.attrs["at"]
     assert isinstance(dims, tuple)
     return all(isinstance(d, int) and d >= 2 for d in dims) and at == dims[0]

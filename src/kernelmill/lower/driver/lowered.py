@@ -1,4 +1,5 @@
-"""What lowering makes: of a program, of an operator by itself, and each kernel on the way."""
+"""The results of lowering: of a program, of an operator by itself, and of each kernel on the
+way."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from kernelmill.plan.ir import KernelRef, Plan
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What reports tell of a kernel besides its code.
+    """The facts that reports show about a kernel besides its code.
 
     template      the name of the template that it comes from
     schedule      the template's; `print_schedule` (lower/schedule/text.py) makes text of it, None
@@ -40,7 +41,8 @@ class Lowered:
 
 @dataclass(frozen=True)
 class LoweredOperator:
-    """What one of an operator's graphs was lowered to, and what its symbols are in the program."""
+    """The lowered form of an operator's graph, and the values that its symbols have in the
+    program."""
 
     lowered: Lowered
     values: Mapping[str, Dim]

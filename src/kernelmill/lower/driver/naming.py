@@ -1,4 +1,4 @@
-"""What a kernel is called in reports and in kernel_meta: "Square", "MatMulAddGelu"."""
+"""Type names of kernels in reports and in kernel_meta: "Square", "MatMulAddGelu"."""
 
 from __future__ import annotations
 

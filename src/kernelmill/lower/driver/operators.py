@@ -102,7 +102,7 @@ def generalise(work: Work, placed: Placed) -> Operator | None:
 
 
 def _writes_apart(work: Work) -> bool:
-    """Whether it fills whole buffers, and none that it reads."""
+    """Check that the work fills whole buffers, and none that it reads."""
     return (
         work.group.kind not in (GroupKind.SCATTER, GroupKind.ATEN)
         and not any(node.attrs.get("inplace") for node in work.nodes)
@@ -111,7 +111,7 @@ def _writes_apart(work: Work) -> bool:
 
 
 def _outside(work: Work, placed: Placed) -> Stored:
-    """Where a value lies that the work reads and does not compute."""
+    """Return a lookup of the memory of values that the work reads and does not compute."""
     own = {*work.group.internal, *work.group.roots}
     return lambda value: None if value in own else placed.stored(value)
 
@@ -261,7 +261,7 @@ class _Exact:
     _generalises = False
 
     def _set_roles(self, node: Node) -> None:
-        """Which sizes of the operands mean the same, for operators that say so."""
+        """Make sizes of operands that must be equal share a role."""
 
     # ---- what is read ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Where values live: a buffer for everything that is stored, and what is launched to fill it."""
+"""Placement of values: a buffer for each stored value, and the launch that fills it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kernelmill.plan.ir import BufferKind, BufferSpec
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What one kernel does: a group, where its roots go, its nodes in program order. `constant`:
-    it is done when weights are packed, since parameters alone decide it."""
+    """The work of one kernel: a group, the targets of its roots, its nodes in program order. With
+    `constant` it runs when weights are packed, since it depends on parameters alone."""
 
     group: Group
     targets: Mapping[Value, Location]
@@ -52,17 +52,18 @@ class Placed:
     steps: tuple[Work | Call, ...]
 
     def stored(self, value: Value) -> Location | None:
-        """Where kernels read this value. Views are read through, but for those that are kept."""
+        """Return the memory that kernels read this value from; None for views that are read
+        through."""
         return self.locations.get(value) if self.grouping.reads(value) else None
 
     def is_parameter(self, buffer: int) -> bool:
-        """Whether a buffer is a parameter that no update writes to."""
+        """Check that a buffer is a parameter that no update writes to."""
         spec = self.buffers[buffer]
         return spec.kind == BufferKind.INPUT and spec.source in self.prepared.parameters
 
 
 def place(prepared: Prepared, aliases: Aliases, grouping: Grouping) -> Placed:
-    """Give memory to what the groups store."""
+    """Allocate memory for the values that the groups store."""
     return _Placing(prepared, aliases, grouping).run()
 
 
@@ -124,8 +125,8 @@ class _Placing:
         self.steps.append(self._work(group, targets, constant))
 
     def _is_packable(self, group: Group) -> bool:
-        """Whether what the group stores may be made when weights are packed: nobody else gets it,
-        and its kernel needs no memory that only calls have."""
+        """Check that a group may run when weights are packed: its roots are read by this program's
+        kernels only, and its kernel needs no memory that only calls have."""
         folded = group.kind.is_product and group.roots.keys() <= self.grouping.folded
         known = group.kind is GroupKind.NEST or folded
         return known and self.aliases.tensors.isdisjoint(group.roots)
@@ -137,14 +138,16 @@ class _Placing:
         return Work(group, targets, tuple(nodes), constant)
 
     def _fill_before_scatter(self, group: Group, targets: Mapping[Value, Location]) -> None:
-        """A scatter writes over its first operand: that must be in the target, unless it is."""
+        """Copy the first operand of a scatter to the target that it modifies, unless it is stored
+        there."""
         node = group.seed
         assert node is not None
         if _overwritten_input(node.result) is None:
             self._copy(node.operands[0], targets[node.result])
 
     def _write_back(self, target: Value, source: Value) -> None:
-        """Write an updated input, after everything that reads its old contents."""
+        """Copy the new contents of an updated input into it, after everything that reads the old
+        ones."""
         where = self.locations[target]
         if self.locations[source].buffer != where.buffer:
             self._copy(source, where)
@@ -156,14 +159,14 @@ class _Placing:
     # ---- memory ----------------------------------------------------------------------------------
 
     def _sized_late(self, value: Value) -> bool:
-        """Whether an operator finds the value's size: the arena is laid out before it runs."""
+        """Check that a size of the value is found by an operator, after the arena is laid out."""
         return any(self.late & symbols(dim).keys() for dim in value.shape)
 
     def _stored(self, value: Value) -> Location | None:
         return self.locations.get(value) if self.grouping.reads(value) else None
 
     def _store(self, value: Value, kind: BufferKind) -> None:
-        """A buffer for a computed value, in the shape of the view that shares it, if any."""
+        """Add a buffer for a computed value, in the shape of its alias, if any."""
         view = self.aliases.stored_as.get(value)
         if view is None:
             self._add(value, kind, value.type)

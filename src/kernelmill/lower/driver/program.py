@@ -52,8 +52,8 @@ def lower_graph(
 
 
 def lower_traced(graph: Graph, machine: Machine) -> tuple[Lowered, Placed]:
-    """What `lower_graph` gives, and where the values of the graph are stored. A step of the plan
-    belongs to each of the steps that were placed and are not constant."""
+    """Lower a graph as `lower_graph` does; return also where its values are stored. Each step of
+    the plan belongs to a placed step that is not constant, in order."""
     placed = _placed(graph, machine, separate=False)
     cache = KernelCache()
     making = Making(machine, cache=cache, inlined=_small_constants(placed, machine, cache))

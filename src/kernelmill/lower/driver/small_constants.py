@@ -48,7 +48,7 @@ def lower_small_constants(
 
 
 def _is_small(work: Work) -> bool:
-    """Whether this is done when weights are packed, element by element, of few elements."""
+    """Check that the work runs when weights are packed, is pointwise and has few elements."""
     sizes = [product(value.shape) for value in work.targets]
     return (
         work.constant

@@ -1,4 +1,4 @@
-"""Axes of an iteration domain, and how index tuples tell which accesses are one to one."""
+"""Axes of an iteration domain, and tests of index tuples for one-to-one access."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from kernelmill.lower.elements.views import Index
 
 
 def is_view(value: Value) -> bool:
-    """Whether a value is other values at other places: reading through it costs nothing."""
+    """Return whether a value only rearranges other values, so that reading through it costs
+    nothing."""
     return value.node is not None and OPS[value.node.op].transparent
 
 
 def viewed(value: Value) -> Value:
-    """What a value is a view of; itself where it is none, or one of several values."""
+    """Return the value that a chain of views of one value starts from."""
     while value.node is not None and is_view(value) and len(value.node.operands) == 1:
         value = value.node.operands[0]
     return value
 
 
 def is_reduction(node: Node) -> bool:
-    """Whether elements of the node's result are made of all elements along some dims."""
+    """Return whether a node reduces elements along some dims."""
     return OPS[node.op].kind is OpKind.REDUCE
 
 
 def reduced_dims(node: Node) -> tuple[int, ...]:
-    """The operand dims that a reduction reduces, ascending."""
+    """Return the operand dims that a reduction reduces, ascending."""
     dims = node.attrs["dims"] if "dims" in node.attrs else (node.attrs["dim"],)
     assert isinstance(dims, tuple)
     return tuple(sorted(d for d in dims if isinstance(d, int)))
 
 
 def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
-    """The index of a reduction's operand: the result's index with `inner` at the reduced dims."""
+    """Return the index of a reduction's operand: the result's index with `inner` at the reduced
+    dims."""
     shape = node.operands[0].shape
     reduced = reduced_dims(node)
     kept = iter(index)
@@ -70,7 +72,7 @@ def fresh_axes(
 def enumerates(
     index: Index, shape: Sequence[Dim], axes: Sequence[Sym], extents: dict[str, Dim]
 ) -> bool:
-    """Whether `index`, as the axes run, visits every element of `shape` exactly once."""
+    """Return whether `index` visits every element of `shape` exactly once as the axes run."""
     seen: set[str] = set()
     for position, size in zip(index, shape, strict=True):
         if size == 1 and position == 0:
@@ -83,8 +85,8 @@ def enumerates(
 
 
 def in_range(index: Index, shape: Sequence[Dim]) -> bool:
-    """Whether the element exists wherever the axes are: one behind a condition (a pad, a piece of a
-    concatenation) must not be computed before the condition is known."""
+    """Return whether the index is in range wherever the axes are. An element behind a condition (a
+    pad, a piece of a concatenation) must not be computed before the condition is known."""
     return all(
         provably_nonnegative(position) and provably_nonnegative(size - 1 - position)
         for position, size in zip(index, shape, strict=True)
@@ -92,5 +94,5 @@ def in_range(index: Index, shape: Sequence[Dim]) -> bool:
 
 
 def used_axes(index: Index) -> set[str]:
-    """Names of the symbols in an index."""
+    """Return the names of the symbols in an index."""
     return {name for position in index for name in symbols(position)}

@@ -28,7 +28,7 @@ from kernelmill.lower.elements.views import Index
 
 
 class AccessKind(StrEnum):
-    """What a loop body evaluates an index expression for."""
+    """The purpose that a loop body evaluates an index expression for."""
 
     LOAD = "load"
     STORE = "store"
@@ -67,7 +67,8 @@ def collect(
     stored: Callable[[Value], Location | None],
     stop: set[Value],
 ) -> list[Access]:
-    """All that computing these elements evaluates. Values in `stop` are known already."""
+    """Collect all accesses that computing these elements evaluates. Values in `stop` are known
+    already."""
     found: list[Access] = []
     pending = list(pairs)
     seen: set[tuple[Value, Index]] = set()
@@ -93,7 +94,8 @@ def collect(
 def _evaluated(
     node: Node, index: Index, placeholders: set[str]
 ) -> tuple[list[tuple[Value, Index]], list[Dim]]:
-    """The elements that an element of this node is made of, and the other expressions it takes."""
+    """Return the operand elements that an element of this node is computed from, and the other
+    expressions."""
     definition = OPS[node.op]
     if definition.kind is OpKind.POINTWISE:
         return [(operand, index) for operand in node.operands], []
@@ -111,7 +113,7 @@ def _evaluated(
 
 
 def _looked_up(node: Node, index: Index, placeholders: set[str]) -> list[tuple[Value, Index]]:
-    """What a lookup reads; a symbol of its own stands for each position that is looked up."""
+    """Return the reads of a lookup; positions that are looked up are placeholder symbols."""
     source, *indices = node.operands
     at = node.attrs.get("at", 0)
     assert isinstance(at, int)
@@ -139,7 +141,7 @@ def _gathered_index(
 
 
 def address(location: Location, index: Index) -> Dim:
-    """The element number of `index` in its buffer."""
+    """Return the element number of `index` in its buffer."""
     result = location.offset
     for position, stride in zip(index, location.strides, strict=True):
         result = result + position * stride
@@ -187,7 +189,7 @@ def _step_as_one(expression: Dim, first: Axis, second: Axis) -> bool:
 
 
 def stride_score(axis: Axis, accesses: Sequence[Access], lanes: int) -> float:
-    """How well a vector along `axis` suits the accesses; more is better."""
+    """Rate a vector along `axis` by the strides of the accesses; larger is better."""
     score = 0.0
     for access in accesses:
         linear = linear_part(access.expression, axis.name)
@@ -241,5 +243,5 @@ def split_tasks(axes: Sequence[Axis], elements_per_row: Dim) -> TaskSplit:
 
 
 def axes_of(symbols_in_order: Sequence[Sym], extents: Mapping[str, Dim]) -> list[Axis]:
-    """Axes for a group's symbols."""
+    """Return the axes for a group's symbols."""
     return [Axis(symbol, extents[symbol.name]) for symbol in symbols_in_order]

@@ -43,7 +43,7 @@ from kernelmill.lower.elements.views import Index
 
 @dataclass(frozen=True)
 class Location:
-    """Where a value is stored: a plan buffer, the strides of its dims and the first element."""
+    """The memory of a value: a plan buffer, the strides of its dims and the first element."""
 
     buffer: int
     dtype: DType
@@ -63,7 +63,8 @@ class ScratchLocation:
 
 @dataclass(frozen=True)
 class Substitutes:
-    """How one kernel reads values otherwise than the graph says; used where weights are packed.
+    """Replacements for values that one kernel reads otherwise than the graph says; for packed
+    weights.
 
     instead    read in place of a value, having the same elements
     stored     where values are stored that only this kernel knows
@@ -159,7 +160,8 @@ class Emitter:
     # ---- memory ------------------------------------------------------------------------------
 
     def param(self, location: Location, access: str) -> str:
-        """The kernel's name for a plan buffer, declared at first use; `access` is "in" or "out"."""
+        """Return the kernel's name for a plan buffer, declared at first use; `access` is "in" or
+        "out"."""
         name = self._params.get(location.buffer)
         if name is None:
             name = self._params[location.buffer] = f"b{len(self.buffers)}"
@@ -253,7 +255,8 @@ class Emitter:
     # ---- elements ----------------------------------------------------------------------------
 
     def element(self, value: Value, index: Index) -> Register:
-        """The element in register form: scalar when the index has no lane symbol, else a vector."""
+        """Return the element in register form: scalar when the index has no lane symbol, else a
+        vector."""
         for layer in reversed(self._layers):
             found = layer.get((value, index)) or layer.get((value, None))
             if found is not None:
@@ -319,7 +322,7 @@ class Emitter:
         return self._choose(found, fill)
 
     def _choose(self, found: Sequence[views.Source], fill: Register) -> Register:
-        """The element of the first source whose conditions hold, else `fill`."""
+        """Return the element of the first source whose conditions hold, else `fill`."""
         if not found:
             return fill
         source = found[0]
@@ -358,7 +361,7 @@ class Emitter:
 
     @contextmanager
     def _guard(self, test: Register) -> Generator[None]:
-        """Accesses inside happen only in lanes where `test` holds."""
+        """Restrict accesses inside to lanes where `test` holds."""
         saved = self._mask
         self._mask = test if saved is None else self.builder.op("and", saved, test)
         try:
@@ -371,7 +374,7 @@ class Emitter:
         return mask if mask.type.lanes == 1 else self.builder.op("reduce_or", mask)
 
     def conditions(self, conditions: Sequence[Dim]) -> Register:
-        """Whether all of these dims are >= 0, as a bool register."""
+        """Emit a bool register that is true where all of these dims are >= 0."""
         result: Register | None = None
         for condition in conditions:
             test = self.builder.op("ge", self.vector(condition), 0)
@@ -382,7 +385,7 @@ class Emitter:
     # ---- index and gather --------------------------------------------------------------------
 
     def _gathered(self, node: Node, index: Index) -> Register:
-        """The looked-up element; 0 where there is none because the operand is empty."""
+        """Return the looked-up element; 0 where there is none because the operand is empty."""
         source = node.operands[0]
         at = self._looked_up(node, index)
         empty = [size for size in source.shape if not provably_nonnegative(size - 1)]
@@ -413,7 +416,8 @@ class Emitter:
         return tuple(chosen[d] if d in chosen else kept.pop(0) for d in range(len(source.shape)))
 
     def _position(self, node: Node, indices: Value, index: Index, size: Dim) -> Expr:
-        """An element of an index tensor as an index expression: wrapped, checked, in range."""
+        """Return an element of an index tensor as an index expression: wrapped, checked, in
+        range."""
         b = self.builder
         wrapped = self.element(indices, index)
         extent = b.index(size)
@@ -444,11 +448,12 @@ class Emitter:
     # ---- index expressions as registers ------------------------------------------------------
 
     def _varies(self, dim: Dim) -> bool:
-        """Whether lanes differ in the value of an index expression."""
+        """Return whether an index expression differs between lanes."""
         return bool(self._vectors and self._vectors.keys() & symbols(dim).keys())
 
     def vector(self, dim: Dim) -> Register:
-        """The value of an index expression as an i64 register, a vector where it uses lanes."""
+        """Return the value of an index expression as an i64 register, a vector where it uses
+        lanes."""
         if not self._varies(dim):
             return self.builder.index(dim)
         assert isinstance(dim, Expr)

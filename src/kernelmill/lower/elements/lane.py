@@ -1,4 +1,4 @@
-"""How a template asks for a vector of elements: one symbol of the index stands for the lane. What
+"""Vectors of elements, as templates ask for them: one symbol of the index stands for the lane. What
 neighbouring lanes read alike, such as the mean of a group of channels, is loaded once for them."""
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Lane:
 
 
 def repeated_lanes(address: Dim, lane: Lane) -> tuple[Dim, Dim, int] | None:
-    """Where the lanes read, if each run of 2, 4, ... of them reads one element: the first of these
-    elements, the distance between them and their number."""
+    """Return the first address, step and number of elements if each run of 2, 4, ... lanes reads
+    one element; None otherwise."""
     if isinstance(address, int):
         return None
     found = [

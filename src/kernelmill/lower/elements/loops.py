@@ -32,11 +32,11 @@ class Loops:
         self.task: Dim = 0
 
     def at(self, index: Index) -> Index:
-        """A domain index at the current position."""
+        """Return a domain index at the current position."""
         return tuple(substitute(substitute(i, self.mapping), self.env) for i in index)
 
     def set_tasks(self, tasks: Dim) -> None:
-        """How many tasks the kernel has; `task` is this one's number."""
+        """Set the number of tasks of the kernel; `task` becomes the number of the running one."""
         self.b.set_tasks(tasks)
         self.task = self.b.task if tasks != 1 else 0
 
@@ -128,7 +128,7 @@ class Loops:
             yield lane
 
     def tail_mask(self, rest: Dim) -> Register:
-        """The first `rest` lanes."""
+        """Return a mask of the first `rest` lanes."""
         return self.b.op("lane_mask", self.b.index(rest), lanes=self.lanes)
 
     def vectors(
@@ -154,8 +154,8 @@ class Loops:
 
     @contextmanager
     def unless_empty(self, axis: Axis) -> Generator[None]:
-        """What is inside runs only where the axis has elements: what it reads that is the same for
-        all of them is not masked, and need not exist where there are none."""
+        """Run the code inside only if the axis has elements: values that it reads once for all of
+        them are loaded without a mask, and need not exist for an empty axis."""
         if provably_nonnegative(axis.extent - 1):
             yield
             return
@@ -190,11 +190,11 @@ class Loops:
 
 
 def count(axes: Sequence[Axis]) -> Dim:
-    """Number of elements of a domain."""
+    """Return the number of elements of a domain."""
     return product(axis.extent for axis in axes)
 
 
 def _many(split: TaskSplit, number: int) -> bool:
-    """Whether a task may have so many rows at all."""
+    """Return whether a task may have that many rows."""
     sizes = split.rows, split.total
     return not any(isinstance(size, int) and size < number for size in sizes)

@@ -11,7 +11,7 @@ Dims = tuple[Dim, ...]
 
 
 def size_hint(dim: Dim) -> int:
-    """The size itself, or a likely one for a symbolic size; at least 1."""
+    """Return the size itself, or a likely one for a symbolic size; at least 1."""
     if isinstance(dim, int):
         return max(dim, 1)
     low, high = bounds(dim)
@@ -20,5 +20,5 @@ def size_hint(dim: Dim) -> int:
 
 
 def part_count(count: int, size: int) -> int:
-    """How many parts of `size` hold `count`."""
+    """Return how many parts of `size` hold `count`, at least 1."""
     return max(1, -(-count // size))

@@ -1,4 +1,4 @@
-"""Where a view lies in the memory of what it is a view of."""
+"""Views as strides into the memory of the value that they are views of."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class StridedView:
 
 
 def strided_view(value: Value, stored: Stored) -> StridedView | None:
-    """Where the value lies, when it is stored or a view that strides can express; dims of size 1
-    have stride 0."""
+    """Return the memory of a value that is stored, or a view that strides can express; None
+    otherwise. Dims of size 1 have stride 0."""
     axes, index = fresh_axes(value.shape, "x", {})
     below = value
     while (location := stored(below)) is None:
@@ -54,7 +54,7 @@ def strided_view(value: Value, stored: Stored) -> StridedView | None:
 
 
 def span(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Dim:
-    """Number of elements from the first to the last, 0 when there are none."""
+    """Return the number of elements from the first to the last, 0 when there are none."""
     if any(size == 0 for size in shape):
         return 0
     reach: Dim = 1

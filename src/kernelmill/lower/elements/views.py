@@ -1,4 +1,4 @@
-"""Views as index arithmetic: which element of which operand an element of a view is.
+"""Views as index arithmetic: from an element of a view to the operand and index that it shows.
 
 Nothing is emitted here: the element emitter and the fusion analysis both walk views through
 `sources`.
@@ -26,17 +26,18 @@ class Source:
 
 
 def sources(node: Node, index: Index) -> tuple[Source, ...]:
-    """Where element `index` of a view comes from: `fill` where no source's conditions hold."""
+    """Return the operand elements that element `index` of a view may show, and when; `fill` holds
+    elsewhere."""
     return _VIEWS[node.op](node, index)
 
 
 def fill(node: Node) -> Any:
-    """What a view shows where no source holds (pad and window), else None."""
+    """Return the value that a pad or window shows where no source holds, else None."""
     return node.attrs.get("value")
 
 
 def unravel(linear: Dim, shape: Sequence[Dim]) -> Index:
-    """The row-major index of element number `linear`; zeros where there are no elements."""
+    """Return the row-major index of element number `linear`; zeros where there are no elements."""
     if 0 in shape:
         return (0,) * len(shape)
     result: list[Dim] = []
@@ -49,7 +50,7 @@ def unravel(linear: Dim, shape: Sequence[Dim]) -> Index:
 
 
 def ravel(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
-    """The row-major number of the element at `index`."""
+    """Return the row-major number of the element at `index`."""
     linear: Dim = 0
     for position, size in zip(index, shape, strict=True):
         linear = linear * size + position
@@ -57,7 +58,7 @@ def ravel(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
 
 
 def reshape_index(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) -> Index:
-    """Where the element at `index` of `shape` stands in the row-major reshape to `other`.
+    """Map an index of `shape` to that of the row-major reshape to `other`.
 
     Runs of dims with equal products are mapped separately: that needs fewer divisions, and works
     where symbols only cancel within a run. Without elements it is zeros.
@@ -129,7 +130,7 @@ def _flip(node: Node, index: Index) -> tuple[Source, ...]:
 
 
 def _within(position: Dim, size: Dim) -> tuple[Dim, ...]:
-    """The conditions under which 0 <= position < size, without those that always hold."""
+    """Return the conditions for 0 <= position < size, without those that always hold."""
     both = (position, size - 1 - position)
     return tuple(c for c in both if not provably_nonnegative(c))
 
@@ -173,7 +174,7 @@ def written_over(node: Node) -> Value | None:
 
 
 def _parts(node: Node) -> Iterator[tuple[Value, Dim]]:
-    """The operands of a concatenation, and where each of them begins."""
+    """Yield the operands of a concatenation with the start of each."""
     dim = _int(node, "dim")
     start: Dim = 0
     for operand in node.operands:
@@ -182,7 +183,8 @@ def _parts(node: Node) -> Iterator[tuple[Value, Dim]]:
 
 
 def _kept(node: Node, operand: Value, dim: int, start: Dim) -> Value | None:
-    """What an operand is a slice of, if of a value like the whole, and in its place there."""
+    """Return the value of the whole's shape that an operand is a slice of at its own place; None if
+    there is none."""
     source = operand.node
     if source is None or source.op != "slice":
         return None

@@ -1,1 +1,1 @@
-"""What templates share: register tiles, panels, transposing, task numbers."""
+"""Emitters that templates share: register tiles, panels, transposing, task numbers."""

@@ -1,4 +1,4 @@
-"""How the elements of an operand lie in memory, as far as templates choose their way by it."""
+"""Access patterns of operands: the properties that templates choose a code path by."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ElementAt = Callable[[Dims, Dim, Dims], Index]
 
 
 class Along(StrEnum):
-    """An axis of an operand along which neighbours are neighbours in memory."""
+    """The axis of an operand along which elements are contiguous in memory."""
 
     OUTER = "outer"  # its rows or columns: the axis that the result has
     K = "k"  # the axis that is summed over
@@ -31,8 +31,8 @@ class Along(StrEnum):
 def contiguity(
     value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims, stored: Stored
 ) -> tuple[Along | None, bool]:
-    """Along what neighbours are neighbours in memory, None for neither axis, and whether reading an
-    element is just a load."""
+    """Return the axis along which an operand is contiguous, None for neither, and whether an
+    element is read by a plain load."""
     _, index = fresh_axes((*batch, outer, *k), "x", {})
     position = len(batch)
     at_fresh = at(index[:position], index[position], index[position + 1 :])
@@ -46,7 +46,7 @@ def contiguity(
 
 
 def computes(value: Value, stored: Stored) -> bool:
-    """Whether reading an element does more than load it (and widen a half type)."""
+    """Return whether reading an element does more than load it (and widen a half type)."""
     while stored(value) is None:
         node = value.node
         if node is None or (not OPS[node.op].transparent and node.op != "cast"):
@@ -56,7 +56,7 @@ def computes(value: Value, stored: Stored) -> bool:
 
 
 def converts(value: Value, stored: Stored) -> bool:
-    """Whether a cast stands between the value and memory."""
+    """Return whether a cast stands between the value and memory."""
     while stored(value) is None and value.node is not None:
         if value.node.op == "cast":
             return True
@@ -65,7 +65,7 @@ def converts(value: Value, stored: Stored) -> bool:
 
 
 def steps_by_one(expression: Dim, axis: Dim) -> bool:
-    """Whether the next place along an axis is the next one in memory."""
+    """Return whether an address grows by one element with each step along an axis."""
     symbol = as_sym(axis)
     linear = None if symbol is None else linear_part(expression, symbol.name)
     return linear is not None and linear[0] == 1

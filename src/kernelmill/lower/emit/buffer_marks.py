@@ -1,4 +1,4 @@
-"""What a kernel's text says of its buffers beyond how they are accessed, once its body is there."""
+"""Marks on the buffers of a finished kernel: alias and non-temporal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How templates reach the elements of operands and results: by callbacks that emit code."""
+"""Callbacks that emit code, by which templates read operands and store results."""
 
 from __future__ import annotations
 

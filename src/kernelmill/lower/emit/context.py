@@ -1,4 +1,4 @@
-"""What templates emit code with: the kernel's builder, its lanes and masks, and scratch."""
+"""The emit context of templates: the kernel's builder, its lanes and masks, and scratch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINE_BYTES = ALIGNMENT
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type in which products of this dtype are summed."""
+    """Return the type in which products of this dtype are summed."""
     if dtype.is_float:
         return F64 if dtype == F64 else F32
     return I64 if dtype == I64 else I32
@@ -45,37 +45,36 @@ class EmitContext:
         return self.lane if whole else self.first_lanes(left)
 
     def first_lanes(self, left: Dim) -> Lane:
-        """The lane with a mask of the first `left`: of none where that is negative."""
+        """Return the lane with a mask of the first `left`, of none where that is negative."""
         count = self.lane.count
         mask = self.builder.op("lane_mask", self.builder.index(left), lanes=count)
         return Lane(self.lane.symbol, count, mask)
 
     def zeros(self) -> Value:
-        """A vector of zeros."""
         zero = 0.0 if self.dtype.is_float else 0
         return self.builder.op("splat", zero, dtype=self.dtype, lanes=self.lane.count)
 
     def read(self, offset: Dim, lanes: int = 1) -> Value:
-        """Elements of scratch."""
+        """Load elements of scratch."""
         return self.builder.load(SCRATCH, offset, self.dtype, lanes)
 
     def write(self, offset: Dim, value: Value, mask: Value | None = None) -> None:
-        """Elements into scratch."""
+        """Store elements in scratch."""
         self.builder.store(SCRATCH, offset, value, mask)
 
     def read_packed(self, name: str, offset: Dim, lanes: int = 1) -> Value:
-        """Elements of a packed operand, in the dtype of the sums."""
+        """Load elements of a packed operand, in the dtype of the sums."""
         dtype = self.packed_dtype(name)
         value = self.builder.load(name, offset, dtype, lanes)
         return value if dtype == self.dtype else self.builder.op("cast", value, dtype=self.dtype)
 
     def packed_dtype(self, name: str) -> DType:
-        """What a packed operand's buffer holds."""
+        """Return the dtype of a packed operand's buffer."""
         return next(one.dtype for one in self.builder.kernel.buffers if one.name == name)
 
     @contextmanager
     def counted(self, start: Dim, stop: Dim, step: int = 1, prefix: str = "i") -> Generator[Dim]:
-        """A loop, or nothing but the index where there is one pass."""
+        """Open a loop; a loop of one pass is its index alone."""
         if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
             yield start
             return
@@ -84,8 +83,8 @@ class EmitContext:
 
 
 def _least(size: Dim, block: int, lanes: int) -> int:
-    """So many elements every block of an axis has at least, the last one too; 0 for none that fill
-    a vector."""
+    """Return the least number of elements that every block of an axis has, the last one too; 0 if
+    no vector is always full."""
     if isinstance(size, int):
         return size - (size - 1) // block * block
     parts = range(block, 0, -lanes)

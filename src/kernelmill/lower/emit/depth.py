@@ -17,7 +17,7 @@ Body = Callable[[Dims, list[Value]], Sequence[Value]]
 
 @dataclass(frozen=True)
 class Depth:
-    """Reduction axes; of the first one only [start, stop)."""
+    """The reduction axes of a contraction; of the first one only [start, stop)."""
 
     axes: Dims
     start: Dim
@@ -25,45 +25,45 @@ class Depth:
 
     @staticmethod
     def whole(axes: Dims) -> Depth:
-        """All of every axis."""
+        """Return the depth with all of every axis."""
         return Depth(axes, 0, axes[0])
 
     @property
     def inner(self) -> Dim:
-        """How many k there are for each index of the first axis."""
+        """Number of k for each index of the first axis."""
         return product(self.axes[1:])
 
     @property
     def size(self) -> Dim:
-        """How many k there are."""
+        """Number of k in all."""
         return (self.stop - self.start) * self.inner
 
     @property
     def first(self) -> Depth:
-        """The first axis alone."""
         return Depth(self.axes[:1], self.start, self.stop)
 
     @property
     def paired(self) -> bool:
-        """Whether the last of several axes has two k. They are written out, so that code may
-        depend on which it is."""
+        """True if the last of several axes has size two. Such an axis is unrolled, so that code may
+        depend on its index."""
         return len(self.axes) > 1 and self.axes[-1] == 2
 
     def is_pair(self, axis: int) -> bool:
-        """Whether this axis is that pair."""
+        """Return whether this axis is the unrolled last axis of size two."""
         return self.paired and axis == len(self.axes) - 1
 
     def neighbours(self, k: Dims, count: int) -> list[Dims]:
-        """The k of `count` indices of the first axis from k on; another axis can be a pair only."""
+        """Yield the k of `count` indices of the first axis from k on; another axis can be a pair
+        only."""
         firsts = [k[0] + i for i in range(count)]
         return [(i, j) for i in firsts for j in (0, 1)] if self.paired else [(i,) for i in firsts]
 
     def number(self, k: Dims) -> Dim:
-        """The row-major number of `k` among all of the axes."""
+        """Return the row-major number of `k` among all of the axes."""
         return ravel(k, self.axes)
 
     def collapsed(self) -> Depth:
-        """The same k as one axis."""
+        """Return the same k as one axis."""
         inner = self.inner
         return Depth((self.axes[0] * inner,), self.start * inner, self.stop * inner)
 
@@ -79,7 +79,7 @@ def for_each_k(
 
 
 def visit_each_k(builder: KernelBuilder, depth: Depth, body: Callable[[Dims], None]) -> None:
-    """Loop over the k in whatever order has the longest axis innermost."""
+    """Loop over the k in the order that has the longest axis innermost."""
 
     def visit(k: Dims, _: list[Value]) -> list[Value]:
         body(k)

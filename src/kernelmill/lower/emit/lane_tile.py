@@ -14,7 +14,7 @@ from kernelmill.lower.emit.microkernel import Fetch, Tile
 
 @dataclass(frozen=True, kw_only=True)
 class LaneTile(Tile):
-    """Where a multiply-add takes one lane of a vector for all lanes.
+    """A register tile for processors whose multiply-add takes one lane of a vector for all lanes.
 
     `along(i, k)` are the elements of row i at k and its neighbours along the last axis of k, a
     vector of them. `unrolled` is a multiple of the lanes.

@@ -43,16 +43,16 @@ class Tile:
 
     @property
     def count(self) -> int:
-        """How many vectors of sums there are."""
+        """Number of vectors of sums."""
         return self.rows * self.vectors
 
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
-        """So many vectors of zeros."""
+        """Return that many vectors of zeros."""
         zero = 0.0 if self.dtype.is_float else 0
         return [builder.op("splat", zero, dtype=self.dtype, lanes=self.lanes)] * count
 
     def multiply_add(self, builder: KernelBuilder, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c."""
+        """Emit a * b + c."""
         if self.unit.group > 1:
             return builder.dot(self.unit, a, b, c)
         if self.use_fma:
@@ -185,13 +185,14 @@ class Tile:
 
 
 def _is_long(size: Dim) -> bool:
-    """Whether so many products are, or may be, too many for one chain."""
+    """Return whether a sum of that many products is, or may be, too long for one chain."""
     most = bounds(size)[1]
     return most is None or most > CHAIN + CHAIN // 2
 
 
 def _part(depth: Depth) -> int:
-    """How many of the first k axis make one part of a long sum; 0 for a short one."""
+    """Return how many indices of the first k axis make one part of a long sum; 0 for a short
+    one."""
     if not _is_long(depth.size):
         return 0
     count = max(1, CHAIN // size_hint(depth.inner))

@@ -10,7 +10,7 @@ from kernelmill.lower.elements.emitter import Location, Substitutes
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """What was packed for one kernel.
+    """The packed operands of one kernel.
 
     a, b         panels of a whole operand (see panels.py)
     pieces       tiles of B's pieces, and the magnitudes of its columns (see pieces.py)
@@ -28,11 +28,12 @@ class PackedWeights:
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """Of everything packed, in the order in which kernels declare the buffers."""
+        """Locations of all packed operands, in the order in which kernels declare the buffers."""
         whole = (one for one in (self.b, self.a) if one is not None)
         return (*whole, *self.pieces, *self.leaves)
 
     @property
     def layout(self) -> tuple[bool, bool, int, int]:
-        """What is packed: kernels of equal groups differ where this differs."""
+        """Presence of each kind of packed operand: kernels of equal groups differ where this
+        differs."""
         return (self.a is not None, self.b is not None, len(self.pieces), len(self.leaves))

@@ -17,7 +17,7 @@ such a stream by itself stops at the end of a small page."""
 
 @dataclass(frozen=True)
 class Rows:
-    """What panels of `width` outs are made of, where they are copies of rows.
+    """Rows of weights that panels of `width` outs are copies of.
 
     `value` is a view of shape (groups, outs, channels, taps); a panel has the order
     [block of channels][tap][channel][out], outs that are not there being zeros.
@@ -38,5 +38,5 @@ def panel_shape(outer: Dim, depth: Dim, width: int) -> tuple[Dim, Dim, Dim]:
 
 
 def panel_index(panel: Dim, k: Dim, depth: Dim, width: int) -> Dim:
-    """Where the elements of one k of a panel begin."""
+    """Return the element number where one k of a panel begins."""
     return (panel * depth + k) * width

@@ -48,9 +48,9 @@ _MOST = 2.0**126
 
 @dataclass(frozen=True)
 class Pieces:
-    """How products are made of pieces. `pairs` are numbers of pieces of A and of B, 0 the highest,
-    in the order in which their products are summed. With fewer than `least_depth` of them sums are
-    no better than those of FMA."""
+    """A number of pieces, and the products of them that are summed. `pairs` are numbers of pieces
+    of A and of B, 0 the highest, in the order in which their products are summed. With fewer than
+    `least_depth` of them sums are no better than those of FMA."""
 
     pieces: int
     pairs: tuple[tuple[int, int], ...]
@@ -70,7 +70,7 @@ PIECES = {
 
 
 def piece(builder: KernelBuilder, value: Value, number: int) -> Value:
-    """A piece of f32 numbers, as bf16."""
+    """Return a piece of f32 numbers, as bf16."""
     for _ in range(number):
         higher = builder.op("cast", builder.op("cast", value, dtype=BF16), dtype=F32)
         value = builder.op("sub", value, higher)
@@ -87,24 +87,24 @@ class Magnitudes:
 
     @staticmethod
     def of(builder: KernelBuilder, values: Value) -> Magnitudes:
-        """Those of each lane."""
+        """Return the magnitudes of each lane."""
         size = builder.op("abs", values)
         zero = builder.op("eq", size, 0.0)
         return Magnitudes(builder.op("select", zero, float("inf"), size), size)
 
     @staticmethod
     def none(builder: KernelBuilder, lanes: int) -> Magnitudes:
-        """Of no numbers."""
+        """Return the magnitudes of no numbers."""
         least = builder.op("splat", float("inf"), dtype=F32, lanes=lanes)
         return Magnitudes(least, builder.op("splat", 0.0, dtype=F32, lanes=lanes))
 
     def joined(self, builder: KernelBuilder, others: Magnitudes) -> Magnitudes:
-        """Of these numbers and others."""
+        """Return the magnitudes of these numbers and others together."""
         least = builder.op("min", self.least, others.least)
         return Magnitudes(least, builder.op("max", self.most, others.most))
 
     def reduced(self, builder: KernelBuilder) -> Magnitudes:
-        """Of all lanes, as scalars."""
+        """Return the magnitudes over all lanes, as scalars."""
         least = builder.op("reduce_min", self.least)
         return Magnitudes(least, builder.op("reduce_max", self.most))
 
@@ -112,8 +112,8 @@ class Magnitudes:
 def are_ordinary(
     builder: KernelBuilder, pieces: Pieces, a: Magnitudes, b: Magnitudes, depth: Dim
 ) -> Value:
-    """Whether sums of `depth` products of numbers with these magnitudes may be made of pieces: a
-    bool."""
+    """Emit a bool: whether sums of `depth` products of numbers with these magnitudes may be
+    computed from pieces."""
     count = builder.index(depth)
     most = builder.op("mul", a.most, b.most)
     least = builder.op("mul", a.least, b.least)

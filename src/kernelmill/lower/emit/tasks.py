@@ -1,4 +1,4 @@
-"""Which part of a grid the running task is."""
+"""The position of the running task in a grid."""
 
 from __future__ import annotations
 

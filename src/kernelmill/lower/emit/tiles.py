@@ -32,7 +32,7 @@ FetchTile = Callable[[int, Dim], Value]
 
 
 def depth_tiles(words: Dim) -> Dim:
-    """How many tiles hold so many words along k."""
+    """Return how many tiles hold that many words along k."""
     return ceildiv(words, WORDS)
 
 
@@ -48,17 +48,17 @@ class TileBlock:
 
     @property
     def sums(self) -> VType:
-        """A tile of sums."""
+        """Return the type of a tile of sums."""
         return VType(self.unit.sum, WORDS, self.height)
 
     @property
     def a(self) -> VType:
-        """A tile of A."""
+        """Return the type of a tile of A."""
         return VType(self.unit.a, WORDS * self.unit.group, self.height)
 
     @property
     def b(self) -> VType:
-        """A tile of B."""
+        """Return the type of a tile of B."""
         return VType(self.unit.b, WORDS * self.unit.group, TILE_ROWS)
 
     def zeros(self, builder: KernelBuilder) -> list[Value]:
@@ -126,8 +126,8 @@ class TileSource:
 
 @dataclass(frozen=True)
 class Part:
-    """What of an operand is copied: `count` rows or columns from `first` on, tiles [start, stop)
-    along k."""
+    """The part of an operand that is copied: `count` rows or columns from `first` on, tiles [start,
+    stop) along k."""
 
     first: Dim
     count: Dim

@@ -1,4 +1,4 @@
-"""Operands of half types, widened where registers have no instruction to do it beside.
+"""Operands of half types that are widened once, where no multiply-add widens them on the way.
 
 A multiply-add takes numbers of 32 bits, so that each vector of a half type is one instruction more
 wherever it is read, and each element for all lanes two or three. One that several tiles read is
@@ -28,25 +28,26 @@ _MANY_REGISTERS = 32
 
 
 def is_half(dtype: DType) -> bool:
-    """Whether numbers of this type are widened as they are read."""
+    """Return whether numbers of this type are widened as they are read."""
     return dtype.compute != dtype
 
 
 def widens_vectors(dtype: DType, machine: Machine) -> bool:
-    """Whether a vector of this type takes more to be read than its load."""
+    """Return whether reading a vector of this type takes more than its load."""
     return is_half(dtype) and not (dtype == F16 and machine.isa.loads_half)
 
 
 def widening_pays(outer: Dim, each: int, machine: Machine) -> bool:
-    """Whether to widen what every tile reads, of so many rows or columns with `each` in a tile."""
+    """Return whether to widen an operand that every tile reads: enough tiles for `outer` rows or
+    columns with `each` in a tile."""
     known = isinstance(outer, int) and part_count(outer, each) >= READINGS
     return known and widening_shows(machine)
 
 
 def widening_shows(machine: Machine) -> bool:
-    """Whether multiply-adds do not hide the widening of what they read: where one takes lanes, so
-    that loads and widening are all that it has beside it, and where registers are few, so that a
-    tile has few products for each element that it reads."""
+    """Return whether widening costs time beside multiply-adds: where one takes lanes, so that only
+    loads and widening are left beside it, and where registers are few, so that a tile has few
+    products for each element."""
     return machine.isa.has_lane_operand or machine.isa.vector_registers < _MANY_REGISTERS
 
 
@@ -65,13 +66,13 @@ EVEN_BYTES = 0x00FF00FF
 
 
 def unsigned_halves(builder: KernelBuilder, words: Value) -> tuple[Value, Value]:
-    """The even and the odd ones of four unsigned bytes, each two numbers of 16 bits."""
+    """Return the even and the odd ones of four unsigned bytes, each as two numbers of 16 bits."""
     odd = builder.op("shr", words, 8)
     return builder.op("and", words, EVEN_BYTES), builder.op("and", odd, EVEN_BYTES)
 
 
 def signed_halves(builder: KernelBuilder, words: Value) -> tuple[Value, Value]:
-    """The same of signed bytes."""
+    """Return the even and the odd ones of four signed bytes, each as two numbers of 16 bits."""
     return _signed_odd(builder, builder.op("shl", words, 8)), _signed_odd(builder, words)
 
 

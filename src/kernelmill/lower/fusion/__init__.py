@@ -1,1 +1,1 @@
-"""What is computed together in one kernel, and what that costs."""
+"""Fusion: the choice of nodes computed together in one kernel, by cost."""

@@ -1,5 +1,4 @@
-"""What it costs to compute a value, to write it and to read it: whoever decides whether a value is
-kept in memory or computed again asks here.
+"""Costs of computing, writing and reading values: the basis for storing a value or recomputing it.
 
 Costs are nanoseconds of one core, by the rates of `Machine`. Bytes cost by the cache level
 into which all of them fit, for what one kernel writes another one reads later. With
@@ -80,7 +79,8 @@ class Costs:
             self._leaves[result] = tuple(leaves)[:_MOST_LEAVES]
 
     def _likely_stored(self, value: Value) -> bool:
-        """Whether a value is in memory, or will be, having several readers and being dear."""
+        """Return whether a value is stored, or will be since several kernels read it and it is
+        expensive."""
         node = value.node
         if node is None or not OPS[node.op].elementwise:
             return True
@@ -88,11 +88,11 @@ class Costs:
         return several and self.keeps(value, elements(value), 2)
 
     def computing(self, value: Value, times: float) -> float:
-        """Nanoseconds of computing so many elements from the leaves."""
+        """Return the nanoseconds of computing that many elements from the leaves."""
         return self._machine.time(times * self.operations.get(value, 0) / self._lanes, {})
 
     def reading(self, value: Value) -> float:
-        """Nanoseconds of reading the leaves of all elements once."""
+        """Return the nanoseconds of reading the leaves of all elements once."""
         count = elements(value)
         return sum(
             self._machine.passing(min(elements(leaf), count) * leaf.dtype.bytes)
@@ -100,7 +100,7 @@ class Costs:
         )
 
     def alternatives(self, value: Value, times: float, readers: int) -> Alternatives:
-        """The ways of a value that would be computed so many times by so many kernels."""
+        """Return the costs of a value that would be computed `times` times by that many kernels."""
         passing, reading = self._machine.passing(size(value)), self.reading(value)
         once = self.computing(value, elements(value)) + reading
         return Alternatives(
@@ -110,19 +110,19 @@ class Costs:
         )
 
     def keeps(self, value: Value, count: float, uses: int) -> bool:
-        """Whether elements that are used so often, with what they are made of at hand, are better
-        written down, together this many, than computed each time."""
+        """Return whether storing `count` elements that are used `uses` times, with their operands
+        at hand, is cheaper than computing them each time."""
         passing = self._machine.passing(count * value.dtype.compute.bytes)
         return (uses - 1) * self.computing(value, count) > uses * passing
 
 
 def elements(value: Value) -> int:
-    """How many there are, symbolic sizes being guessed."""
+    """Return the number of elements of a value, with hints for symbolic sizes."""
     return extent(value.shape)
 
 
 def extent(sizes: tuple[Dim, ...] | list[Dim]) -> int:
-    """The number of elements of so many dims, symbolic ones being guessed; at least 1."""
+    """Return the product of these dims, with hints for symbolic ones; at least 1."""
     count = 1
     for size in sizes:
         count *= size if isinstance(size, int) and size > 0 else size_hint(size)
@@ -130,5 +130,5 @@ def extent(sizes: tuple[Dim, ...] | list[Dim]) -> int:
 
 
 def size(value: Value) -> int:
-    """Bytes, symbolic sizes being guessed."""
+    """Return the bytes of a value, with hints for symbolic sizes."""
     return elements(value) * value.dtype.bytes

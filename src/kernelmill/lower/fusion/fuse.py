@@ -131,8 +131,8 @@ class _Fuser:
         return Fusion(groups, frozenset(self.kept))
 
     def _needs(self) -> dict[OpenGroup, set[OpenGroup]]:
-        """What has to run before each group: those whose stored values it reads, and the one whose
-        turn is before."""
+        """Map each group to the groups that must run before it: those that store values it reads,
+        and those whose turn is earlier."""
         needs: dict[OpenGroup, set[OpenGroup]] = {group: set() for group in self.groups}
         for value, readers in self.accesses.items():
             home = self.home.get(value)
@@ -161,7 +161,7 @@ class _Fuser:
             self._absorb(node)
 
     def _is_apart(self, node: Node) -> bool:
-        """Whether a kernel of its own, or whoever reads it, computes the node."""
+        """Return whether the node is computed by a kernel of its own, or by each of its readers."""
         value = node.result
         alone = value in self.alone and value not in self.prepacked.folded
         return alone or value in self.in_place
@@ -196,7 +196,8 @@ class _Fuser:
         return self.reach.bit[group.seed]
 
     def _follow(self, value: Value) -> tuple[OpenGroup, Index] | None:
-        """The epilogue group `value` belongs to through reshapes and permutes, and its index."""
+        """Return the epilogue group that `value` belongs to through reshapes and permutes, and its
+        index."""
         node = value.node
         if node is None:
             return None
@@ -216,7 +217,7 @@ class _Fuser:
         return group, tuple(index[d] for d in dims if isinstance(d, int))
 
     def _only_through(self, group: OpenGroup, node: Node, index: Index) -> bool:
-        """Whether all that `node` reads of the group is its own element of members."""
+        """Return whether `node` reads of the group only its own element of members."""
         pending: list[tuple[Value, Index]] = [(operand, index) for operand in node.operands]
         assert group.seed is not None
         seed_bit = self.reach.bit[group.seed]
@@ -270,13 +271,14 @@ class _Fuser:
                 found.add(block)
 
     def _deepen(self, node: Node, *operands: Value) -> None:
-        """Note that an element of the node is made of elements of these."""
+        """Note that an element of the node is computed from elements of these."""
         below = self.depth.get(node.result, 0) + growth.depth(node)
         for operand in operands:
             self.depth[operand] = max(below, self.depth.get(operand, 0))
 
     def _times_written(self, value: Value, group: OpenGroup) -> int:
-        """How often a group's code would have the value: in each block anew, at each index."""
+        """Return how often a group's code would compute the value: anew in each block, at each
+        index."""
         return sum(map(len, self.within_blocks[value, group].values()))
 
     def _place_view(self, node: Node) -> None:
@@ -289,7 +291,6 @@ class _Fuser:
             self._pass_through(node)
 
     def _fits(self, node: Node, readers: Readers) -> bool:
-        """Whether all these groups have room to compute the node."""
         return all(self._fits_in(node, group) for group in readers)
 
     def _fits_in(self, node: Node, group: OpenGroup) -> bool:
@@ -367,7 +368,7 @@ class _Fuser:
             self._store_unless_free(operand)
 
     def _place_scores(self, node: Node) -> None:
-        """The attentions that read them compute them."""
+        """Let the attentions that read scores compute them."""
         self._pass_through(node)
         for operand in node.operands:
             self._store_unless_free(operand)
@@ -404,8 +405,8 @@ class _Fuser:
         self._propagate(node, group, index)
 
     def _is_better_outside(self, node: Node, group: OpenGroup) -> bool:
-        """Whether an epilogue would compute the node for others only, who read what it is made of
-        in memory and had better compute it themselves."""
+        """Return whether an epilogue would compute the node only for other kernels, which read its
+        operands in memory and had better compute it themselves."""
         value, readers = node.result, self._readers(node.result)
         if group in readers or value in self.forced or value in self.alone:
             return False
@@ -437,11 +438,11 @@ class _Fuser:
         self._store_alone(node)
 
     def _candidates(self, readers: Readers) -> list[OpenGroup]:
-        """The readers that may compute a value for all others: some of those that come first."""
+        """Return readers that may compute a value for all others: some of those that run first."""
         return nsmallest(_MOST_CANDIDATES, readers, key=lambda g: g.member_bits & -g.member_bits)
 
     def _inline_everywhere(self, value: Value, readers: Readers) -> bool:
-        """Whether all that read this value compute it, in place of one that stores it."""
+        """Return whether every reader computes this value, rather than one that stores it."""
         copies = max(self._times_written(value, group) for group in readers) - 1
         if copies * self.costs.operations[value] > MOST_COPIES:
             return False
@@ -468,10 +469,9 @@ class _Fuser:
         )  # fmt: skip
 
     def _times(self, value: Value, group: OpenGroup, index: Index | None) -> int:
-        """How many elements of the value the group's loops compute at this index.
-
-        What does not depend on the last axis is a scalar beside vectors, once for each row.
-        """
+        """Return how many elements of the value the group's loops compute at this index. A value
+        that does not depend on the last axis is a scalar beside vectors, computed once for each
+        row."""
         axes = group.outer + group.inner
         if index is None:
             # Somewhere that is looked up, or as operand of a product, which packs it once or twice.
@@ -497,7 +497,7 @@ class _Fuser:
                 self.reach.add(node, group)
 
     def _can_store_in(self, value: Value, group: OpenGroup) -> bool:
-        """Whether `group` may compute and store this value besides what it does already."""
+        """Return whether `group` may compute and store this value besides its own."""
         if group.kind is not GroupKind.NEST:
             return False
         indices = self._readers(value)[group]
@@ -510,8 +510,8 @@ class _Fuser:
         return not self._cuts_through(value, group)
 
     def _cuts_through(self, value: Value, group: OpenGroup) -> bool:
-        """Whether another kernel would stand between this value and `group`, which reads it. It
-        would have to read the value too."""
+        """Return whether another kernel, which reads the value too, would have to run between this
+        value and `group`."""
         assert value.node is not None
         return len(self._readers(value)) > 1 and self.reach.makes_cycle(value.node, group)
 

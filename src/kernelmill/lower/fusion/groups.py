@@ -1,4 +1,4 @@
-"""What a fusion group is."""
+"""Fusion groups, as fusion makes them and as lowering reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmill.lower.elements.views import Index
 
 
 class GroupKind(StrEnum):
-    """What a group's kernel is built around: loops over a domain, or one operator, its seed."""
+    """The basis of a group's kernel: loops over a domain, or one operator, its seed."""
 
     NEST = "nest"  # maps and reductions
     CONTRACT = "contract"
@@ -27,7 +27,8 @@ class GroupKind(StrEnum):
 
     @property
     def is_product(self) -> bool:
-        """Whether it has an epilogue: its result's elements are sums that are done at once."""
+        """True if the group has an epilogue: each element of its result is complete when it is
+        computed."""
         return self in (GroupKind.CONTRACT, GroupKind.ATTENTION)
 
 
@@ -65,7 +66,7 @@ class Group:
 
     @property
     def nodes(self) -> list[Node]:
-        """The operators in it, each once (for reports)."""
+        """The operators in the group, each once (for reports)."""
         values: Iterable[Value] = (*self.internal, *self.roots)
         found = {value.node for value in values if value.node is not None}
         if self.seed is not None:
@@ -73,7 +74,7 @@ class Group:
         return list(found)
 
     def reductions(self) -> dict[Value, Index]:
-        """The reductions in it with their index, which uses outer axes only."""
+        """Reductions in the group with their index, which uses outer axes only."""
         return _reductions({**self.internal, **self.roots})
 
 
@@ -98,11 +99,10 @@ class OpenGroup:
     descendant_bits: int = 0
 
     def reduces(self) -> bool:
-        """Whether there are reductions in it."""
         return bool(_reductions({**self.internal, **self.roots}))
 
     def closed(self) -> Group:
-        """The group as it is."""
+        """Return the group in its final form."""
         return Group(
             self.kind, self.seed, tuple(self.outer), tuple(self.inner), self.extents,
             self.internal, self.roots,

@@ -1,4 +1,4 @@
-"""How much code one kernel may hold, so that lowering stays linear in the size of the graph.
+"""Bounds on the code of one kernel, so that lowering stays linear in the size of the graph.
 
 What is computed where it is read is written out for each index at which it is read, and each view
 that shows one of several values adds conditions around what is below it: without a bound, chains of
@@ -41,7 +41,7 @@ _MOST_INDEX = 160
 
 
 def code(node: Node) -> int:
-    """What an element of this node takes, each time that it is computed."""
+    """Return the code size of an element of this node, each time that it is computed."""
     if node.op == "concat":
         return _OF_CASE * (len(node.operands) if written_over(node) is None else 2)
     return _code_of(node.op)
@@ -57,13 +57,13 @@ def _code_of(op: str) -> int:
 
 
 def depth(node: Node) -> int:
-    """Calls within each other from an element of this node to one of its operands."""
+    """Return the nesting depth of calls from an element of this node to one of its operands."""
     return 4 if OPS[node.op].kind is OpKind.POINTWISE else 10 if code(node) else 5
 
 
 def fits(node: Node, held: int, indices: Iterable[Index | None], times: int) -> bool:
-    """Whether a kernel that holds so much code may compute a node too: at these indices, and
-    written out so many times."""
+    """Return whether a kernel that holds `held` code may compute a node too: at these indices, and
+    written out `times` times."""
     each = code(node)
     if OPS[node.op].transparent:
         if (times - 1) * each > _MOST_CASES or any(map(_is_long, indices)):
@@ -85,13 +85,13 @@ class Blocks:
         self._known: list[tuple[Value, Index] | None] = [None]
 
     def inside(self, block: int, known: tuple[Value, Index] | None) -> int:
-        """A new block in this one, before which an element is computed that it may need."""
+        """Add a block inside this one; before it an element is computed that it may need."""
         self._around.append(block)
         self._known.append(known)
         return len(self._around) - 1
 
     def knows(self, block: int, value: Value, index: Index | None) -> bool:
-        """Whether an element is computed already when this block begins."""
+        """Return whether an element is already computed when this block begins."""
         while block:
             if self._known[block] == (value, index):
                 return True

@@ -1,4 +1,4 @@
-"""What attentions compute themselves: their scores, and what these are modified and masked by."""
+"""Values that attentions compute themselves: scores, and their modifications and masks."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def _made_of_scores(nodes: Iterable[Node]) -> set[Value]:
 
 
 def _modified(seed: Node) -> tuple[Value, ...]:
-    """The operands of an attention that it reads element by element."""
+    """Return the operands of an attention that it reads element by element."""
     masked = bool(seed.attrs.get("masked"))
     return (seed.operands[0], *seed.operands[2 : 2 + masked])
 
 
 def _is_plane(value: Value) -> bool:
-    """Whether queries and keys both tell its elements apart."""
+    """Return whether a value varies along both queries and keys."""
     return len(value.shape) == 4 and 1 not in value.shape[2:]
 
 

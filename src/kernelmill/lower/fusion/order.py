@@ -22,7 +22,7 @@ class Cycle(Exception):
 
 
 def ordered(groups: Sequence[OpenGroup], needs: Needs, reach: Reach) -> list[OpenGroup]:
-    """The groups that compute something, each after those it needs. Raises `Cycle`."""
+    """Return the groups that compute something, each after those it needs. Raises `Cycle`."""
     alive = [group for group in groups if group.roots or group.kind is GroupKind.ATEN]
     alive.sort(key=lambda group: group.member_bits)
     done: dict[OpenGroup, None] = {}
@@ -47,7 +47,8 @@ def _visit(
 
 
 def _late_members(cycle: Sequence[OpenGroup], reach: Reach) -> frozenset[Value]:
-    """What the kernels of a cycle compute that comes after another one of them."""
+    """Return the values that a kernel of the cycle computes and that depend on another one of the
+    kernels."""
     found: set[Value] = set()
     for group in cycle:
         others = 0

@@ -38,7 +38,7 @@ def kept_constants(graph: Graph, constants: Collection[Value]) -> frozenset[Valu
 
 @dataclass(frozen=True)
 class Prepacked:
-    """What is computed when weights are packed.
+    """The values that are computed when weights are packed.
 
     alone   values that are read at calls too: a kernel of its own stores each
     folded  all values made by products or reductions of parameters: no kernel has such a value and
@@ -49,7 +49,8 @@ class Prepacked:
     folded: frozenset[Value] = frozenset()
 
     def separates(self, value: Value, other: Value) -> bool:
-        """Whether one of the two is made when weights are packed, and the other at calls."""
+        """Return whether one of the two is computed when weights are packed, and the other at
+        calls."""
         return (value in self.folded) != (other in self.folded)
 
 
@@ -79,7 +80,7 @@ def prepacked_constants(graph: Graph, constants: Collection[Value]) -> Prepacked
 
 
 def is_symbolic(attr: object) -> bool:
-    """Whether a symbol occurs in a shape or an attribute."""
+    """Return whether a symbol occurs in a shape or an attribute."""
     if isinstance(attr, int):
         return False
     if isinstance(attr, tuple):
@@ -93,7 +94,7 @@ def _shapes(node: Node) -> list[object]:
 
 
 def _small(value: Value) -> bool:
-    """Whether this is a computed value of few elements."""
+    """Return whether this is a pointwise value of few elements."""
     node, size = value.node, product(value.shape)
     if node is None or OPS[node.op].kind is not OpKind.POINTWISE or node.op == "cast":
         return False

@@ -1,4 +1,5 @@
-"""Which nodes come after which, and whether putting a node into a kernel would make a cycle.
+"""Ancestors and descendants of nodes, and the test that adding a node to a kernel would make a
+cycle.
 
 Nodes are numbered in program order, from 1; in sets of nodes, which are integers, number n is the
 bit of value 1 << (n - 1).
@@ -45,10 +46,9 @@ class Reach:
             self._spans.add(group, _last(before), number)
 
     def makes_cycle(self, node: Node, group: OpenGroup) -> bool:
-        """Whether another kernel would run both after and before `group` if that computed `node`.
-
-        What comes after the two together also comes after everything that shares its kernel.
-        """
+        """Return whether another kernel would run both after and before `group` if that computed
+        `node`. Nodes that come after the two together also come after everything that shares their
+        kernel."""
         both = group.member_bits | self.bit[node]
         after = group.descendant_bits | self.descendants[node]
         waiting = [other for other in self._around(both) if other is not group]
@@ -88,7 +88,8 @@ class _Spans:
         self._groups: dict[int, set[OpenGroup]] = {}
 
     def add(self, group: OpenGroup, first: int, last: int) -> None:
-        """The group has the nodes with these numbers, so that it is across what lies between."""
+        """Add the nodes with these numbers to a group, which then spans all numbers between
+        them."""
         low, high = first + self._places, last + self._places
         while low < high:
             if low & 1:
@@ -100,7 +101,7 @@ class _Spans:
             low, high = low >> 1, high >> 1
 
     def across(self, number: int) -> Iterator[OpenGroup]:
-        """The groups that have nodes up to this number and behind it."""
+        """Return the groups that have nodes up to this number and behind it."""
         place = number + self._places
         while place:
             yield from self._groups.get(place, ())
@@ -108,7 +109,7 @@ class _Spans:
 
 
 def _before(node: Node, after: Mapping[Node, Node]) -> Iterator[Node]:
-    """What has to run before a node."""
+    """Yield the nodes that have to run before a node."""
     for operand in node.operands:
         if operand.node is not None:
             yield operand.node

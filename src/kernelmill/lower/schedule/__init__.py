@@ -1,1 +1,1 @@
-"""How kernels are cut: size classes, teams of threads, search by measurement."""
+"""Schedules of kernels: size classes, teams of threads, search by measurement."""

@@ -1,4 +1,4 @@
-"""What of a schedule may be settled from outside: by a search, or by hand.
+"""Candidates: the parts of a schedule that may be fixed from outside, by a search or by hand.
 
 The cost model decides what a candidate leaves open, so every candidate gives a schedule that is
 right.
@@ -42,7 +42,7 @@ class Candidate:
 
     @property
     def settled(self) -> dict[str, int]:
-        """The sizes that are not left open."""
+        """Sizes that are fixed, by name."""
         fields = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         return {name: value for name, value in fields if value is not None}
 

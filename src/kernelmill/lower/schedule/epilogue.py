@@ -1,4 +1,4 @@
-"""What is done with each result of a template's seed: the group's other members, and the stores."""
+"""Epilogues: the members of a group that follow from each result of its seed, and the stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Epilogue:
 
     @property
     def seed(self) -> Node:
-        """The node whose results the template computes."""
+        """Node whose results the template computes."""
         assert self.group.seed is not None
         return self.group.seed
 
@@ -50,7 +50,8 @@ class Epilogue:
                 emitter.store(self.targets[value], i, element)
 
     def roots_at(self, index: Index) -> list[tuple[Value, Index]]:
-        """What the group stores, with the index of each for an element of the seed's result."""
+        """Return the values that the group stores, with the index of each for an element of the
+        seed's result."""
         axes = iter(self.group.outer)
         env = {
             next(axes).name: position
@@ -63,8 +64,8 @@ class Epilogue:
         ]
 
     def images_read(self, index: Index) -> list[Access]:
-        """What is read of tensors as large as the result, such as a residual, at an element of
-        it."""
+        """Return the accesses to tensors as large as the result, such as a residual, at an element
+        of it."""
         result = self.seed.result
         accesses = collect(self.roots_at(index), self.emitter.stored, {result})
         return [a for a in accesses if a.value is not None and a.value.shape == result.shape]

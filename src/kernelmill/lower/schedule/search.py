@@ -1,4 +1,4 @@
-"""Schedules that are settled from outside, by whoever measures, in place of the cost model.
+"""Schedule search: schedules chosen by measuring candidates, in place of the cost model.
 
 Lowering measures nothing itself. It hands over each kernel of known sizes whose template has other
 candidates as a `Tunable`, and emits it under the schedule whose label comes back. Nothing of the
@@ -65,7 +65,7 @@ class ScheduleSearch:
     def settle(
         self, key: Hashable, template: Template[Any, Any], context: GroupContext
     ) -> Candidate:
-        """What is settled of the group's schedule. `key` tells groups apart."""
+        """Return the candidate for the group's schedule. `key` tells groups apart."""
         if key not in self._settled:
             self._settled[key] = self._settle(template, context)
         return self._settled[key]
@@ -91,7 +91,7 @@ class ScheduleSearch:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A kernel that nobody launches."""
+    """A kernel that is never launched."""
 
     emitter: Emitter
     candidates: Sequence[Candidate]

@@ -1,4 +1,4 @@
-"""What a template is: how a kind of fusion group becomes a kernel.
+"""Templates: the interface by which a kind of fusion group becomes a kernel.
 
 For each group the first template that matches is taken (templates/registry.py). It binds the group:
 a `Binding` says how constant operands are to be packed, and gives a frozen spec, what is to be
@@ -85,29 +85,30 @@ ScheduleT = TypeVar("ScheduleT")
 
 
 class Binding(Protocol[SpecT_co]):
-    """One group in the terms of its template."""
+    """A group in the terms of its template."""
 
     @property
     def layout(self) -> str:
-        """Which of the template's layouts it has, which groups of equal structure may differ in."""
+        """Name of the template's layout for the group, in which groups of equal structure may
+        differ."""
         ...
 
     @property
     def f32_products(self) -> str:
-        """How products of f32 are computed, for reports; "" where none are that torch's setting
-        of their precision is for."""
+        """Method of computing f32 products, for reports; "" where torch's setting of their
+        precision does not apply."""
         ...
 
     def packing(self, candidate: Candidate) -> Hashable:
-        """How constant operands are to be laid out: the same for groups of equal structure."""
+        """Return the layout for constant operands: the same for groups of equal structure."""
         ...
 
     def pack(self, packing: Any) -> PackedWeights:
-        """Have what is constant packed in that layout."""
+        """Pack the constant operands in that layout."""
         ...
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> SpecT_co:
-        """What is to be computed; its callbacks emit code by way of the emitter."""
+        """Return the spec of the kernel; its callbacks emit code by way of the emitter."""
         ...
 
 
@@ -116,34 +117,34 @@ class Template(Protocol[SpecT, ScheduleT]):
 
     @property
     def name(self) -> str:
-        """What it is called in reports and keys."""
+        """Name of the template in reports and keys."""
         ...
 
     def matches(self, context: GroupContext) -> bool:
-        """Whether the template takes this group."""
+        """Return whether the template takes this group."""
         ...
 
     def bind(self, context: GroupContext) -> Binding[SpecT]:
-        """The group in the template's terms. UnsupportedError, naming the node, where it has sizes
-        that the template does not know how to work with."""
+        """Bind the group. Raises UnsupportedError, naming the node, for sizes that the template
+        does not support."""
         ...
 
     def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> ScheduleT:
-        """The cost model's schedule; what a candidate settles is as it says."""
+        """Return the cost model's schedule, with the sizes that a candidate fixes."""
         ...
 
     def candidates(self, spec: SpecT, schedule: ScheduleT) -> Sequence[Candidate]:
-        """What is worth trying in place of the cost model's schedule, the likelier first."""
+        """Return candidates to try in place of the cost model's schedule, the likelier first."""
         ...
 
     def cost(self, spec: SpecT, schedule: ScheduleT, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         ...
 
     def loss(
         self, spec: SpecT, schedule: ScheduleT, sizes: Mapping[str, int], machine: Machine
     ) -> float:
-        """As `Loss`, of the schedule of a spec with symbolic sizes."""
+        """Return the `Loss` of the schedule of a spec with symbolic sizes."""
         ...
 
     def emit(self, emitter: Emitter, spec: SpecT, schedule: ScheduleT) -> None:
@@ -152,46 +153,47 @@ class Template(Protocol[SpecT, ScheduleT]):
 
 
 class NoProducts:
-    """Of bindings without products that torch's setting of the precision of f32 is for."""
+    """Base of bindings without products that torch's setting of the precision of f32 is for."""
 
     @property
     def f32_products(self) -> str:
-        """There are none."""
+        """Empty: no products."""
         return ""
 
 
 class NothingPacked(NoProducts):
-    """Of bindings that have no constant operands to pack."""
+    """Base of bindings that have no constant operands to pack."""
 
     @property
     def layout(self) -> str:
-        """The only one."""
+        """Name of the only layout."""
         return ""
 
     def packing(self, candidate: Candidate) -> None:
-        """There is nothing to lay out."""
+        """Return None: no operand to lay out."""
         return
 
     def pack(self, packing: None) -> PackedWeights:
-        """Nothing."""
+        """Return no packed weights."""
         return PackedWeights()
 
 
 class UnknownLoss:
-    """Of templates whose cost model does not compare bodies for all sizes with those for one."""
+    """Base of templates whose cost model does not compare bodies for all sizes with those for
+    one."""
 
     def loss(
         self, spec: object, schedule: object, sizes: Mapping[str, int], machine: Machine
     ) -> float:
-        """It cannot tell."""
+        """Return the loss that stands for an unknown one."""
         return math.inf
 
 
 class OneSchedule:
-    """Of templates whose schedules offer no choice."""
+    """Base of templates whose schedules offer no choice."""
 
     def candidates(self, spec: object, schedule: object) -> Sequence[Candidate]:
-        """None."""
+        """Return no candidates."""
         return ()
 
 
@@ -214,13 +216,13 @@ MakeSpec = Callable[[Emitter, Node, Location], SpecT]
 
 @dataclass(frozen=True)
 class NodeBinding(NothingPacked, Generic[SpecT]):
-    """One node."""
+    """The binding of a group of one node."""
 
     context: GroupContext
     make_spec: MakeSpec[SpecT]
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> SpecT:
-        """What is computed."""
+        """Return the spec made from the node."""
         node = self.context.group.seed
         assert node is not None
         return self.make_spec(emitter, node, self.context.targets[node.result])
@@ -238,20 +240,20 @@ class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
     write: Callable[[KernelBuilder, SpecT, CutT], None]
 
     def matches(self, context: GroupContext) -> bool:
-        """Any group of such a node."""
+        """Return whether the group is around such a node."""
         seed = context.group.seed
         return seed is not None and seed.op in self.operators
 
     def bind(self, context: GroupContext) -> NodeBinding[SpecT]:
-        """The node as it is."""
+        """Bind the node as it is."""
         return NodeBinding(context, self.make_spec)
 
     def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> CutT:
-        """The only one."""
+        """Return the only schedule."""
         return self.plan(spec, machine)
 
     def cost(self, spec: SpecT, schedule: CutT, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: SpecT, schedule: CutT) -> None:

@@ -1,4 +1,4 @@
-"""What cost models of register tiles share."""
+"""Costs of register tiles that cost models share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from kernelmill.lower.elements.sizes import part_count
 
 
 def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
-    """Nanoseconds of a register tile for each k: multiply-adds or loads, whichever take longer."""
+    """Return the nanoseconds of a register tile for each k: multiply-adds or loads, whichever take
+    longer."""
     sums = rows * vectors / machine.dot_rate(MULTIPLY_ADD)
     return max(sums, machine.time(rows + vectors, {}))
 
 
 def block_sizes(count: int) -> list[int]:
-    """The sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
+    """Return the sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
     return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)

@@ -49,7 +49,7 @@ def dequantised(
 
 
 def weight_of(node: Node) -> Value | None:
-    """The operand of a matmul that vectors run along the columns of, in a batch of weights (those
+    """Return the operand of a matmul whose columns vectors run along, in a batch of weights (those
     of experts) too."""
     a, b = node.operands
     if a.shape[:-2] != b.shape[:-2]:
@@ -58,7 +58,7 @@ def weight_of(node: Node) -> Value | None:
 
 
 def _leaves(value: Value, readers: Iterable[Node], inside: AbstractSet[Value]) -> bool:
-    """Whether someone else than these chains and their products reads the value."""
+    """Return whether the value has a reader other than these chains and their products."""
     return any(
         node.result not in inside and not (node.op == "matmul" and weight_of(node) is value)
         for node in readers
@@ -66,7 +66,8 @@ def _leaves(value: Value, readers: Iterable[Node], inside: AbstractSet[Value]) -
 
 
 def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | None:
-    """All values between the weight and its leaves; None where it is no dequantised weight."""
+    """Return all values between the weight and its leaves; None where it is no dequantised
+    weight."""
     chain: set[Value] = set()
     leaves: set[Value] = set()
     pending = [weight]
@@ -90,7 +91,7 @@ def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | N
 
 
 def _in_batch(leaf: Value, weight: Value) -> bool:
-    """Whether a leaf has the weight's batch as dims of its own, unless it is small: panels are made
+    """Return whether a leaf has the weight's batch as dims of its own, or is small: panels are made
     of the columns of one weight after the other."""
     batch = weight.shape[:-2]
     numbers, all_numbers = product(leaf.shape), product(weight.shape)
@@ -131,12 +132,13 @@ def depth_axes(accesses: Iterable[Access], size: int) -> tuple[int, ...]:
 
 
 def is_one_group(axes: tuple[int, ...]) -> bool:
-    """Whether these axes cut k into pairs at the most."""
+    """Return whether these axes cut k into pairs at the most."""
     return len(axes) == 1 or axes[1:] == (2,)
 
 
 def changes_only_between(accesses: Iterable[Access], group: int, size: int) -> bool:
-    """Whether what is read is the same for all k of a group, the `size` being cut into groups."""
+    """Return whether the accesses are the same for all k of a group, the `size` being cut into
+    groups."""
     first, inner = sym("group", 0, size // group - 1), sym("inside", 0, group - 1)
     read = [substitute(i, {DEPTH: first * group + inner}) for a in accesses for i in _indices(a)]
     return all("inside" not in symbols(index) for index in read)
@@ -163,13 +165,14 @@ def _divisors_of(atom: object) -> Iterable[int]:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A stored value that a weight is made of, and which of its dims runs along the columns."""
+    """A stored value that a weight is computed from, and the number of its dim along the
+    columns."""
 
     value: Value
     dim: int
 
     def panels(self, width: int, origin: str) -> Value:
-        """As a view, (panels, rest, `width`): its columns in panels, with all else row-major."""
+        """Return a view (panels, rest, `width`): columns in panels, with all else row-major."""
         builder = GraphBuilder("panels")
         builder.origin = origin
         shape = self.value.shape
@@ -184,7 +187,7 @@ class Leaf:
         return builder.emit("permute", tiles, dims=(0, 2, 1))
 
     def read_back(self, panels: Value, width: int) -> Value:
-        """The leaf as a view of its panels; along the columns it is longer by what fills them."""
+        """Return the leaf as a view of its panels, along the columns longer by their padding."""
         builder = GraphBuilder("leaf")
         count = panels.shape[0]
         tiles = builder.emit("permute", panels, dims=(0, 2, 1))
@@ -202,7 +205,7 @@ class Leaf:
 
 
 def leaves_along(accesses: Iterable[Access]) -> list[Leaf]:
-    """The leaves worth panels: a column has several elements of theirs."""
+    """Return the leaves worth panels: those with several elements for a column."""
     found: dict[Value, Leaf] = {}
     for access in accesses:
         leaf = None if access.value is None else _leaf(access.value, access.index)

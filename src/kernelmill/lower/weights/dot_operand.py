@@ -24,8 +24,8 @@ LoadNumber = Callable[[Dims, Dim, Dims, Union[Lane, None]], Value]
 
 
 def unit_of_product(dtype: DType, machine: Machine, m: Dim, n: Dim, k: Dim) -> DotUnit:
-    """What multiplies several numbers of this type at a time in a product of matrices, m x k and
-    k x n; a unit with a group of one where they are multiplied one at a time."""
+    """Return the unit that multiplies several numbers of this type at a time in a product of
+    matrices, m x k and k x n; its group is one where they are multiplied one at a time."""
     if dtype not in (I8, U8, BF16):
         return MULTIPLY_ADD
     return machine.product_unit(dtype, dtype, size_hint(m), size_hint(n), size_hint(k))
@@ -52,12 +52,12 @@ class DotOperand:
 
     @property
     def count(self) -> Dim:
-        """How many words there are."""
+        """Number of words."""
         return ceildiv(self.k, self.size)
 
     @property
     def loader(self) -> LoadElement:
-        """Reads words."""
+        """Return the callback that reads words."""
 
         def word(
             builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None

@@ -23,7 +23,7 @@ _MOST = 15
 
 
 def bit_of(number: int) -> int:
-    """The lowest bit of one of a word's numbers."""
+    """Return the lowest bit of one of a word's numbers."""
     return 4 * (number // 2) + 16 * (number % 2)
 
 
@@ -39,7 +39,7 @@ class Affine:
 
     @property
     def factors(self) -> tuple[Value, ...]:
-        """What there is besides the numbers."""
+        """Scale and offset, without those that are None."""
         return tuple(value for value in (self.scale, self.offset) if value is not None)
 
 

@@ -44,7 +44,7 @@ class PanelCopy:
 
 
 def panel_copy(rows: Rows, stored: Stored, machine: Machine) -> PanelCopy | None:
-    """How to copy these rows; None where they do not lie one after the other, or panels are not
+    """Return the copy of these rows; None where they are not row-major in memory, or panels are not
     whole vectors of 32-bit numbers."""
     place = strided_view(rows.value, stored)
     lanes = machine.isa.lanes(rows.value.dtype) if rows.value.dtype.bits == 32 else 0
@@ -79,7 +79,7 @@ def _row_major(value: Value, strides: tuple[Dim, ...]) -> bool:
 
 @cache
 def _kernel(dtype: DType, lanes: int, tapped: bool) -> Kernel:
-    """The kernel for weights with several taps, or for those with one."""
+    """Build the kernel for weights with several taps, or for those with one."""
     builder = KernelBuilder("kernel", "Panels")
     names = _DIMS if tapped else tuple(name for name in _DIMS if name not in ("taps", "block"))
     builder.kernel.dims = [Sym(name, 1) for name in names]
@@ -152,7 +152,8 @@ class _Copy:
         b.store("b1", to + self._position(column) * self.width, outs)
 
     def _position(self, step: Dim) -> Dim:
-        """Where a step along a row stands in a panel: [block of channels][tap][channel]."""
+        """Return the position in a panel of a step along a row: [block of
+        channels][tap][channel]."""
         if "taps" not in self.size:
             return step
         b, taps, block = self.b, self.size["taps"], self.size["block"]
