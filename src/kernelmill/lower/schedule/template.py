@@ -185,7 +185,7 @@ class UnknownLoss:
     def loss(
         self, spec: object, schedule: object, sizes: Mapping[str, int], machine: Machine
     ) -> float:
-        """Return the loss that stands for an unknown one."""
+        """Return infinity: the loss is unknown."""
         return math.inf
 
 

@@ -1,1 +1,1 @@
-"""What fusion groups become: a folder for each kind of kernel."""
+"""Kernel templates: a folder for each kind of kernel."""

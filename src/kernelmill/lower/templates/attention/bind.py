@@ -35,7 +35,8 @@ class AttentionBinding(NothingPacked):
     context: GroupContext
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
-        """What is computed. UnsupportedError for symbolic depths or numbers of heads."""
+        """Return the spec of the attention. Raises UnsupportedError for symbolic depths or numbers
+        of heads."""
         node = self.context.group.seed
         assert node is not None
         query, key, value = node.operands[:3]
@@ -97,7 +98,8 @@ class AttentionBinding(NothingPacked):
 def entry_reader(
     emitter: Emitter, operand: Value, per_group: int, wanted: DType
 ) -> Callable[..., Register]:
-    """Reads an operand of which so many heads share one, in a type."""
+    """Return the callback that reads an operand in the dtype `wanted`; `per_group` query heads
+    share one of its heads."""
 
     def load(_: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None) -> Register:
         at = (bi[0], bi[1] // per_group, row, column)
@@ -107,7 +109,8 @@ def entry_reader(
 
 
 def contiguous_along(context: GroupContext, operand: Value) -> Along | None:
-    """Along OUTER: neighbouring rows are neighbours in memory; K: their elements are."""
+    """Return the axis along which an operand is contiguous: OUTER for rows, K for the elements of a
+    row."""
     found, _ = contiguity(
         operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
         operand.shape[3:], context.stored,
@@ -116,6 +119,6 @@ def contiguous_along(context: GroupContext, operand: Value) -> Along | None:
 
 
 def broadcast(index: Index, value: Value) -> Index:
-    """The index of an element of what expands to the dims that are indexed."""
+    """Return the index of an element of a value that is expanded to the dims that are indexed."""
     kept = index[len(index) - len(value.shape) :]
     return tuple(0 if size == 1 else i for i, size in zip(kept, value.shape, strict=True))

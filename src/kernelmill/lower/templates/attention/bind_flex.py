@@ -33,7 +33,8 @@ class FlexBinding(NothingPacked):
     context: GroupContext
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
-        """What is computed. UnsupportedError for symbolic depths or numbers of heads."""
+        """Return the spec of the attention. Raises UnsupportedError for symbolic depths or numbers
+        of heads."""
         node = self.context.group.seed
         assert node is not None
         modified, value, *rest = node.operands
@@ -67,7 +68,7 @@ class FlexBinding(NothingPacked):
 
 
 def _scores(node: Node, modified: Value) -> Node:
-    """The node of the scores that modified ones are made of."""
+    """Return the node of the scores that modified ones are computed from."""
     found: dict[Node, None] = {}
     pending, seen = [modified], set[Value]()
     while pending:

@@ -1,4 +1,4 @@
-"""How many rows, keys and vectors blocks of an attention have."""
+"""Block sizes of an attention: rows, keys and vectors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 
 
 def register_tile(machine: Machine) -> tuple[int, int]:
-    """Rows and vectors across the largest register tile."""
+    """Return the rows and vectors across of the largest register tile."""
     return _TILE[machine.isa.vector_registers]
 
 
 def packed_tile(spec: AttentionSpec, machine: Machine) -> tuple[int, int]:
-    """Rows and vectors across where keys and values are packed, for this attention."""
+    """Return the rows and vectors across of the register tile where keys and values are packed."""
     rows, widest = register_tile(machine)
     lanes = machine.isa.lanes(spec.accumulate)
     values = max(split(spec.value_depth, lanes, widest))
@@ -44,7 +44,8 @@ def packed_tile(spec: AttentionSpec, machine: Machine) -> tuple[int, int]:
 
 
 def block_rows(spec: AttentionSpec, tile_rows: int) -> int:
-    """Rows of a task: many, so that packing is cheap, but not so many that threads stay idle."""
+    """Choose the rows of a task: many, so that packing is cheap, but not so many that threads stay
+    idle."""
     if not isinstance(spec.rows, int):
         return round_up(_BLOCK_ROWS, tile_rows)
     blocks, outer = _ceil_div(spec.rows, _BLOCK_ROWS), product(spec.batch)
@@ -56,7 +57,7 @@ def block_rows(spec: AttentionSpec, tile_rows: int) -> int:
 
 
 def within_blocks(spec: AttentionSpec, rows: int) -> int:
-    """The most rows up to this number of which tasks never have some in two blocks of rows."""
+    """Return the most rows up to this number of which no task has some in two blocks of rows."""
     blocks = spec.blocks
     if blocks is None or (isinstance(spec.rows, int) and spec.rows <= blocks.rows):
         return rows
@@ -64,7 +65,7 @@ def within_blocks(spec: AttentionSpec, rows: int) -> int:
 
 
 def neighbouring_keys(spec: AttentionSpec) -> Dim:
-    """How many keys are worked on one after the other, at most."""
+    """Return the largest number of keys that are processed in sequence."""
     blocks = spec.blocks
     if blocks is None or (isinstance(spec.keys, int) and spec.keys <= blocks.keys):
         return spec.keys
@@ -72,7 +73,8 @@ def neighbouring_keys(spec: AttentionSpec) -> Dim:
 
 
 def panel_vectors(keys: Dim, lanes: int, widest: int) -> int:
-    """Vectors across a score tile: wide ones are fast, narrow ones waste less at the end."""
+    """Choose the vectors across a score tile: wide ones are fast, narrow ones waste less at the
+    end."""
     if not isinstance(keys, int):
         return 2
     vectors = _ceil_div(keys, lanes)
@@ -84,7 +86,7 @@ def panel_vectors(keys: Dim, lanes: int, widest: int) -> int:
 
 
 def block_keys(keys: Dim, step: int, most: int) -> int:
-    """A block's length: a multiple of `step`, and such that blocks come out about equal."""
+    """Choose a block's keys: a multiple of `step`, such that blocks come out about equal."""
     if not isinstance(keys, int):
         return max(1, most // step) * step
     blocks = max(1, _ceil_div(keys, most))
@@ -92,12 +94,12 @@ def block_keys(keys: Dim, step: int, most: int) -> int:
 
 
 def covers(block: int, spec: AttentionSpec) -> bool:
-    """Whether one block has all keys, of every row."""
+    """Return whether one block has all keys, of every row."""
     return spec.blocks is None and isinstance(spec.keys, int) and spec.keys <= block
 
 
 def split(elements: Dim, lanes: int, most: int) -> tuple[int, ...]:
-    """The vectors of a row as a sum of about equal parts, none above `most`."""
+    """Split the vectors of a row into about equal parts, none above `most`."""
     assert isinstance(elements, int)
     vectors = _ceil_div(elements, lanes)
     parts = _ceil_div(vectors, most)
@@ -109,5 +111,5 @@ def _ceil_div(whole: int, part: int) -> int:
 
 
 def round_up(size: int, step: int) -> int:
-    """The next multiple of `step`, at least one."""
+    """Return the next multiple of `step`, at least one."""
     return max(1, _ceil_div(size, step)) * step

@@ -1,4 +1,4 @@
-"""What schedules of an attention have in common: tasks of query rows, and blocks of keys.
+"""Base of the schedules of an attention: tasks of query rows, and blocks of keys.
 
 A schedule is a class of one file: its fields, when it is chosen (`plan`), its scratch, what else is
 worth trying and its code (`emit`). `schedule.py` lists all of them.
@@ -33,8 +33,8 @@ _BLOCK_KEYS = 256
 
 @dataclass(frozen=True)
 class Regions:
-    """What a schedule keeps in scratch of the operands: elements of each region of ScratchLayout,
-    for so many rows; `width` keys lie side by side."""
+    """The copies of operands that a schedule keeps in scratch: elements of each region of
+    ScratchLayout, for so many rows; `width` keys lie side by side."""
 
     rows: int
     width: int
@@ -46,8 +46,8 @@ class Regions:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionBlocks(ABC):
-    """What all schedules have. `scratch_bytes` are of one thread, `work` is nanoseconds of one
-    core.
+    """The base of all schedules of an attention. `scratch_bytes` are of one thread, `work` is
+    nanoseconds of one core.
 
     lanes         elements of a vector; `use_fma` tells whether a*b + c is one instruction, and
                   `by_lane` whether it takes a lane of a vector for all lanes.
@@ -78,12 +78,12 @@ class AttentionBlocks(ABC):
 
     @property
     def heads_together(self) -> int:
-        """Query heads of a task."""
+        """Number of query heads of a task."""
         return 1
 
     @abstractmethod
     def regions(self, spec: AttentionSpec) -> Regions:
-        """What scratch has of the operands."""
+        """Return the regions of scratch for copies of the operands."""
 
     @abstractmethod
     def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Self:
@@ -98,10 +98,10 @@ class AttentionBlocks(ABC):
     @property
     @abstractmethod
     def key_step(self) -> int:
-        """Keys of a block are a multiple of this."""
+        """Number that the keys of a block are a multiple of."""
 
     def estimated_work(self, spec: AttentionSpec, machine: Machine) -> Dim:
-        """Nanoseconds of one core: multiply-adds, an exponential counting as 16 of them."""
+        """Return nanoseconds of one core: multiply-adds, an exponential counting as 16 of them."""
         pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
         hides = spec.causal or spec.blocks is not None
         scores = ceildiv(pairs * spec.rows, 2) if hides else pairs * spec.rows
@@ -109,7 +109,7 @@ class AttentionBlocks(ABC):
 
     @abstractmethod
     def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
-        """The query rows of one task, from `first` on; `batch` is that of its first head."""
+        """Emit the query rows of one task, from `first` on; `batch` is that of its first head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class PanelBlocks(AttentionBlocks):
         )  # fmt: skip
 
     def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Self:
-        """The schedule with these sizes."""
+        """Return the schedule with these sizes."""
         rows = within_blocks(spec, rows)
         blocks = ceildiv(spec.rows, rows)
         return replace(
@@ -147,7 +147,7 @@ class PanelBlocks(AttentionBlocks):
 
     @property
     def row_choices(self) -> AbstractSet[int]:
-        """Half and double."""
+        """Half and double the rows."""
         half, double = self.rows // 2, self.rows * 2
         return {self.rows, round_up(half, self.tile_rows), round_up(double, self.tile_rows)}
 

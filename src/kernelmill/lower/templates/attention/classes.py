@@ -33,8 +33,8 @@ _ROWS_AT_A_TIME = 4
 
 @dataclass(frozen=True)
 class AttentionClass:
-    """How attentions of up to `most` rows are done, None for all others; `spec` has what is known
-    of them."""
+    """The schedule of attentions of up to `most` rows, of all others with None; `spec` has what is
+    known of them."""
 
     most: int | None
     spec: AttentionSpec

@@ -1,4 +1,4 @@
-"""What the emitters of one attention kernel share, and the steps that they have in common."""
+"""The emit context of an attention kernel, and the steps that its emitters share."""
 
 from __future__ import annotations
 
@@ -52,32 +52,32 @@ class AttentionContext:
 
     @classmethod
     def of(cls, builder: KernelBuilder, spec: AttentionSpec, schedule: AttentionBlocks) -> Self:
-        """The context under a schedule."""
+        """Make the context of a kernel under a schedule."""
         return cls(builder, spec, schedule, scratch_layout(spec, schedule))
 
     @property
     def vector(self) -> VType:
-        """The type of a whole vector."""
+        """Type of a whole vector."""
         return VType(self.spec.accumulate, self.schedule.lanes)
 
     @property
     def whole_blocks(self) -> bool:
-        """Whether every block of keys is known to be full."""
+        """True if every block of keys is known to be full."""
         known, blocks = self.spec.keys, self.spec.blocks
         sizes = (known,) if blocks is None else (known, blocks.keys)
         return all(isinstance(size, int) and size % self.schedule.keys == 0 for size in sizes)
 
     def lane(self, count: int, mask: Value | None = None) -> Lane:
-        """A new lane symbol for `count` lanes."""
+        """Return a new lane symbol for `count` lanes."""
         return Lane(self.builder.fresh_symbol("l", 0, count - 1), count, mask)
 
     def lanes_below(self, count: Dim) -> Value:
-        """The mask of a vector's lanes 0..count-1."""
+        """Return the mask of a vector's lanes 0..count-1."""
         builder = self.builder
         return builder.op("lane_mask", builder.index(count), lanes=self.schedule.lanes)
 
     def read(self, offset: Dim, lanes: int = 1) -> Value:
-        """Scratch at `offset`, in the accumulator's dtype."""
+        """Load from scratch at `offset`, in the accumulator's dtype."""
         return self.builder.load(SCRATCH, offset, self.spec.accumulate, lanes)
 
     def write(self, offset: Dim, value: Operand, lanes: int = 1, stride: Dim = 1) -> None:
@@ -87,14 +87,14 @@ class AttentionContext:
         self.builder.store(SCRATCH, offset, value, stride=stride)
 
     def multiply_add(self, a: Operand, b: Operand, c: Operand) -> Value:
-        """a * b + c, with one rounding where that is one instruction."""
+        """Emit a * b + c, with one rounding where that is one instruction."""
         builder = self.builder
         if self.schedule.use_fma:
             return builder.op("fma", a, b, c)
         return builder.op("add", builder.op("mul", a, b), c)
 
     def larger(self, a: Operand, b: Operand) -> Value:
-        """The larger one; b where a is a NaN."""
+        """Emit the larger value; b where a is a NaN."""
         builder = self.builder
         return builder.op("select", builder.op("gt", a, b), a, b)
 
@@ -111,20 +111,21 @@ class AttentionContext:
         return found
 
     def load_vector(self, load: LoadEntry, batch: Dims, row: Dim, start: Dim, lanes: int) -> Value:
-        """`lanes` neighbouring elements of one row of an operand."""
+        """Load `lanes` neighbouring elements of one row of an operand."""
         if lanes == 1:
             return load(self.builder, batch, row, start, None)
         lane = self.lane(lanes)
         return self.broadcast(load(self.builder, batch, row, lane.index + start, lane), lanes)
 
     def broadcast(self, value: Value, lanes: int) -> Value:
-        """A vector of `lanes` lanes; a callback may give a scalar where all are equal."""
+        """Return a vector of `lanes` lanes; a callback may give a scalar where all are equal."""
         if value.type.lanes == lanes:
             return value
         return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
 
     def unseen_rows(self, start: Dim, first: Dim) -> Dim:
-        """How many rows of a task, whole tiles from its `first` on, see no key from `start` on."""
+        """Return how many rows of a task, in whole tiles from its `first` row on, the mask hides
+        all keys from `start` on from."""
         later, rows = self._later, self.schedule.tile_rows
         if later is None:
             return 0
@@ -132,7 +133,7 @@ class AttentionContext:
         return self._where_masked(hidden, 0)
 
     def seen_keys(self, end: Dim, tile: Dim) -> Dim:
-        """The key at which those that the tile of rows from `tile` on sees come to their end."""
+        """Return the end of the keys that the mask shows to the tile of rows from `tile` on."""
         later = self._later
         if later is None:
             return end
@@ -143,7 +144,7 @@ class AttentionContext:
         return 0 if self.spec.causal else self.spec.later
 
     def _where_masked(self, found: Dim, otherwise: Dim) -> Dim:
-        """A dim of a block of keys in which the mask holds, and one of others."""
+        """Return the first dim in a block of keys in which the mask holds, the second in others."""
         b = self.builder
         if self.masking is None:
             return found
@@ -159,7 +160,7 @@ class AttentionContext:
         self.start_sums(row)
 
     def start_sums(self, row: Row) -> None:
-        """Nothing is summed yet."""
+        """Set the sums to zero."""
         scratch = self.scratch
         if self.schedule.single_block:
             return
@@ -197,15 +198,15 @@ class AttentionContext:
         spec.store(b, row.batch, row.m, spec.value_depth, None, found)
 
     def score_offset(self, tile_row: Dim, column: Dim) -> Dim:
-        """The offset of a score of the current register tile in scratch."""
+        """Return the offset of a score of the current register tile in scratch."""
         return self.scratch.scores + tile_row * self.scratch.score_row + column
 
     def read_scores(self, offset: Dim) -> Value:
-        """A vector of scaled scores."""
+        """Load a vector of scaled scores."""
         return self.read(offset, self.schedule.lanes)
 
     def write_weights(self, tile_row: Dim, vector: Dim, weights: Value) -> None:
-        """Exponentials of scores: in the place of these."""
+        """Store exponentials of scores in place of the scores."""
         self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
 
     def query_elements(self, tile: Tile, k: Dim, *, lanes: int = 1) -> list[Value]:
@@ -215,7 +216,7 @@ class AttentionContext:
         return [self.read(offset + i * row, lanes) for i in range(tile.count)]
 
     def read_vectors(self, offset: Dim, count: int) -> Sequence[Value]:
-        """`count` neighbouring vectors of scratch."""
+        """Load `count` neighbouring vectors of scratch."""
         lanes = self.schedule.lanes
         return [self.read(offset + i * lanes, lanes) for i in range(count)]
 

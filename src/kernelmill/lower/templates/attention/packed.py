@@ -32,11 +32,11 @@ class Packed(PanelBlocks):
 
     @classmethod
     def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Packed:
-        """Every attention can be done so."""
+        """Plan the schedule, which every attention can have."""
         return cls.cut(spec, machine, *packed_tile(spec, machine))
 
     def regions(self, spec: AttentionSpec) -> Regions:
-        """Queries, and blocks of keys and values."""
+        """Return regions for queries, and blocks of keys and values."""
         assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
         query_row, value_row = (
             round_up(size, self.lanes) for size in (spec.depth, spec.value_depth)
@@ -48,7 +48,7 @@ class Packed(PanelBlocks):
         )  # fmt: skip
 
     def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
-        """The query rows of one task."""
+        """Emit the query rows of one task."""
         _emit(AttentionContext.of(builder, spec, self), batch, first)
 
 
@@ -65,7 +65,7 @@ def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
 def _emit_block(
     context: AttentionContext, batch: Dims, start: Dim, end: Dim, first: Dim, stop: Dim
 ) -> None:
-    """All rows of the task against keys start..end-1."""
+    """Emit all rows of the task against keys start..end-1."""
     _pack_keys(context, batch, start, end)
     _pack_values(context, batch, start, end)
     tile_rows = context.schedule.tile_rows
@@ -77,7 +77,8 @@ def _emit_block(
 
 
 def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) -> None:
-    """A register tile's rows against `count` keys of the packed block that starts at `start`."""
+    """Emit a register tile's rows against `count` keys of the packed block that starts at
+    `start`."""
     scratch = context.scratch
     panel = scratch.width // context.schedule.lanes
     panels = ceildiv(count, scratch.width)
@@ -158,9 +159,9 @@ def _pack_values(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -
 
 
 def _place_of_value(context: AttentionContext, key: Dim, vector: int) -> Dim:
-    """Where scratch has this vector of a value: rows of values, or where rows of weights are read
-    in vectors along the keys panels as wide as register tiles, so that loads of neighbouring keys
-    are near each other."""
+    """Return the offset in scratch of this vector of a value. Values are rows; where weights are
+    read in vectors along the keys they are panels as wide as register tiles, so that loads of
+    neighbouring keys are near each other."""
     schedule, scratch = context.schedule, context.scratch
     if not schedule.by_lane:
         return scratch.values + key * scratch.value_row + vector * schedule.lanes

@@ -1,4 +1,4 @@
-"""What a mask says about the positions of the keys that it shows."""
+"""Bounds on the positions of the keys that a mask shows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Linear = tuple[int, int, int]
 
 
 def latest_key(mask: Value) -> int | None:
-    """The least number known of which the mask hides every key n > m + number from row m; None
-    where there is none."""
+    """Return the least known number d such that the mask hides key n from row m where n > m + d;
+    None without one."""
     found = [c for c in map(_distance, _conjuncts(mask)) if c is not None]
     return min(found, default=None)
 
 
 def _conjuncts(mask: Value) -> Iterable[Node]:
-    """Comparisons that all hold where the mask does."""
+    """Yield comparisons that all hold where the mask does."""
     node = mask.node
     if node is None:
         return
@@ -32,7 +32,7 @@ def _conjuncts(mask: Value) -> Iterable[Node]:
 
 
 def _distance(node: Node) -> int | None:
-    """The number of a comparison which says that n <= m + number."""
+    """Return d of a comparison that says n <= m + d."""
     large, small = map(_linear, node.operands if node.op[0] == "g" else reversed(node.operands))
     if large is None or small is None:
         return None

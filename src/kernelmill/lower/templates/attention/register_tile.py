@@ -141,7 +141,7 @@ def add_weighted_values(
 def _older_sums(
     context: AttentionContext, tile_row: int, offset: Dim, width: int
 ) -> Sequence[Operand]:
-    """What earlier blocks summed up for one row, relative to the new peak."""
+    """Return the sums of earlier blocks for one row, scaled to the new peak."""
     if context.schedule.single_block:
         return [0.0] * width
     factor = context.read(context.scratch.factors + tile_row)

@@ -1,4 +1,4 @@
-"""The schedules of an attention, which of them it gets, and the code of its tasks."""
+"""The schedules of an attention, the choice among them, and the code of tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def emit_attention(
 
 
 def attention_candidates(spec: AttentionSpec, schedule: AttentionBlocks) -> list[Candidate]:
-    """What to try in place of the cost model's schedule; none where a size is symbolic."""
+    """Return candidates to try in place of the cost model's schedule; none where a size is
+    symbolic."""
     if not all(isinstance(size, int) for size in (*spec.batch, spec.rows, spec.keys)):
         return []
     step = schedule.key_step

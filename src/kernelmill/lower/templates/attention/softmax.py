@@ -1,4 +1,4 @@
-"""Scores of a register tile's rows to exponentials, with what earlier blocks left behind.
+"""Online softmax: from scores of a register tile's rows to exponentials, across blocks of keys.
 
 For each row, `peaks` holds the largest score so far and `totals` the sum of exp(score - peak). A
 later block with a larger score scales what was summed before by exp(old peak - new peak): the
@@ -124,15 +124,16 @@ def _masked(
 
 
 def _added(context: AttentionContext, mask: Value) -> Value:
-    """What is added to scores for a mask. As eager does, where it is of bools too: a NaN stays a
-    NaN under the mask."""
+    """Return the number that is added to scores for a mask, of bools too, as in eager: so a NaN
+    stays a NaN under the mask."""
     if context.spec.mask_kind is MaskKind.ADD:
         return mask
     return context.builder.op("select", mask, 0.0, _LOWEST, dtype=context.spec.accumulate)
 
 
 def _raise_peak(context: AttentionContext, row: Row, tile_row: Dim, peak: Value) -> Value:
-    """What to subtract from the row's scores; keeps the factor for what was summed before."""
+    """Return the number to subtract from the row's scores, and store the factor for earlier
+    sums."""
     b, offset = context.builder, context.scratch.peaks + row.number
     if context.schedule.single_block:
         if context.spec.normaliser:
@@ -147,8 +148,8 @@ def _raise_peak(context: AttentionContext, row: Row, tile_row: Dim, peak: Value)
 
 
 def _power(context: AttentionContext, shifted: Value) -> Value:
-    """e^x for x that is not above 0, where an error is measured by the row's largest: in f32 the
-    rounding of x log2(e) is of the size of that of the difference which made x."""
+    """Return e^x for x that is not above 0, where an error is measured by the row's largest: in f32
+    the rounding of x log2(e) is of the size of that of the difference which made x."""
     b = context.builder
     if context.spec.accumulate != F32:
         return b.op("exp", shifted)

@@ -1,4 +1,4 @@
-"""What an attention is: softmax(Q K^T * scale + mask) V for every batch index and query row.
+"""Spec of an attention: softmax(Q K^T * scale + mask) V for every batch index and query row.
 
 Operands are reached through callbacks only, so permuted views of a projection, casts and slices
 of a KV cache cost nothing. Semantics are those of torch's `scaled_dot_product_attention` on CPU:
@@ -24,7 +24,7 @@ from kernelmill.lower.emit.callbacks import LoadElement as LoadWord
 
 
 class MaskKind(Enum):
-    """What a mask does to a scaled score."""
+    """The effect of a mask on a scaled score."""
 
     ADD = "add"  # numbers in the accumulator's dtype, which are added
     KEEP = "keep"  # bools, True where the key takes part; a NaN stays one where it does not
@@ -81,7 +81,7 @@ class WordOperands:
 
 @dataclass(frozen=True)
 class Words:
-    """How one of them is read, and what of it is contiguous in memory."""
+    """A reader of one operand in words, and the axis along which it is contiguous in memory."""
 
     load: LoadWord
     contiguous_along: Along | None

@@ -45,7 +45,7 @@ class Streamed(AttentionBlocks):
 
     @classmethod
     def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Streamed | None:
-        """Where there are few rows."""
+        """Plan the schedule for few rows; None for many."""
         if not rows_at_a_time:
             return None
         lanes, tile, rows = (
@@ -69,11 +69,11 @@ class Streamed(AttentionBlocks):
 
     @property
     def heads_together(self) -> int:
-        """Query heads of a task."""
+        """Number of query heads of a task."""
         return self.heads
 
     def regions(self, spec: AttentionSpec) -> Regions:
-        """Queries alone."""
+        """Return a region for queries alone."""
         assert isinstance(spec.depth, int)
         rows = self.heads * self.rows
         return Regions(rows, self.lanes, rows * round_up(spec.depth, self.lanes))
@@ -84,7 +84,7 @@ class Streamed(AttentionBlocks):
 
     @property
     def row_choices(self) -> AbstractSet[int]:
-        """All that there are."""
+        """Only the rows of the schedule."""
         return {self.rows}
 
     @property
@@ -93,19 +93,20 @@ class Streamed(AttentionBlocks):
         return self.lanes
 
     def estimated_work(self, spec: AttentionSpec, machine: Machine) -> Dim:
-        """With keys and values that are streamed from a cache further out or memory."""
+        """Return nanoseconds, with keys and values that are streamed from an outer cache or
+        memory."""
         pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
         bytes = pairs * depths * spec.accumulate.bytes
         streamed = ceildiv(bytes, machine.stream_bytes * spec.group)
         return super().estimated_work(spec, machine) + streamed
 
     def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
-        """The query rows of one task."""
+        """Emit the query rows of one task."""
         _emit(AttentionContext.of(builder, spec, self), batch, first)
 
 
 def _heads_together(spec: AttentionSpec, rows: int) -> int:
-    """The largest part of a group that keeps rows few and leaves enough tasks."""
+    """Return the largest part of a group that keeps rows few and leaves enough tasks."""
     if spec.blocks is not None and spec.blocks.by_head:
         return 1
     tasks = product(spec.batch)
@@ -138,7 +139,7 @@ def _finish(context: AttentionContext, row: Row, m: Dim) -> None:
 
 
 def _row(context: AttentionContext, batch: Dims, first: Dim, i: Dim) -> Row:
-    """Row i of the task: heads one after another; one past the end is the last one again."""
+    """Return row i of the task: heads one after another; one past the end is the last one again."""
     b, total = context.builder, context.spec.rows
     head, m = floordiv(i, context.schedule.rows), first + mod(i, context.schedule.rows)
     if not isinstance(total, int):
@@ -161,7 +162,7 @@ def _emit_block(context: AttentionContext, batch: Dims, start: Dim, end: Dim, ti
 
 
 def _value(context: AttentionContext, batch: Dims, n: Dim, e: int) -> Value:
-    """A vector of one value, with zeros past its end."""
+    """Load a vector of one value, with zeros past its end."""
     spec, lanes = context.spec, context.schedule.lanes
     assert isinstance(spec.value_depth, int)
     whole = e + lanes <= spec.value_depth
@@ -186,7 +187,8 @@ def _scores_along_depth(
 
 
 def _dot(context: AttentionContext, left: Sequence[Value], right: Sequence[Value]) -> Value:
-    """The sum of products of two rows: one running sum for each width of their vectors."""
+    """Return the sum of products of two rows, with one running sum for each width of their
+    vectors."""
     b = context.builder
     running: dict[int, Value] = {}
     for x, y in zip(left, right, strict=True):

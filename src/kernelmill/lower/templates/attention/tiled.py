@@ -46,14 +46,14 @@ class Tiled(PanelBlocks):
 
     @classmethod
     def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Tiled | None:
-        """Where operands are in words for such a unit."""
+        """Plan the schedule if operands are in words for such a unit, else None."""
         if spec.words is None:
             return None
         few = isinstance(spec.rows, int) and spec.rows <= TILE_ROWS
         return cls.cut(spec, machine, TILE_ROWS if few else 2 * TILE_ROWS, 2)
 
     def regions(self, spec: AttentionSpec) -> Regions:
-        """Tiles of queries, keys, values and weights."""
+        """Return regions for tiles of queries, keys, values and weights."""
         assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
         depth = part_count(spec.depth, 2 * WORDS) * TILE_WORDS
         along = self.keys // _KEYS * TILE_WORDS
@@ -64,7 +64,7 @@ class Tiled(PanelBlocks):
         )  # fmt: skip
 
     def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
-        """The query rows of one task."""
+        """Emit the query rows of one task."""
         _Task(TiledContext.of(builder, spec, self), batch, first).emit()
 
 
@@ -74,11 +74,11 @@ class TiledContext(AttentionContext):
     scales_scores = True
 
     def read_scores(self, offset: Dim) -> Value:
-        """A vector of scaled scores."""
+        """Load a vector of scores, and scale them."""
         return self.builder.op("mul", self.read(offset, self.schedule.lanes), self.spec.scale)
 
     def write_weights(self, tile_row: Dim, vector: Dim, weights: Value) -> None:
-        """Exponentials of scores, rounded."""
+        """Store exponentials of scores, rounded."""
         along = self.schedule.keys // _KEYS
         tile = floordiv(tile_row, TILE_ROWS) * along + floordiv(vector, 2)
         row = mod(tile_row, TILE_ROWS) * WORDS
@@ -114,7 +114,7 @@ class _Task:
             context.finish_row(Row(self.batch, loop.index, loop.index - self.first))
 
     def _block(self, context: AttentionContext, _: Dims, start: Dim, end: Dim) -> None:
-        """All rows of the task against keys start..end-1."""
+        """Emit all rows of the task against keys start..end-1."""
         self._copy_keys(start, end)
         self._copy_values(start, end)
         rows, skipped = self.down * TILE_ROWS, context.unseen_rows(start, self.first)
@@ -156,7 +156,7 @@ class _Task:
             block.write(self.b, place, row, sums)
 
     def _scale_sums(self, tile: Tile) -> None:
-        """What earlier blocks summed up, relative to the new peaks."""
+        """Scale the sums of earlier blocks to the new peaks."""
         context, scratch = self.context, self.context.scratch
         with self.b.loop(0, tile.count, prefix="t") as loop:
             factor = context.read(scratch.factors + loop.index)
@@ -197,7 +197,7 @@ class _Task:
         copy_b_tiles(self._emit_context, source, Part(start, end - start, 0, depth), place)
 
     def _copy_values(self, start: Dim, end: Dim) -> None:
-        """With zeros behind the last key: there is a weight for each in a tile."""
+        """Copy values, with zeros behind the last key, since a tile has a weight for each."""
         base, along = self.context.scratch.values, self.context.schedule.keys // _KEYS
         first = floordiv(start, _KEYS)
 

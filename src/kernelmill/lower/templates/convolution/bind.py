@@ -1,4 +1,4 @@
-"""Which layout a convolution has."""
+"""Binding of a convolution by the first layout that takes it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class ConvolutionBinding:
 
     @property
     def layout(self) -> str:
-        """The layout's name."""
+        """Name of the layout."""
         return self._layout.name
 
     @property
     def f32_products(self) -> str:
-        """As the layout has it."""
+        """Method of computing f32 products, as the layout has it."""
         return self._binding.f32_products
 
     def packing(self, candidate: Candidate) -> Any:
-        """How the layout wants constant operands."""
+        """Return the layout's packing of constant operands."""
         return self._binding.packing(candidate)
 
     def pack(self, packing: Any) -> PackedWeights:
-        """Constant operands, packed so."""
+        """Pack the constant operands in that way."""
         return self._binding.pack(packing)
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution:
-        """What is to be computed."""
+        """Return the spec in the terms of the layout."""
         return Convolution(self._layout, self._binding.spec(emitter, packed))

@@ -1,4 +1,4 @@
-"""Which rows of a padded input tile are of the image, and which are padding."""
+"""The rows of a padded input tile that belong to the image; the others are padding."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from kernelmill.lower.schedule.template import Template
 
 @dataclass(frozen=True)
 class Convolution:
-    """What is to be computed, and the layout that knows how."""
+    """The spec of a convolution, and the layout that computes it."""
 
     layout: Template[Any, Any]
     what: Any

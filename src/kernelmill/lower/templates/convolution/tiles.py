@@ -40,7 +40,7 @@ class PixelTiles(MatmulTemplate):
     name: str = "tiles"
 
     def matches(self, context: GroupContext) -> bool:
-        """Whether this is such a convolution."""
+        """Return whether the group is such a convolution."""
         if not convolves_last(context):
             return False
         geometry = ChannelsLastBinding(context).geometry
@@ -51,7 +51,7 @@ class PixelTiles(MatmulTemplate):
         return self.bind(context).unit.on_tiles
 
     def bind(self, context: GroupContext) -> TiledConvolution:
-        """The product."""
+        """Bind the group as a product."""
         return TiledConvolution(context)
 
 
@@ -64,14 +64,14 @@ class TiledConvolution(ContractionBinding):
 
     @property
     def _in_place(self) -> bool:
-        """Whether what is outside of the image is masked: a mask of words costs nothing, one of
+        """True if pixels outside of the image are masked: a mask of words costs nothing, one of
         bytes more than a branch."""
         image = strided_view(self.seed.operands[0], self.context.stored)
         return image is not None and self.unit.on_tiles
 
     @cached_property
     def unit(self) -> DotUnit:
-        """What multiplies words; one that does not where these are not worth it."""
+        """Unit that multiplies words; one of a single number where these are not worth it."""
         x, weight = self.seed.operands
         machine, sizes = self.context.machine, self.seed.result.shape
         outs, channels, *kernel = weight.shape
@@ -122,7 +122,7 @@ def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
 
 
 def _reached(node: Node, place: Sequence[Dim], tap: Sequence[Dim]) -> Index:
-    """The place in the image of a tap of the window for an output pixel."""
+    """Return the place in the image of a tap of the window for an output pixel."""
     steps = (node.attrs[name] for name in ("stride", "dilation", "padding"))
     numbers = zip(*(step for step in steps if isinstance(step, tuple)), strict=True)
     return tuple(
@@ -132,7 +132,7 @@ def _reached(node: Node, place: Sequence[Dim], tap: Sequence[Dim]) -> Index:
 
 
 def _by_taps(weight: Value, more: Dim, flat: bool) -> Value:
-    """The weights as (outs, taps, channels), with so many more zero channels, or `flat` as (outs,
+    """Return the weights as (outs, taps, channels) with extra zero channels, or `flat` as (outs,
     taps by channels)."""
     builder = GraphBuilder("taps")
     outs, channels, *kernel = weight.shape
@@ -146,7 +146,7 @@ def _by_taps(weight: Value, more: Dim, flat: bool) -> Value:
 
 
 def _widened(image: Value, more: Dim) -> Value:
-    """The image with so many more channels of zeros."""
+    """Return the image with extra channels of zeros."""
     if more == 0:
         return image
     none = (0,) * len(image.shape)

@@ -184,7 +184,7 @@ class _Emission:
         return levels(ordered, lambda node, other: other in upstream[node])
 
     def _upstream(self, node: Node) -> set[Node]:
-        """The nodes of this group that `node` is computed from."""
+        """Return the nodes of this group that `node` is computed from."""
         found: set[Node] = set()
         pending = list(node.operands)
         while pending:
@@ -321,7 +321,7 @@ class _Emission:
         return product(extents) * value.dtype.compute.bytes
 
     def _passes_using(self, value: Value, passes: Sequence[Sequence[Node]]) -> list[int]:
-        """Numbers of the passes that compute this value; the last pass is the one that stores."""
+        """Return the numbers of the passes that compute this value; the last pass stores."""
         using = [
             number
             for number, nodes in enumerate(passes)
@@ -338,7 +338,8 @@ class _Emission:
         return using
 
     def _behind_reductions(self, node: Node) -> set[Node]:
-        """What `node` needs only through other reductions' results, which are known by then."""
+        """Return the nodes that `node` needs only through results of other reductions, which are
+        known by then."""
         direct: set[Node] = set()
         pending = list(node.operands)
         while pending:

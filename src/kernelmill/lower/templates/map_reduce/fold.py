@@ -41,7 +41,7 @@ class Spill:
     first_pass: int
 
     def further(self, elements: Dim) -> Spill:
-        """The same so many elements further on in scratch."""
+        """Return the spill moved by that many elements in scratch."""
         return replace(self, location=replace(self.location, offset=elements))
 
 
@@ -128,7 +128,7 @@ class Fold:
         self.e.bind_everywhere(reduction.node.result, self.rounded(reduction, registers))
 
     def rounded(self, reduction: Reduction, registers: Registers) -> Register:
-        """A reduction's result from its accumulator, rounded to its dtype."""
+        """Return a reduction's result from its accumulator, rounded to its dtype."""
         return pointwise.round_to(self.b, registers[-1], reduction.node.result.dtype)
 
     def _start(
@@ -166,12 +166,12 @@ class Fold:
         return self._runs(axes[0].extent, reductions, state, turn, inside if few else 1)
 
     def _makes_runs(self, reductions: Sequence[Reduction], elements: Dim) -> bool:
-        """Whether so many elements may be more than a run of a sum."""
+        """Return whether that many elements may be more than a run of a sum."""
         sums = any(r.is_sum for r in reductions) and not any(r.is_ordered for r in reductions)
         return sums and not provably_less(elements, RUN + 1)
 
     def _fresh(self, reductions: Sequence[Reduction], state: Sequence[Register]) -> list[Register]:
-        """Accumulators like those of `state`, into which nothing is folded."""
+        """Return accumulators like those of `state`, into which nothing is folded."""
         return self._start(reductions, state[0].type.lanes)[0]
 
     def _runs(
@@ -233,7 +233,7 @@ class Fold:
     def _tail(
         self, axis: Axis, reductions: Sequence[Reduction], state: list[Register], rest: Dim
     ) -> list[Register]:
-        """What is left after whole vectors, masked."""
+        """Fold in the elements left after whole vectors, masked."""
         mask = self.loops.tail_mask(rest)
         with self.loops.vector(axis, axis.extent - rest, mask):
             return self._elements(reductions, state, mask)
@@ -296,7 +296,7 @@ def _carry(state: Sequence[Register]) -> list[tuple[VType, Operand]]:
 
 
 def split(reductions: Sequence[Reduction], flat: Sequence[Register]) -> list[Registers]:
-    """A flat list of registers as one tuple for each reduction."""
+    """Split a flat list of registers into one tuple for each reduction."""
     result: list[Registers] = []
     position = 0
     for reduction in reductions:

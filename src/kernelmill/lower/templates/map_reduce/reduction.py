@@ -1,4 +1,5 @@
-"""How each reduction starts, folds an element in, joins two halves and ends in one register.
+"""Reductions: identity, folding in an element, joining two accumulators, and ending in one
+register.
 
 Accumulators have the register form of the operand: half types sum in f32. Every accumulator is a
 tuple of registers: one, or (best value, its position) for argmax and argmin.
@@ -20,7 +21,7 @@ Registers = tuple[Value, ...]
 
 
 def _limits(dtype: DType) -> tuple[Operand, Operand]:
-    """The largest and the smallest value of a dtype, infinities where there are any."""
+    """Return the largest and the smallest value of a dtype, infinities where there are any."""
     if dtype.is_float:
         return inf, -inf
     if dtype == BOOL:
@@ -46,12 +47,12 @@ class Reduction:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether one element must be folded in after the other, in the order of the dims."""
+        """True if elements must be folded in one after the other, in the order of the dims."""
         return bool(self.node.attrs.get("ordered"))
 
     @property
     def is_sum(self) -> bool:
-        """Whether it adds numbers that are rounded."""
+        """True if the reduction adds numbers that are rounded."""
         return not self.is_arg and self.dtype.is_float and self._fold == "add"
 
     @property
@@ -62,7 +63,7 @@ class Reduction:
         return found
 
     def identity(self) -> tuple[Operand, ...]:
-        """What folds into anything without changing it."""
+        """Return the accumulator of no elements."""
         highest, lowest = _limits(self.dtype)
         zero, one = (0.0, 1.0) if self.dtype.is_float else (0, 1)
         if self.is_arg:
@@ -78,7 +79,8 @@ class Reduction:
     def fold(
         self, b: KernelBuilder, old: Registers, new: Registers, mask: Value | None
     ) -> Registers:
-        """`old` with an element (or another accumulator) folded in, in the lanes of `mask`."""
+        """Return `old` with an element (or another accumulator) folded in, in the lanes of
+        `mask`."""
         if self.node.op == "reduce_maxnum":
             larger = b.op("gt", new[0], old[0])
             return (self._masked(b, mask, b.op("select", larger, new[0], old[0]), old[0]),)
@@ -97,7 +99,8 @@ class Reduction:
         return new if mask is None else b.op("select", mask, new, old)
 
     def _better(self, b: KernelBuilder, old: Registers, new: Registers) -> Value:
-        """Whether `new` wins: beyond, or equal and earlier; NaN wins over all numbers."""
+        """Emit a bool: whether `new` wins, being beyond, or equal and earlier; NaN wins over all
+        numbers."""
         wins = b.op("gt" if self.node.op == "argmax" else "lt", new[0], old[0])
         same = b.op("eq", new[0], old[0])
         if self.dtype.is_float:
@@ -107,7 +110,7 @@ class Reduction:
         return b.op("or", wins, b.op("and", same, b.op("lt", new[1], old[1])))
 
     def across_lanes(self, b: KernelBuilder, registers: Registers) -> Registers:
-        """The lanes of a vector accumulator folded into scalars, in a fixed order."""
+        """Fold the lanes of a vector accumulator into scalars, in a fixed order."""
         lanes = registers[0].type.lanes
         if lanes == 1:
             return registers
@@ -121,7 +124,7 @@ class Reduction:
 
 
 def levels(reductions: Sequence[Node], depends: Callable[[Node, Node], bool]) -> list[list[Node]]:
-    """The reductions in passes: each pass needs only the results of earlier ones."""
+    """Order reductions in passes: each pass needs only the results of earlier ones."""
     level: dict[Node, int] = {}
     for node in reductions:
         level[node] = 1 + max((level[o] for o in level if depends(node, o)), default=-1)

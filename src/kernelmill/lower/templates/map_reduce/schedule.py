@@ -1,4 +1,4 @@
-"""How a map or a reduction is cut: which axes become one, and along which of them vectors run."""
+"""Schedule of a map or a reduction: the axes that merge, and the axis that vectors run along."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernelmill.lower.templates.map_reduce.spec import Nest
 
 @dataclass(frozen=True)
 class NestSchedule:
-    """What `plan_nest` decided.
+    """The schedule of a nest, as `plan_nest` decides it.
 
     lanes         of a vector
     outer, inner  the loops: axes of the group, those that are one step after another merged
@@ -49,7 +49,7 @@ class NestSchedule:
 
 
 def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
-    """The only schedule there is for a group."""
+    """Return the only schedule of a group."""
     group = nest.group
     lanes = _lanes(group, machine)
     outer, merged, accesses = merge_axes(axes_of(group.outer, group.extents), _accesses(nest))
@@ -91,7 +91,7 @@ def _accesses(nest: Nest) -> list[Access]:
 def _reads_along_inner(
     outer: Sequence[Axis], inner: Sequence[Axis], accesses: Sequence[Access], lanes: int
 ) -> bool:
-    """Whether the passes over the inner axes read better along the last of these."""
+    """Return whether the passes over the inner axes read better along the last of these."""
     if not inner or not outer:
         return True
     names = {axis.name for axis in inner}
@@ -103,7 +103,7 @@ def _reads_along_inner(
 
 
 def _steps_shortly(axis: Axis, inner: Axis, accesses: Sequence[Access], lanes: int) -> bool:
-    """Whether vectors along an outer axis read two or three elements further with each lane, and
+    """Return whether vectors along an outer axis step by two or three elements with each lane, and
     the inner axis, a window's, is too short to fill one."""
     loads = [a for a in accesses if a.kind is AccessKind.LOAD]
     steps = [linear_part(a.expression, axis.name) for a in loads]
@@ -120,7 +120,7 @@ def _best_outer(outer: Sequence[Axis], accesses: Sequence[Access], lanes: int) -
 def _work(
     nest: Nest, machine: Machine, accesses: Sequence[Access], lanes: int, elements: Dim
 ) -> Dim:
-    """The larger of memory traffic and arithmetic."""
+    """Return the larger of the costs of memory traffic and arithmetic."""
     traffic = sum(a.dtype.bytes for a in accesses if a.dtype is not None)
     cost = sum(nest.costs.operations.get(value, 0) for value, _ in nest.computed)
     memory = machine.time(0, {"memory": traffic})

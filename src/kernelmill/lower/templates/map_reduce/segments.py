@@ -1,5 +1,5 @@
-"""Where an axis is cut so that conditions hold, or do not, all along each part: the pieces of a
-concatenation, the inside of a padded image. Nothing is asked for any element of such a part."""
+"""Cuts of an axis into parts in which conditions are constant: the pieces of a concatenation, the
+inside of a padded image. No element of such a part tests them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY_BRANCHES = 5
 
 
 def segments(axis: Axis, accesses: Iterable[Access]) -> Sequence[tuple[int, int]]:
-    """The parts [first, end) of an axis; none where there is nothing to gain."""
+    """Return the parts [first, end) of an axis; none where there is nothing to gain."""
     if not isinstance(axis.extent, int):
         return ()
     conditions = {a.expression for a in accesses if a.kind is AccessKind.CONDITION}
@@ -29,7 +29,8 @@ def segments(axis: Axis, accesses: Iterable[Access]) -> Sequence[tuple[int, int]
 
 
 def _cuts(condition: Dim, axis: Axis) -> Iterator[int]:
-    """Where `condition >= 0` begins or ceases to hold whatever other axes are."""
+    """Yield the positions where `condition >= 0` begins or ceases to hold whatever other axes
+    are."""
     linear = linear_part(condition, axis.name)
     factor = 0 if linear is None else linear[0]
     if linear is None or not isinstance(factor, int) or factor == 0:

@@ -1,4 +1,4 @@
-"""What the map and reduce template computes: a fusion group without a seed."""
+"""Spec of the map and reduce template: a fusion group without a seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Nest:
 
     @cached_property
     def computed(self) -> list[tuple[Value, Index]]:
-        """Every element that the loops compute, with its index in the domain."""
+        """Return every element that the loops compute, with its index in the domain."""
         pairs = [(v, i) for v, i in self.group.roots.items() if v not in self.reductions]
         for value, index in self.reductions.items():
             assert value.node is not None

@@ -24,7 +24,7 @@ class MapReduceBinding(NothingPacked):
     context: GroupContext
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> Nest:
-        """The group as it is."""
+        """Return the group as it is."""
         context = self.context
         return Nest(context.group, context.targets, context.costs, context.stored)
 
@@ -36,25 +36,25 @@ class MapReduceTemplate(OneSchedule):
     name: str = "map_reduce"
 
     def matches(self, context: GroupContext) -> bool:
-        """Any group without a seed."""
+        """Return whether the group has no seed."""
         return context.group.kind is GroupKind.NEST
 
     def bind(self, context: GroupContext) -> MapReduceBinding:
-        """The group as it is."""
+        """Bind the group as it is."""
         return MapReduceBinding(context)
 
     def schedule(self, spec: Nest, machine: Machine, candidate: Candidate) -> NestSchedule:
-        """Which axes become one, and along which vectors run."""
+        """Return the only schedule: merged axes, and the axis that vectors run along."""
         return plan_nest(spec, machine)
 
     def cost(self, spec: Nest, schedule: NestSchedule, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def loss(
         self, spec: Nest, schedule: NestSchedule, sizes: Mapping[str, int], machine: Machine
     ) -> float:
-        """By the loop that vectors run along, where nothing else than a number of rows is
+        """Return the loss by the loop that vectors run along, where only a number of rows is
         symbolic."""
         return nest_loss(schedule, sizes)
 

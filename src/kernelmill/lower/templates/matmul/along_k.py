@@ -1,4 +1,4 @@
-"""What schedules have in common whose vectors run along k: sums that are added up lane by lane."""
+"""Base of schedules whose vectors run along k: sums that are added up lane by lane."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class AlongK(TileSchedule):
 
     @property
     def vectors(self) -> int:
-        """Vectors of columns of a tile."""
+        """Number of vectors of columns of a tile."""
         return 1
 
     @property
     def width(self) -> int:
-        """Columns of a tile in scratch."""
+        """Number of columns of a tile in scratch."""
         return self.lanes
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """A thread's scratch: one tile of sums."""
+        """Return the bytes of a thread's scratch: one tile of sums."""
         return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
 
 
@@ -55,7 +55,7 @@ LoadColumn = Callable[[int, Dims, Lane], Value]
 def dot_products(
     context: ContractionContext[Any], rows: Sequence[Dim], columns: int, load_column: LoadColumn
 ) -> list[Value]:
-    """Sums of the products of each of these rows of A with each column, row by row."""
+    """Return sums of the products of each of these rows of A with each column, row by row."""
     builder, schedule, spec = context.builder, context.schedule, context.spec
     depth = Depth.whole(spec.k)
     tile = Tile(len(rows), columns, schedule.lanes, context.dtype, schedule.use_fma, spec.unit)
@@ -81,7 +81,7 @@ def dot_products(
 
 
 def column_in_place(context: ContractionContext[Any], n: Dim, k: Dims, lane: Lane) -> Value:
-    """A vector of column n of B, from k on, read where B lies."""
+    """Load a vector of column n of B, from k on, in place."""
     spec = context.spec
     along = (*k[:-1], k[-1] + context.lane.index)
     value = loader(spec.b)(context.builder, context.batch, n, along, lane)

@@ -1,4 +1,4 @@
-"""Products, and whatever else has their roles, as contractions.
+"""Binding of products, and of other nodes with their roles, as contractions.
 
 Operands are read through the element emitter, so views, casts and whatever fusion inlined are part
 of the kernel. Constant weights are packed into panels by a map kernel that runs once.
@@ -92,12 +92,12 @@ class ContractionBinding:
 
     @cached_property
     def whole(self) -> Roles:
-        """The roles with k as the operator has it; rows of a group are counted from 0."""
+        """Roles with k as the operator has it; rows of a group are counted from 0."""
         return self._roles_from(self.seed, 0)
 
     def roles(self, first: Dim = 0) -> Roles:
-        """The roles, with k cut into the groups of a weight that is computed. Of a grouped product
-        `first` is the first row of a group."""
+        """Return the roles, with k cut into the groups of a weight that is computed. Of a grouped
+        product `first` is the first row of a group."""
         roles = self._roles_from(self.seed, first) if self.grouped else self.whole
         if not self.computes_b or self.unit.group > 1:
             return roles
@@ -115,12 +115,12 @@ class ContractionBinding:
 
     @cached_property
     def computes_b(self) -> bool:
-        """Whether B is a weight that is made of smaller numbers as it is read."""
+        """True if B is a weight that is dequantised as it is read."""
         return self.whole.b in self.context.dequantised_in_place
 
     @cached_property
     def four_bits(self) -> FourBitWeight | None:
-        """B as numbers of four bits with factors, if it is that."""
+        """B as numbers of four bits with factors, None if it has another form."""
         if not self.computes_b or self.grouped:
             return None
         return four_bit_weight(self.whole, self.context, self._reads)
@@ -147,10 +147,8 @@ class ContractionBinding:
 
     @cached_property
     def unit(self) -> DotUnit:
-        """What multiplies neighbours along k at a time, if there are any.
-
-        One vector of bf16 is multiplied in f32: memory is what that waits for, and denormals count.
-        """
+        """Unit that multiplies neighbours along k at a time, `MULTIPLY_ADD` without one. One vector
+        of bf16 is multiplied in f32: it waits for memory, and denormals count."""
         if self.pieces is not None:
             return TILE_BF16
         roles = self.whole
@@ -170,13 +168,13 @@ class ContractionBinding:
 
     @property
     def pieces(self) -> Pieces | None:
-        """How products of f32 are made of pieces, if they are."""
+        """Pieces that products of f32 are computed from, None if FMA computes them."""
         found = self._pieces_or_why
         return None if isinstance(found, str) else found
 
     @property
     def f32_products(self) -> str:
-        """How products of f32 are computed, for reports; "" where there are none."""
+        """Method of computing f32 products, for reports; "" without any."""
         if not is_f32_product(self.seed, self.whole):
             return ""
         return product_text(self._pieces_or_why)
@@ -194,7 +192,7 @@ class ContractionBinding:
 
     @property
     def likely_rows(self) -> Dim:
-        """Of a grouped product the rows of a group: twice its share of them."""
+        """Likely rows of a group of a grouped product: twice its share of them."""
         if not self.grouped:
             return 0
         size, groups = self.seed.result.shape[0], self.seed.operands[1].shape[0]
@@ -203,7 +201,7 @@ class ContractionBinding:
         return sym("rows", 0)
 
     def _reads(self, b: Value) -> list[Access]:
-        """What an element of B, or of a value like it, is made of, at column n and at k."""
+        """Return the accesses of an element of B, or of a value like it, at column n and at k."""
         roles = self.whole
         column, depth = sym(COLUMN, 0, roles.n - 1), sym(DEPTH, 0, roles.k[0] - 1)
         _, batch = fresh_axes(roles.batch, "e", {})
@@ -213,7 +211,7 @@ class ContractionBinding:
 
     @property
     def packable(self) -> Packable:
-        """What decides how constant operands lie, and has them packed."""
+        """The properties that decide the layout of constant operands, and a way to pack them."""
         roles, group = self.roles(), self.unit.group
         depth = product(roles.k)
         if group > 1 and self.pieces is None:
@@ -227,11 +225,11 @@ class ContractionBinding:
         )  # fmt: skip
 
     def packing(self, candidate: Candidate) -> Layout:
-        """How the schedule wants constant operands."""
+        """Return the schedule's layout for constant operands."""
         return choose_layout(self.packable, self.context.machine, candidate)
 
     def pack(self, packing: Layout) -> PackedWeights:
-        """Have an operand packed that is constant, and the same for every batch index."""
+        """Pack operands that are constant, and the same for every batch index."""
         return packing.pack(self.packable)
 
     def _pack_leaves(self, width: int) -> PackedWeights:
@@ -256,7 +254,7 @@ class ContractionBinding:
     # ---- the contraction -------------------------------------------------------------------------
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> Contraction:
-        """The contraction, with operands that are packed read from their panels."""
+        """Return the contraction, with packed operands read from their panels."""
         return _Operands(self, emitter).contraction(packed)
 
 
@@ -358,7 +356,8 @@ class _Operands:
         return replace(operand, load=packed.loader, direct=direct, prefetch=near and prefetch)
 
     def _lane_within(self, lane: Lane, places: Places) -> Lane:
-        """The lane without all of its elements where a position, the same for all, is outside."""
+        """Return the lane with all elements masked off where a position, the same for all, is
+        outside."""
         conditions: list[Register] = []
         for position, size in places:
             if not provably_nonnegative(position):
@@ -402,7 +401,7 @@ class _Operands:
     # ---- grouped products ------------------------------------------------------------------------
 
     def _find_rows(self, b: KernelBuilder, batch: Dims, first: Sym) -> Found:
-        """The rows of a group, between its end and the one before."""
+        """Return the rows of a group, between its end and the one before."""
         ends, size = self.seed.operands[2], self.seed.result.shape[0]
         (group,), count = batch, ends.shape[0]
         most = b.index(size)
@@ -426,7 +425,7 @@ class _Operands:
 def read_operand(
     emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
 ) -> Operand:
-    """An operand that is not packed."""
+    """Return an operand that is not packed."""
     dtype = accumulator(value.dtype)
 
     def load(_: KernelBuilder, bi: Dims, oi: Dim, ki: Dims, lane: Lane | None) -> Register:

@@ -71,7 +71,7 @@ class FourBitWeight:
     reads: Reads
 
     def pack(self, context: GroupContext, width: int, origin: str) -> PackedWeights:
-        """Have words and factors packed in panels of a width."""
+        """Pack words and factors in panels of a width."""
         roles, parts, builder = self.roles, self.parts, GraphBuilder("four_bits")
         (k,), n = roles.k, roles.n
         numbers = parts.numbers
@@ -96,7 +96,7 @@ class FourBitWeight:
         )
 
     def _again(self, words: Value, n: Dim) -> Value:
-        """B computed from words."""
+        """Return B computed from words."""
         builder, numbers = GraphBuilder("four_bits"), numbers_of(words, self.parts.low, n)
         if self.turned:
             numbers = builder.emit("permute", numbers, dims=(1, 0))
@@ -109,7 +109,7 @@ class FourBitWeight:
         return weight if dtype == F32 else builder.emit("cast", weight, dtype=dtype)
 
     def operand(self, emitter: Emitter, packed: PackedWeights) -> FourBitB:
-        """As a schedule for words reads it."""
+        """Return the operand as a schedule for words reads it."""
         roles = self.roles
         location = packed.leaves[0]
 
@@ -132,7 +132,7 @@ class FourBitWeight:
 
 
 def _is_bf16(value: Value) -> bool:
-    """Whether numbers are bf16, or f32 that were."""
+    """Return whether numbers are bf16, or f32 that were cast from bf16."""
     node = value.node
     if value.dtype == BF16 or node is None:
         return value.dtype == BF16

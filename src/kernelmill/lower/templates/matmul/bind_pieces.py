@@ -1,4 +1,4 @@
-"""Products of f32 by pieces of bf16: whether a product is made so, and its operands."""
+"""Products of f32 by pieces of bf16: the choice of this method, and its operands."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _CHECKING = 4.0
 
 
 def pieces_of(seed: Node, roles: Roles, machine: Machine, packed: bool) -> Pieces | str:
-    """How a product of f32 is made of pieces, or why it is not, since FMA is faster or more exact.
-    `packed`: B is constant."""
+    """Return the pieces that a product of f32 is computed from, or the reason why FMA, faster or
+    more exact, computes it. `packed`: B is constant."""
     unit, products = machine.isa.tile_unit(BF16, BF16), seed.attrs.get("products", max(PIECES))
     if unit is None:
         return NO_TILES
@@ -51,12 +51,12 @@ def pieces_of(seed: Node, roles: Roles, machine: Machine, packed: bool) -> Piece
 
 
 def is_f32_product(seed: Node, roles: Roles) -> bool:
-    """Whether torch's setting says how exactly it is to be computed."""
+    """Return whether torch's setting of the precision of f32 products applies."""
     return seed.op in ("matmul", "grouped_matmul") and roles.a.dtype == F32
 
 
 def product_text(found: Pieces | str) -> str:
-    """What `pieces_of` says, for reports."""
+    """Return the result of `pieces_of` as text for reports."""
     if isinstance(found, str):
         return f"FMA: {found}"
     return f"{counted(len(found.pairs), 'product')} of bfloat16 for each"
@@ -65,7 +65,7 @@ def product_text(found: Pieces | str) -> str:
 def _pays(
     pieces: Pieces, unit: DotUnit, machine: Machine, sizes: tuple[int, int, int], packed: bool
 ) -> bool:
-    """Whether pieces take less time than FMA, by arithmetic or by bringing in B."""
+    """Return whether pieces take less time than FMA, by arithmetic or by bringing in B."""
     m, n, k = sizes
     lanes = machine.isa.lanes(F32)
     by_fma = m * n * k / (lanes * machine.dot_rate(MULTIPLY_ADD))
@@ -83,7 +83,7 @@ def _pays(
 def pack_pieces(
     context: GroupContext, roles: Roles, pieces: Pieces, unit: DotUnit, origin: str
 ) -> PackedWeights:
-    """Have B's pieces packed in tiles, and its columns' magnitudes, if it is constant."""
+    """Pack B's pieces in tiles, and its columns' magnitudes, if it is constant."""
     if not all(isinstance(size, int) for size in (roles.n, *roles.k)):
         return PackedWeights()
     where = roles.b_index, roles.batch, roles.n, roles.k
@@ -103,8 +103,8 @@ def pack_pieces(
 
 
 def in_pieces(exact: Contraction, pieces: Pieces, buffers: tuple[str, ...]) -> Contraction:
-    """A contraction of f32 as one of pieces. `buffers` are those of B's pieces and of its columns'
-    magnitudes, if it is packed."""
+    """Turn a contraction of f32 into one of pieces. `buffers` are those of B's pieces and of its
+    columns' magnitudes, if it is packed."""
     numbers = range(pieces.pieces)
     (k,) = exact.k
     a = tuple(_in_words(exact.a, k, number) for number in numbers)
@@ -122,7 +122,7 @@ def in_pieces(exact: Contraction, pieces: Pieces, buffers: tuple[str, ...]) -> C
 
 
 def _in_words(operand: Operand, k: Dim, number: int) -> Operand:
-    """An operand's pieces of this number, in words."""
+    """Return a reader of an operand's pieces of this number, in words."""
     load = loader(operand)
 
     def word(

@@ -73,7 +73,7 @@ class Panels:
     dtype: DType | None = None
 
     def pack(self, product: Packable) -> PackedWeights:
-        """An operand that is constant, and the same for every batch index."""
+        """Pack an operand that is constant, and the same for every batch index."""
         if product.computes_b:
             return product.pack_leaves(self.b)
         roles, unit, each = product.roles, product.unit, product.grouped
@@ -93,7 +93,7 @@ class Blocked(BlockedTiles):
 
     @classmethod
     def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Blocked:
-        """The cheapest register tile, read and cut into tasks as pays."""
+        """Plan the cheapest register tile, and read operands and cut tasks as pays."""
         if spec.rows is not None:
             # As for one batch index, whose tasks all threads share.
             one = replace(spec, rows=None, batch=(), m=spec.likely)
@@ -103,7 +103,7 @@ class Blocked(BlockedTiles):
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Panels | None:
-        """Panels as wide as the register tile that constant operands get."""
+        """Return panels as wide as the register tile that constant operands get."""
         sizes, unit = product.sizes, product.unit
         vectors, _ = _register_tile(replace(sizes, shared_b=True), unit, machine, candidate)
         wide, rows = _register_tile(replace(sizes, packed_a=True), unit, machine, candidate)
@@ -117,14 +117,14 @@ class Blocked(BlockedTiles):
         return first_of(register_tiles(spec, self), task_sizes(spec, self))
 
     def loss(self, alone: TileSchedule, spec: Contraction, machine: Machine) -> float:
-        """By the times of the tasks of both."""
+        """Return the loss by the times of the tasks of both."""
         if not isinstance(alone, BlockedTiles):
             return math.inf
         shared, own = _task_ns(self, spec, machine), _task_ns(alone, spec, machine)
         return blocked_loss((self, shared), (alone, own), spec, machine)
 
     def emit(self, place: TaskPlace) -> None:
-        """All of a task's tiles."""
+        """Emit all of a task's tiles."""
         emit_rows(BlockedContext.at(place, self), place.number, emit_blocked)
 
 
@@ -208,13 +208,14 @@ def _choose_vectors(sizes: ProductSizes, unit: DotUnit, machine: Machine) -> int
 
 
 def _streams_a(sizes: ProductSizes, machine: Machine) -> bool:
-    """Whether A is constant and comes from beyond the second-level cache for each column tile."""
+    """Return whether A is constant and comes from beyond the second-level cache for each column
+    tile."""
     bytes = size_hint(sizes.m) * size_hint(sizes.depth) * sizes.accumulate.bytes
     return sizes.packed_a and bytes > machine.l2_bytes
 
 
 def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
-    """Rows of the tile: all of them, or what leaves the cheapest rest."""
+    """Choose rows of the tile: all of them, or the number that leaves the cheapest rest."""
     if not isinstance(m, int):
         return min(limit, _DIRECT_ROWS)
     if m <= limit:
@@ -254,7 +255,8 @@ def _read_b(spec: Contraction, machine: Machine, rows: int) -> ReadB:
 
 
 def _must_copy_b(spec: Contraction, machine: Machine, rows: int) -> bool:
-    """Whether B goes through scratch: to turn it round, or as it is used again and again."""
+    """Return whether B is copied to scratch: to transpose it, or since it is read again and
+    again."""
     if spec.b.contiguous_along == Along.K or spec.group > 1:
         return True
     if isinstance(spec.m, int) and spec.m <= rows:
@@ -269,25 +271,27 @@ def _must_copy_b(spec: Contraction, machine: Machine, rows: int) -> bool:
 
 
 def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
-    """Whether panels of constants come from far, each to be read by several tiles at a time."""
+    """Return whether panels of constants come from far, each to be read by several tiles at a
+    time."""
     whole = schedule.b is ReadB.PACKED and not schedule.depth_block and schedule.row_tiles > 1
     return whole and _is_far(spec, machine)
 
 
 def _is_far(spec: Contraction, machine: Machine) -> bool:
-    """Whether B is larger than what is likely to be in a core's caches."""
+    """Return whether B is larger than a quarter of the second-level cache, so that it is read from
+    further out."""
     return _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
 
 
 def _streams_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
-    """Whether panels of constants, or of what B is computed from, come from far to be read once."""
+    """Return whether panels of constants, or of B's leaves, come from far to be read once."""
     once = schedule.b in (ReadB.PACKED, ReadB.IN_PLACE) and not spec.dot_i8
     return once and spec.b.panels is not None and _is_far(spec, machine)
 
 
 def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
-    """Whether panels of constants are of a half type, or of words that are multiplied by halves,
-    each to be read by several tiles."""
+    """Return whether panels of constants are of a half type, or of words that are multiplied by
+    halves, each to be read by several tiles."""
     packed = schedule.b in (ReadB.PACKED, ReadB.PREFETCH)
     half = spec.b.half and spec.group == 1
     words = bool(spec.unit.halves) and spec.a.contiguous_along == Along.K
@@ -297,7 +301,7 @@ def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
 
 
 def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
-    """Whether rows of A come from far, each tile's anew."""
+    """Return whether rows of A come from far, each tile's anew."""
     known = spec.a.prefetch is not None and len(spec.k) == 1
     in_place = schedule.a is ReadA.IN_PLACE and known
     again = schedule.row_tiles > 1 and not schedule.depth_block
@@ -328,7 +332,7 @@ def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
 
 
 def _bytes(spec: Contraction, outer: int) -> int:
-    """Size of so many rows of A or columns of B."""
+    """Return the size of that many rows of A or columns of B."""
     return outer * size_hint(spec.depth) * spec.element.bytes
 
 
@@ -346,7 +350,7 @@ def _with_tasks(
 def _task_ns(
     schedule: BlockedTiles, spec: Contraction, machine: Machine
 ) -> Callable[[int, int], float]:
-    """Nanoseconds of a task by its row tiles and column tiles."""
+    """Return the nanoseconds of a task by its row tiles and column tiles."""
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
     copies_a = schedule.a in (ReadA.COPIED, ReadA.PANELS)
@@ -385,8 +389,8 @@ def _source_operations(schedule: BlockedTiles, spec: Contraction) -> float:
 
 
 def _copying(operand: Operand, along: tuple[Along, ...], lanes: int) -> float:
-    """Vector operations for each element that moves into scratch; few where vectors run `along`
-    memory."""
+    """Return vector operations for each element that moves into scratch; few where vectors run
+    `along` memory."""
     if operand.contiguous_along not in along:
         return 2.0
     return (4 if operand.direct else 24) / lanes

@@ -1,4 +1,4 @@
-"""What a blocked schedule of a symbolic number of rows loses at a known one."""
+"""Loss of a blocked schedule for a symbolic number of rows at a known one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def blocked_loss(
 
 
 def _reads(schedule: BlockedTiles) -> tuple[object, ...]:
-    """What two schedules must have in common for their costs to be compared."""
+    """Return the properties that two schedules must share for their costs to be compared."""
     a = ReadA.IN_PLACE if schedule.a is ReadA.PREFETCH else schedule.a
     b = ReadB.PACKED if schedule.b is ReadB.PREFETCH else schedule.b
     return (
@@ -89,6 +89,6 @@ def _streaming(
 
 
 def _bytes_of_b(schedule: BlockedTiles, spec: Contraction, column_tiles: int) -> int:
-    """Of the columns of a task."""
+    """Return the bytes of B in the columns of a task."""
     assert isinstance(spec.depth, int)
     return column_tiles * schedule.width * spec.depth * spec.accumulate.bytes

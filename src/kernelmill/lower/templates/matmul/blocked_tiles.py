@@ -16,8 +16,8 @@ from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 @dataclass(frozen=True)
 class ScratchLayout:
-    """Where things are in a thread's scratch: sums and what becomes of them in elements of the
-    accumulator's dtype, operands in elements of their own.
+    """The offsets of regions in a thread's scratch: sums, and values made of them, in elements of
+    the accumulator's dtype, operands in elements of their own.
 
     sums    finished tiles, each `rows` x `width`; before them one vector of zeros
     shift   for dot_i8: for each column of a tile what A's bytes being 128 more adds to its sums
@@ -41,7 +41,7 @@ class ScratchLayout:
 
 
 class ReadA(Enum):
-    """Where tiles read A.
+    """The place from which tiles read A.
 
     PACKED    in panels of constants
     IN_PLACE  where it lies
@@ -58,7 +58,7 @@ class ReadA(Enum):
 
 
 class ReadB(Enum):
-    """Where tiles read B.
+    """The place from which tiles read B.
 
     PACKED    in panels of constants
     PREFETCH  the same, and the next panel is brought near while the row tiles are summed
@@ -75,7 +75,7 @@ class ReadB(Enum):
 
     @property
     def in_scratch(self) -> bool:
-        """Whether scratch has a panel."""
+        """True if scratch holds a panel."""
         return self in (ReadB.COPIED, ReadB.FILLED)
 
 
@@ -144,12 +144,12 @@ class BlockedTiles(TileSchedule):
 
     @property
     def depth_block(self) -> int:
-        """So many of the first k axis at a time, 0 for all of it."""
+        """Number of indices of the first k axis at a time, 0 for all of it."""
         return self.sums.depth_block if isinstance(self.sums, InDepthBlocks) else 0
 
     @property
     def _kept_sums(self) -> int:
-        """Sums that scratch has room for."""
+        """Number of sums that scratch has room for."""
         match self.sums:
             case FromRegisters():
                 return 0
@@ -160,29 +160,31 @@ class BlockedTiles(TileSchedule):
 
     @property
     def width(self) -> int:
-        """Columns of the register tile, and of a panel of B."""
+        """Number of columns of the register tile, and of a panel of B."""
         return self.lanes * self.vectors
 
     @property
     def copies_b(self) -> bool:
-        """Whether a task makes panels of B in scratch."""
+        """True if a task makes panels of B in scratch."""
         return self.b.in_scratch
 
     def unit(self, spec: Contraction) -> DotUnit:
-        """What multiplies: that of the contraction, or the one for its words' halves."""
+        """Return the unit that multiplies: that of the contraction, or the one for its words'
+        halves."""
         return (self.widened and spec.unit.halves) or spec.unit
 
     def run(self, spec: Contraction) -> int:
-        """Vectors of the longest run that the source of B's panels writes; 0 without one."""
+        """Return the vectors of the longest run that the source of B's panels writes; 0 without
+        one."""
         source = spec.b.source
         return 0 if source is None else source.run(self.lanes, self.vectors)
 
     def panel_stride(self, spec: Contraction) -> int:
-        """Elements between the rows of a panel of B in scratch."""
+        """Return the elements between the rows of a panel of B in scratch."""
         return self.lanes * (self.vectors + self.run(spec))
 
     def scratch(self, spec: Contraction) -> ScratchLayout:
-        """The regions of a thread's scratch, each on a cache line of its own."""
+        """Return the regions of a thread's scratch, each on a cache line of its own."""
         line = LINE_BYTES // spec.accumulate.bytes
         first_sum = part_count(self.lanes, line) * line
         shift = first_sum + part_count(self._kept_sums, line) * line
@@ -212,12 +214,11 @@ class BlockedTiles(TileSchedule):
         return ScratchLayout(first_sum, shift, source, b, a, odd_a, odd_b, row_stride, end)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """All of a thread's scratch."""
         return self.scratch(spec).end * spec.accumulate.bytes
 
     def kept(self, spec: Contraction) -> KeptInput | None:
-        """What the source of B's panels keeps, if it has one: for a task's columns, or with
-        blocks along k for a tile's."""
+        """Return the input that the source of B's panels keeps, None without a source: for a task's
+        columns, or with blocks along k for a tile's."""
         if spec.b.source is None:
             return None
         columns, depth = self.width * (1 if self.depth_block else self.column_tiles), spec.k[0]

@@ -1,4 +1,4 @@
-"""Shape classes: one kernel that does a contraction in several ways, by how many rows there are.
+"""Shape classes: one kernel with several schedules of a contraction, chosen by the number of rows.
 
 What pays for many rows, such as putting panels of B into scratch, is a loss for few. The kernel of
 a symbolic number of rows therefore holds a body for each class of sizes, and branches once a task.
@@ -24,15 +24,15 @@ from kernelmill.lower.templates.matmul.spec import Contraction
 
 @dataclass(frozen=True)
 class RowClass:
-    """How contractions of up to `most` rows are done, None for all others. With `exact` there is
-    nothing else in the class than that number of rows."""
+    """The schedule of contractions of up to `most` rows, of all others with None. With `exact`
+    there is nothing else in the class than that number of rows."""
 
     most: int | None
     schedule: Schedule
     exact: bool = False
 
     def tasks(self, spec: Contraction) -> Dim:
-        """The number of tasks of any size in the class but 0."""
+        """Return the number of tasks of any size in the class but 0."""
         return self.schedule.tasks(spec if self.most is None else replace(spec, m=self.most))
 
 

@@ -1,4 +1,4 @@
-"""Where in a contraction code is being emitted: the task's place, its tiles, and scratch."""
+"""The emit context of a contraction: the task's place, its tiles, and scratch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ScheduleT = TypeVar("ScheduleT", bound=TileGrid)
 
 @dataclass(frozen=True)
 class ContractionContext(EmitContext, Generic[ScheduleT]):
-    """What every emitter of the template needs.
+    """The emit context that every emitter of the template takes.
 
     `batch`, `row_block` and `column_block` are the task's place; tiles are numbered through the
     whole of C.
@@ -39,7 +39,7 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
 
     @classmethod
     def at(cls, place: TaskPlace, schedule: ScheduleT) -> Self:
-        """The context of a task."""
+        """Make the context of a task."""
         spec = place.spec
         return cls(
             place.builder, place.lane, spec.accumulate, spec, schedule, place.batch,
@@ -48,7 +48,7 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
 
     @property
     def first_row_tile(self) -> Dim:
-        """The task's first tile along m."""
+        """First tile of the task along m."""
         return self.row_block * self.schedule.row_tiles
 
     def zero_beyond(self, operand: Operand, value: Value, lane: Lane) -> Value:
@@ -61,14 +61,14 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
 
     @contextmanager
     def row_tiles(self) -> Generator[Dim]:
-        """The task's tiles along m."""
+        """Return the task's tiles along m."""
         count = ceildiv(self.spec.m, self.schedule.rows)
         with self._tiles(self.row_block, self.schedule.row_tiles, count) as tile:
             yield tile
 
     @contextmanager
     def column_tiles(self) -> Generator[Dim]:
-        """The task's tiles along n."""
+        """Return the task's tiles along n."""
         count = ceildiv(self.spec.n, self.schedule.width)
         with self._tiles(self.column_block, self.schedule.column_tiles, count) as tile:
             yield tile
@@ -84,16 +84,17 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
 
 
 class BlockedContext(ContractionContext[BlockedTiles]):
-    """The same under a blocked schedule."""
+    """The emit context of a contraction under a blocked schedule."""
 
     @cached_property
     def scratch(self) -> ScratchLayout:
-        """The regions of scratch."""
+        """Regions of scratch."""
         return self.schedule.scratch(self.spec)
 
     @property
     def halves(self) -> DotUnit | None:
-        """What multiplies the numbers of words where the even and the odd ones are apart."""
+        """Unit that multiplies the numbers of words where even and odd ones are separate, else
+        None."""
         unit = self.schedule.unit(self.spec)
         return None if unit == self.spec.unit else unit
 
@@ -105,12 +106,12 @@ class BlockedContext(ContractionContext[BlockedTiles]):
         return self.masked(left, n) if isinstance(n, int) else self.masked(left, n, width, place)
 
     def panel(self, tile: Dim, k: Dim) -> Dim:
-        """Where the packed B has column tile number `tile` at `k`."""
+        """Return the element number of the packed B's column tile number `tile` at `k`."""
         spec, width = self.spec, self.schedule.width
         if spec.rows is not None:
             tile = ravel(self.batch, spec.batch) * ceildiv(spec.n, width) + tile
         return panel_index(tile, k, spec.depth, width)
 
     def read_copied(self, offset: Dim, lanes: int = 1) -> Value:
-        """Elements of an operand that was copied into scratch."""
+        """Load elements of an operand that was copied into scratch."""
         return self.builder.load(SCRATCH, offset, self.spec.element, lanes)

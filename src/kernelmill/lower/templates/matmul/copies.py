@@ -14,7 +14,7 @@ from kernelmill.lower.templates.matmul.spec import loader
 
 
 def copy_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
-    """A panel of B, for all of `depth`, into scratch."""
+    """Copy a panel of B, for all of `depth`, into scratch."""
     lanes, width = context.schedule.lanes, context.schedule.width
     if context.spec.b.contiguous_along == Along.K:
         _turn_b(context, depth, tile)
@@ -79,7 +79,7 @@ def _turn_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
 
 
 def copy_a(context: BlockedContext) -> None:
-    """The task's rows of A, for all k, into scratch."""
+    """Copy the task's rows of A, for all k, into scratch."""
     spec, schedule = context.spec, context.schedule
     start = context.first_row_tile * schedule.rows
     count = minimum(schedule.row_tiles * schedule.rows, spec.m - start)
@@ -93,7 +93,7 @@ def copy_a(context: BlockedContext) -> None:
 
 
 def panels_of_a(context: BlockedContext) -> None:
-    """The task's rows of A, for all k, into panels in scratch."""
+    """Copy the task's rows of A, for all k, into panels in scratch."""
     if context.spec.a.contiguous_along == Along.OUTER:
         _copy_a(context)
     else:
@@ -148,7 +148,7 @@ def _turn_a(context: BlockedContext) -> None:
 
 
 def place_in_panel(context: BlockedContext, tile: Dim, k: Dim) -> Dim:
-    """Where scratch holds the rows of a row tile of A for one k."""
+    """Return the offset in scratch of the rows of a row tile of A for one k."""
     layout, local = context.scratch, tile - context.first_row_tile
     return layout.a + (local * context.spec.depth + k) * layout.row_stride
 
@@ -185,7 +185,7 @@ def _copy_row(context: BlockedContext, depth: Depth, row: Dim, local: Dim) -> No
 
 
 def place_of_a(context: BlockedContext, row: Dim, k: Dim) -> Dim:
-    """Where scratch holds an element of A; `row` counts from the task's first."""
+    """Return the offset in scratch of an element of A; `row` counts from the task's first."""
     layout = context.scratch
     if context.spec.a.contiguous_along == Along.OUTER:
         return layout.a + k * layout.row_stride + row

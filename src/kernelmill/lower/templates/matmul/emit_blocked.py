@@ -1,4 +1,4 @@
-"""Emits a task of a blocked contraction: its panels, its register tiles, and what follows them."""
+"""Emits a task of a blocked contraction: its panels, its register tiles and their epilogue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ vector of an operand has two rows or columns, since there are more of them."""
 
 @dataclass(frozen=True)
 class _Task:
-    """What tiles of a task are summed with.
+    """The operands and callbacks that tiles of a task are summed with.
 
     initial  what the sums of a row tile begin with, by their places in the tile
     keep     what is done with them, by the row tile and the column tile
@@ -46,7 +46,7 @@ class _Task:
 
 
 def emit_blocked(context: BlockedContext) -> None:
-    """All of a task's tiles."""
+    """Emit all of a task's tiles."""
     match context.schedule.sums:
         case FromRegisters():
             _from_registers(context)
@@ -126,7 +126,7 @@ def _in_depth_blocks(context: BlockedContext, size: int) -> None:
 
 
 def _sum_row_tiles(task: _Task, depth: Depth, column: Dim) -> None:
-    """All of the task's tiles with these columns."""
+    """Sum all of the task's tiles with these columns."""
     task.b.fill(depth, column)
     _add_shift(task, depth, column)
     with task.context.row_tiles() as row:

@@ -43,7 +43,7 @@ class Columns:
     """A constant B as one column after the other, which is how a linear layer has its weights."""
 
     def pack(self, product: Packable) -> PackedWeights:
-        """B, if it is the same for every batch index."""
+        """Pack B, if it is the same for every batch index."""
         roles = product.roles
         b = pack_panels(
             product.context, roles.b, roles.b_index, roles.n, roles, 1, product.unit
@@ -66,14 +66,14 @@ class FewColumns(AlongK):
 
     @property
     def column_tiles(self) -> int:
-        """A task's tiles along n."""
+        """Number of a task's tiles along n."""
         return 1
 
     @classmethod
     def plan(
         cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> FewColumns | None:
-        """Where both operands have vectors along k, and these are worth it."""
+        """Plan the schedule where both operands have vectors along k that pay, else None."""
         columns, lanes = spec.n, machine.isa.lanes(spec.accumulate)
         packed = isinstance(spec.b.layout, Columns)
         if not isinstance(columns, int) or not (packed or _reads_along_k(spec)):
@@ -95,7 +95,8 @@ class FewColumns(AlongK):
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Columns | None:
-        """One column after the other, where B is constant and this schedule will be the one."""
+        """Return one column after the other, where B is constant and this schedule will be the
+        one."""
         roles, sizes, unit = product.roles, product.sizes, product.unit
         special = product.grouped or product.computes_b or unit.rows > 1 or unit.group == 4
         if special or not isinstance(sizes.n, int) or not product.context.is_constant(roles.b):
@@ -107,7 +108,7 @@ class FewColumns(AlongK):
         return Columns() if along is Along.K else None
 
     def emit(self, place: TaskPlace) -> None:
-        """All of a task's tiles."""
+        """Emit all of a task's tiles."""
         context = ContractionContext.at(place, self)
         with context.row_tiles() as row:
             _sum_tile(context, row)
@@ -118,7 +119,7 @@ class FewColumns(AlongK):
 
 
 def _reads_along_k(spec: Contraction) -> bool:
-    """Whether vectors along k are neighbours in memory on both sides, neither of them packed."""
+    """Return whether both operands are contiguous along k, neither of them packed."""
     special = spec.rows is not None or spec.group == 4 or spec.unit.rows > 1 or spec.b.panelled
     loose = spec.a.packed is None and spec.b.packed is None and spec.b.source is None
     along = spec.a.contiguous_along is Along.K and spec.b.contiguous_along is Along.K
@@ -126,14 +127,14 @@ def _reads_along_k(spec: Contraction) -> bool:
 
 
 def _rows(m: Dim, columns: int, machine: Machine) -> int:
-    """Rows of a tile: the cheapest for each row that registers have room for."""
+    """Return the rows of a tile: the cheapest for each row that registers have room for."""
     room = machine.isa.vector_registers - columns - _KEPT
     most = min(_MOST_ROWS, max(1, room // max(columns, 1)), max(1, size_hint(m)))
     return min(range(most, 0, -1), key=lambda rows: tile_ns(rows, columns, machine) / rows)
 
 
 def _pays(sizes: ProductSizes, columns: int, machine: Machine) -> bool:
-    """Whether a row takes less time than with vectors along n."""
+    """Return whether a row takes less time than with vectors along n."""
     lanes, room = machine.isa.lanes(sizes.accumulate), machine.isa.vector_registers
     if not 1 < columns < lanes or columns + 1 + _KEPT > room:
         return False
@@ -144,8 +145,8 @@ def _pays(sizes: ProductSizes, columns: int, machine: Machine) -> bool:
 
 
 def _tile_ns(sizes: ProductSizes, rows: int, columns: int, machine: Machine) -> float:
-    """Nanoseconds of a tile: its products, adding up lanes, and columns that come anew for each
-    tile where they do not stay in the first cache."""
+    """Return the nanoseconds of a tile: its products, adding up lanes, and columns that come anew
+    for each tile where they do not stay in the first cache."""
     depth, dtype = size_hint(sizes.depth), sizes.accumulate
     products = part_count(depth, machine.isa.lanes(dtype)) * tile_ns(rows, columns, machine)
     bytes = columns * depth * dtype.bytes
@@ -157,7 +158,7 @@ def _tile_ns(sizes: ProductSizes, rows: int, columns: int, machine: Machine) -> 
 
 
 def _sum_tile(context: ContractionContext[FewColumns], tile: Dim) -> None:
-    """All columns of a tile's rows, into scratch; rows past the end are the last one again."""
+    """Sum all columns of a tile's rows, into scratch; rows past the end are the last one again."""
     schedule, spec = context.schedule, context.spec
     first = tile * schedule.rows
     rows = [first + i for i in range(schedule.rows)]
@@ -172,7 +173,7 @@ def _sum_tile(context: ContractionContext[FewColumns], tile: Dim) -> None:
 
 
 def _column(context: ContractionContext[FewColumns], n: int, k: Dims, lane: Lane) -> Value:
-    """A vector of column n of B, from k on."""
+    """Load a vector of column n of B, from k on."""
     builder, spec, lanes = context.builder, context.spec, context.schedule.lanes
     name, group = spec.b.packed, spec.group
     if name is None:

@@ -41,7 +41,7 @@ class FourBits(FourBitTiles):
     def plan(
         cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> FourBits | None:
-        """Where B is such a weight, and there are few rows."""
+        """Plan the schedule where B is such a weight and A has few rows, else None."""
         b, rows = spec.four_bits, spec.m
         if b is None or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
             return None
@@ -67,17 +67,18 @@ class FourBits(FourBitTiles):
         )  # fmt: skip
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """A thread's scratch: sums of a tile, then of A over runs, then A."""
+        """Return the bytes of a thread's scratch: sums of a tile, then of A over runs, then A."""
         return Scratch.of(self, spec).end * F32.bytes
 
     def emit(self, place: TaskPlace) -> None:
-        """All of a task's panels."""
+        """Emit all of a task's panels."""
         task = IntegerTask if self.in_integers else FourBitTask
         task(ContractionContext.at(place, self)).emit()
 
 
 def _unit(b: FourBitB, rows: int, machine: Machine) -> DotUnit:
-    """What multiplies: where numbers of bf16 have no unit of their own, that for integers."""
+    """Return the unit that multiplies: that for integers where numbers of bf16 have none of their
+    own."""
     if not b.bf16:
         return MULTIPLY_ADD
     unit = machine.dot_unit(BF16)
@@ -86,13 +87,14 @@ def _unit(b: FourBitB, rows: int, machine: Machine) -> DotUnit:
 
 
 def _products_ns(rows: int, columns: int, depth: int, machine: Machine) -> float:
-    """Nanoseconds of so many columns of products: B's numbers come from beyond the second cache."""
+    """Return the nanoseconds of that many columns of products: B comes from beyond the second
+    cache."""
     vectors = columns * depth / machine.isa.lanes(F32)
     operations = (_TAKING + _MULTIPLYING * rows) * vectors
     return machine.streaming(columns * depth / 2) + machine.time(operations, {})
 
 
 def _run(group: int, lanes: int, longest: int) -> int:
-    """The longest part of a group that is whole vectors and words; 0 where there is none."""
+    """Return the longest part of a group that is whole vectors and words; 0 without one."""
     parts = range(min(group, longest), 0, -1)
     return next((n for n in parts if group % n == 0 and n % lanes == 0 and n % WORD == 0), 0)

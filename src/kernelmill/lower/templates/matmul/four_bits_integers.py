@@ -48,7 +48,8 @@ class IntegerTask(FourBitTask):
     """One task's code, for numbers of bf16."""
 
     def emit(self) -> None:
-        """A's numbers into scratch, then all panels, in the way that these numbers permit."""
+        """Write A's numbers into scratch, then emit all panels in the way that these numbers
+        permit."""
         ordinary = self._make_integers()
         with self.builder.when(ordinary) as branch:
             self._panels(self._integer_run)
@@ -118,7 +119,7 @@ class IntegerTask(FourBitTask):
         return [run * size + first for first in range(0, size, self.schedule.lanes)]
 
     def _magnitude(self, value: Value) -> Value:
-        """The bits of numbers without their signs: larger ones for larger numbers."""
+        """Return the bits of numbers without their signs: larger ones for larger numbers."""
         return self.builder.op("and", self.builder.op("bitcast", value, dtype=I32), _MAGNITUDE)
 
     def _store_whole(self, row: int, part: int, k: Dim, numbers: Value) -> Value:
@@ -146,12 +147,12 @@ class IntegerTask(FourBitTask):
         builder.store(SCRATCH, fact, builder.op("cast", count, dtype=I32))
 
     def _listed_at(self, row: int, run: Dim) -> Dim:
-        """Where numbers of a run's words are."""
+        """Return the offset of the numbers of a run's words."""
         words = self.schedule.run // WORD
         return self.scratch.listed + (row * self.runs + run) * words
 
     def _pair_at(self, row: int, part: int, k: Dim) -> Dim:
-        """Where integers from k on are, or with `part` 1 what is lower."""
+        """Return the offset of the integers from k on, or with `part` 1 of their lower parts."""
         where = self.scratch.numbers + row * self.scratch.row
         return where + part * (self.scratch.row // 2) + floordiv(k, 2)
 
@@ -162,7 +163,7 @@ class IntegerTask(FourBitTask):
         return 1
 
     def _integer_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:
-        """`totals` with the products of a run."""
+        """Return `totals` with the products of a run."""
         builder, (row,) = self.builder, rows
         words = self.schedule.run // WORD
         zeros = [builder.op("splat", 0, dtype=I32, lanes=self.schedule.lanes)] * (2 * len(vectors))
@@ -187,7 +188,7 @@ class IntegerTask(FourBitTask):
         return self._with_factors(panel, run, rows, vectors, totals, list(some.results))
 
     def _in_units(self, sums: Sequence[Value], unit: Value, known: Sequence[Value | None]) -> Sums:
-        """What is known and, times a unit, sums of integers."""
+        """Return `known` plus, times a unit, sums of integers."""
         builder, result = self.builder, Sums()
         for one, sixteen, value in zip(sums[::2], sums[1::2], known, strict=True):
             whole = builder.op("add", one, builder.op("shr", sixteen, 4))

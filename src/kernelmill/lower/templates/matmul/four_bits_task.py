@@ -1,4 +1,4 @@
-"""What tasks of products with numbers of four bits share, and those that multiply floats.
+"""Tasks of products with numbers of four bits: the base of all, and those that multiply floats.
 
 A number q is taken where its bits are in a word, by one logical instruction and one that makes it a
 float: q times a power of two, by which A's number was divided before. Pairs of bf16, which dot
@@ -72,23 +72,23 @@ class FourBitTiles(TileSchedule):
 
     @property
     def row_tiles(self) -> int:
-        """A task's tiles along m."""
+        """Number of a task's tiles along m."""
         return 1
 
     @property
     def width(self) -> int:
-        """Columns of a panel."""
+        """Number of columns of a panel."""
         return self.lanes * self.vectors
 
     @property
     def in_integers(self) -> bool:
-        """Whether A's numbers are made into integers."""
+        """True if A's numbers are converted to integers."""
         return self.unit == WORDS_OF_16
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where things are in scratch, in numbers of 32 bits, after the sums of a tile.
+    """The offsets of regions in scratch, in numbers of 32 bits, after the sums of a tile.
 
     runs     of each row what is known of its runs, `facts` numbers for each
     listed   of each row a number for each of its words, where A's are integers
@@ -135,7 +135,8 @@ class FourBitTask:
         self.paired = self.schedule.unit.b == BF16
 
     def emit(self) -> None:
-        """A's numbers into scratch, then all panels, in the way that these numbers permit."""
+        """Write A's numbers into scratch, then emit all panels in the way that these numbers
+        permit."""
         ordinary = self._read_a()
         with self.builder.when(ordinary) as branch:
             self._panels(self._fast_run)
@@ -147,7 +148,7 @@ class FourBitTask:
     # ---- A ---------------------------------------------------------------------------------------
 
     def _read_a(self) -> Value:
-        """A's rows and their sums into scratch. Gives whether all of it is ordinary."""
+        """Write A's rows and their sums into scratch. Return whether all of A is ordinary."""
         builder, schedule, lanes = self.builder, self.schedule, self.schedule.lanes
         none = Magnitudes.none(builder, lanes)
         known = [none.least, none.most]
@@ -207,16 +208,16 @@ class FourBitTask:
                 self.context.write(where + loop.index, self._load_a(row, loop.index))
 
     def _fact(self, row: int, run: Dim, number: int = 0) -> Dim:
-        """Where a fact about a run is: the first one is the sum of A's numbers."""
+        """Return the offset of a fact about a run: the first one is the sum of A's numbers."""
         return self.scratch.runs + (row * self.runs + run) * self.scratch.facts + number
 
     def _of_run(self, row: int, run: Dim, number: int = 0) -> Value:
-        """Such a fact in all lanes."""
+        """Load a fact about a run into all lanes."""
         value = self.context.read(self._fact(row, run, number))
         return self.builder.op("splat", value, lanes=self.schedule.lanes)
 
     def _number(self, row: int, k: Dim) -> Value:
-        """A number of A from scratch in all lanes; of bf16 the pair from k on."""
+        """Load a number of A from scratch into all lanes; of bf16 the pair from k on."""
         where = self.scratch.numbers + row * self.scratch.row
         at = where + (floordiv(k, 2) if self.paired else k)
         value = self.context.read(at)
@@ -251,12 +252,12 @@ class FourBitTask:
             self.context.write(at, value)
 
     def _words(self, panel: Dim, number: Dim, vector: int) -> Value:
-        """A vector of words, number `number` along k."""
+        """Load a vector of words, number `number` along k."""
         at = self._words_at(panel, number) + vector * self.schedule.lanes
         return self.builder.load(self.b.words, at, I32, self.schedule.lanes)
 
     def _words_at(self, panel: Dim, number: Dim) -> Dim:
-        """Where a panel's words are, number `number` along k."""
+        """Return the element number of a panel's words, number `number` along k."""
         count = self.runs * (self.schedule.run // WORD)
         return panel_index(panel, number, count, self.schedule.width)
 
@@ -269,7 +270,7 @@ class FourBitTask:
             self.builder.prefetch(self.b.words, first + at + _AHEAD_BYTES // I32.bytes)
 
     def _factors(self, panel: Dim, k: Dim, vector: int) -> tuple[Value | None, Value | None]:
-        """Scale and offset of a group, for a vector of columns."""
+        """Load scale and offset of a group, for a vector of columns."""
         place, width, size = vector * self.schedule.lanes, self.schedule.width, self.context.spec.n
         column, batch = panel * width + place, self.context.batch
         # Factors that are not in panels end with the last column.
@@ -334,7 +335,8 @@ class FourBitTask:
         return self._with_factors(panel, run, rows, vectors, totals, numbers)
 
     def _less(self, row: int, run: Dim, more: int = 0) -> Value | None:
-        """What `low` less `more` of each number is of a sum of products; None for nothing."""
+        """Return the sum of A's numbers in a run times `low` less `more`, None where that factor is
+        zero."""
         if self.b.low == more:
             return None
         return self.builder.op("mul", self._of_run(row, run), float(self.b.low - more))
@@ -360,7 +362,7 @@ class FourBitTask:
         return result
 
     def _plain_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:
-        """`totals` with the products of a run, by each element of B."""
+        """Return `totals` with the products of a run, by each element of B."""
         builder, schedule = self.builder, self.schedule
         count = schedule.run // WORD
         factors = [self._factors(panel, run * schedule.run, vector) for vector in vectors]
@@ -379,7 +381,7 @@ class FourBitTask:
         return list(loop.results)
 
     def _wide_number(self, row: int, k: Dim, inner: int) -> Value:
-        """A number of A as f32, in all lanes."""
+        """Load a number of A as f32 into all lanes."""
         if not self.paired:
             return self._number(row, k + inner)
         pair = self._number(row, k + inner - inner % 2)

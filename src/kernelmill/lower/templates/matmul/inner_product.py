@@ -36,14 +36,15 @@ class InnerProduct(AlongK):
 
     @property
     def row_tiles(self) -> int:
-        """A task's tiles along m."""
+        """Number of a task's tiles along m."""
         return 1
 
     @classmethod
     def plan(
         cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> InnerProduct | None:
-        """Where there are few rows, and both operands are read where they lie, B along k."""
+        """Plan the schedule where A has few rows and both operands are read in place, B along k;
+        else None."""
         rows = spec.m
         special = spec.rows is not None or spec.group == 4 or spec.unit.on_blocks
         if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
@@ -66,7 +67,7 @@ class InnerProduct(AlongK):
         return cls(lanes, rows, use_fma, work, column_tiles)
 
     def emit(self, place: TaskPlace) -> None:
-        """All of a task's tiles."""
+        """Emit all of a task's tiles."""
         context = ContractionContext.at(place, self)
         with context.column_tiles() as column:
             _sum_tile(context, column)
@@ -74,7 +75,7 @@ class InnerProduct(AlongK):
 
 
 def _sum_tile(context: ContractionContext[InnerProduct], column: Dim) -> None:
-    """One tile of sums, all of C's rows by one vector of columns, into scratch."""
+    """Sum one tile, all of C's rows by one vector of columns, into scratch."""
     schedule, spec = context.schedule, context.spec
     together = max(1, CHAINS // schedule.rows)
     left = minimum(schedule.lanes, spec.n - column * schedule.lanes)

@@ -1,4 +1,4 @@
-"""What a contraction loses when its kernel was made for a symbolic number of rows."""
+"""Loss of a contraction whose kernel was made for a symbolic number of rows."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, loade
 
 @dataclass(frozen=True)
 class RowsOfA:
-    """How tiles read A.
+    """Readers of A for the tiles of a task.
 
     elements  those in a tile, by its number
     flat      k may run as one axis, since A is not read where it lies
@@ -45,7 +45,7 @@ class RowsOfA:
 
 
 def rows_of_a(context: BlockedContext) -> RowsOfA:
-    """How a task's tiles read A. Emits what must be done before the first of them."""
+    """Return the readers of A for a task's tiles. Emits the copies that the first of them needs."""
     spec, rows = context.spec, context.schedule.rows
 
     def elements(depth: Depth, tile: Dim) -> Fetch:
@@ -142,7 +142,7 @@ def elements_of_a(
 
 @dataclass(frozen=True)
 class PanelsOfB:
-    """How tiles read B.
+    """Readers of B for the tiles of a task.
 
     vectors  so many in a column tile, by its number; of a unit that works on blocks they have its
              columns, else as many as a vector has lanes
@@ -164,7 +164,7 @@ class PanelsOfB:
 
 
 def panels_of_b(context: BlockedContext) -> PanelsOfB:
-    """How a task's tiles read B. Emits what must be done before the first of them."""
+    """Return the readers of B for a task's tiles. Emits the copies that the first of them needs."""
     panels = _panels_of_b(context)
     if not context.schedule.streams_b:
         return panels
@@ -206,7 +206,7 @@ def _panels_of_b(context: BlockedContext) -> PanelsOfB:
 
 
 def _widen_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
-    """A panel of constants, for all of `depth`, into scratch."""
+    """Widen a panel of constants, for all of `depth`, into scratch."""
     name = _need(context.spec.b.packed, "B is not packed")
     first = context.panel(tile, depth.start * depth.inner)
     if context.halves is not None:
@@ -239,8 +239,8 @@ def _in_place(context: BlockedContext) -> PanelsOfB:
 
 
 def _filling(context: BlockedContext) -> Callable[[Depth, Dim], None]:
-    """What makes a panel by B's source: of what it keeps for all of the task, or, with blocks along
-    k, for each panel anew."""
+    """Return a callback that fills a panel from B's source: from input kept for all of the task or,
+    with blocks along k, for each panel anew."""
     spec, schedule = context.spec, context.schedule
     stride = schedule.panel_stride(spec)
     kept = _need(schedule.kept(spec), "B has no source")
@@ -264,7 +264,7 @@ def _filling(context: BlockedContext) -> Callable[[Depth, Dim], None]:
 
 
 def _step_of_b(context: BlockedContext) -> Dim:
-    """How many elements of the next panel a row tile brings near with each k. All row tiles
+    """Return how many elements of the next panel a row tile prefetches with each k. All row tiles
     together ask for each line a few times at most; of a symbolic number of rows a task may have
     fewer tiles than its schedule gives it, and they share the panel among themselves.
 
@@ -341,7 +341,7 @@ def _prefetching_a(
 
 
 def _power_of_two(count: int) -> int:
-    """The largest up to `count`, and at least 1."""
+    """Return the largest power of two up to `count`, and at least 1."""
     return 1 << max(count, 1).bit_length() - 1
 
 
@@ -361,7 +361,8 @@ T = TypeVar("T")
 
 
 def _need(given: T | None, fault: str) -> T:
-    """What the operand must have to be read as the schedule says."""
+    """Return a given part of an operand. Raises ValueError where the schedule reads one that is not
+    given."""
     if given is None:
         raise ValueError(f"the schedule does not fit the contraction: {fault}")
     return given

@@ -1,4 +1,5 @@
-"""How constant operands of a contraction are laid out, once, for the schedule that reads them."""
+"""Layouts of the constant operands of a contraction, packed once for the schedule that reads
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from kernelmill.lower.weights.panel_views import panel_view
 
 @dataclass(frozen=True)
 class ProductSizes:
-    """What register tiles are chosen by.
+    """The sizes that register tiles are chosen by.
 
     m         rows; of a product that finds them, those that one is expected to have
     n, depth  columns, and products in each sum
@@ -40,7 +41,7 @@ class ProductSizes:
 
     @staticmethod
     def of(spec: Contraction) -> ProductSizes:
-        """Those of a contraction of one batch index."""
+        """Return the sizes of a contraction of one batch index."""
         shared = spec.b.packed is not None or spec.b.panelled
         packed = spec.a.packed is not None
         return ProductSizes(spec.m, spec.n, spec.depth, spec.accumulate, packed, shared)
@@ -72,10 +73,11 @@ class Packable:
 
 
 class Layout(Hashable, Protocol):
-    """How a schedule wants constant operands. Equal for groups of equal structure."""
+    """The layout that a schedule wants for constant operands. Equal for groups of equal
+    structure."""
 
     def pack(self, product: Packable) -> PackedWeights:
-        """Have what is constant packed so."""
+        """Pack the constant operands."""
         ...
 
 
@@ -100,5 +102,5 @@ def pack_panels(
 
 
 def are_known(*sizes: Dim) -> bool:
-    """Whether none of them is symbolic."""
+    """Return whether none of these sizes is symbolic."""
     return all(isinstance(size, int) for size in sizes)

@@ -45,7 +45,7 @@ class PieceLayout:
     pieces: Pieces
 
     def pack(self, product: Packable) -> PackedWeights:
-        """B, if it is constant."""
+        """Pack B, if it is constant."""
         return pack_pieces(
             product.context, product.roles, self.pieces, product.unit, product.origin
         )
@@ -62,7 +62,7 @@ class Pieced(TileSchedule):
 
     @staticmethod
     def of(tiled: Tiled, exact: Exact) -> Pieced:
-        """With the exact schedule whose tasks are those of `tiled`."""
+        """Combine `tiled` with the exact schedule that has the same tasks."""
         rows = next(n for n in range(_MOST_ROWS, 0, -1) if tiled.rows % n == 0)
         (k,) = exact.contraction.k
         deep = not isinstance(k, int) or k > _DEPTH_BLOCK
@@ -127,7 +127,7 @@ class Pieced(TileSchedule):
     def plan(
         cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> Pieced | None:
-        """Where operands are pieces of f32."""
+        """Plan the schedule where operands are pieces of f32, else None."""
         tiled = None if spec.exact is None else Tiled.plan(spec, machine, candidate)
         return None if tiled is None or spec.exact is None else cls.of(tiled, spec.exact)
 
@@ -135,11 +135,11 @@ class Pieced(TileSchedule):
     def layout(
         cls, product: Packable, machine: Machine, candidate: Candidate
     ) -> PieceLayout | None:
-        """Tiles of pieces where there are any."""
+        """Return tiles of pieces for a product by pieces."""
         return None if product.pieces is None else PieceLayout(product.pieces)
 
     def emit(self, place: TaskPlace) -> None:
-        """A task by tiles of pieces, or by FMA."""
+        """Emit a task by tiles of pieces, or by FMA."""
         _emit(place, self)
 
 
@@ -164,7 +164,7 @@ def _emit(place: TaskPlace, schedule: Pieced) -> None:
 
 
 def _part(most: int, block: Dim, size: Dim) -> tuple[Dim, Dim]:
-    """The first of a task's rows or columns, and how many there are."""
+    """Return the first of a task's rows or columns, and their number."""
     return block * most, at_most(most, size, block * most)
 
 
@@ -172,7 +172,8 @@ def _magnitudes(
     context: EmitContext, operand: Operand, batch: Dims, first: Dim, count: Dim, size: Dim,
     depth: Dim,
 ) -> Magnitudes:  # fmt: skip
-    """Of all k of `count` rows of A or columns of B, of which there are `size`."""
+    """Return the magnitudes over all k of `count` rows of A or columns of B, of which `size`
+    exist."""
     builder, lane, load = context.builder, context.lane, loader(operand)
     lanes, none = lane.count, Magnitudes.none(builder, lane.count)
     carry = [(none.least.type, none.least), (none.most.type, none.most)]
@@ -196,7 +197,7 @@ def _magnitudes(
 
 
 def _join(builder: KernelBuilder, loop: Loop, values: Value) -> None:
-    """Carry the magnitudes of these numbers too. Of lanes that are masked off they are 0."""
+    """Join the magnitudes of these numbers into the carried ones. Masked lanes are 0."""
     known = Magnitudes(*loop.carried)
     joined = known.joined(builder, Magnitudes.of(builder, values))
     loop.carry(joined.least, joined.most)

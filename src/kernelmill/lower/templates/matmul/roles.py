@@ -1,4 +1,4 @@
-"""What products are as a contraction: sizes, and the index of each element."""
+"""Roles of a product in a contraction: sizes, and the index of each element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Places = Sequence[tuple[Dim, Dim]]
 
 
 def everywhere(batch: Dims, m: Dim, k: Dims) -> Places:
-    """All that an index names is there."""
+    """Return no conditions: every element that an index names exists."""
     return ()
 
 
@@ -40,7 +40,8 @@ class Roles:
 
 
 def product_roles(node: Node, first: Dim) -> Roles:
-    """The roles of a product of matrices, or of a grouped one whose rows count from `first`."""
+    """Return the roles of a product of matrices, or of a grouped one whose rows count from
+    `first`."""
     return _grouped_roles(node, first) if node.op == "grouped_matmul" else _matmul_roles(node)
 
 

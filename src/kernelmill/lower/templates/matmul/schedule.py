@@ -1,4 +1,4 @@
-"""The schedules of a contraction, and which of them it gets."""
+"""The schedules of a contraction, and the choice among them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def plan_contraction(spec: Contraction, machine: Machine, candidate: Candidate =
 
 
 def choose_layout(product: Packable, machine: Machine, candidate: Candidate = OPEN) -> Layout:
-    """How constant operands are to lie for the schedule that they will be read under."""
+    """Return the layout of constant operands for the schedule that will read them."""
     layouts = (kind.layout(product, machine, candidate) for kind in _KINDS)
     return next(layout for layout in layouts if layout is not None)
 
 
 def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[Candidate]:
-    """What to try in place of the cost model's schedule, the likelier first; none where a size is
-    symbolic."""
+    """Return candidates to try in place of the cost model's schedule, the likelier first; none
+    where a size is symbolic."""
     sizes = (*spec.batch, spec.m, spec.n, *spec.k)
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         return ()

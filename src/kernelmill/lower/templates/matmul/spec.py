@@ -1,4 +1,4 @@
-"""What a contraction is: C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
+"""Spec of a contraction: C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
 
 Operands are reached through callbacks only, so a view, a cast, a gather or a fused prologue costs
 the template nothing. The vector axis is always n: a caller whose result is
@@ -25,8 +25,8 @@ from kernelmill.lower.emit.pieces import Pieces
 
 @dataclass(frozen=True)
 class Found:
-    """What `Contraction.rows` finds: so many rows, and that those up to `end`, which nobody else
-    has, are of sums of nothing."""
+    """The rows that `Contraction.rows` finds; those up to `end`, which belong to no other group,
+    are zero."""
 
     rows: Dim
     end: Dim
@@ -42,17 +42,17 @@ the row of k = 0 at `start` in scratch, each `stride` elements after the one bef
 
 
 class KeptInput(Protocol):
-    """What a source of panels keeps in scratch."""
+    """The input that a source of panels keeps in scratch."""
 
     @property
     def elements(self) -> Dim:
-        """How much that is."""
+        """Number of elements of scratch."""
         ...
 
     def prepare(
         self, context: EmitContext, batch: Dims, start: Dim, depth: Depth, begin: Dim, end: Dim
     ) -> FillPanel:
-        """Emit it, at `start` in scratch, for columns [begin, end)."""
+        """Emit the copy of the input, at `start` in scratch, for columns [begin, end)."""
         ...
 
 
@@ -63,15 +63,16 @@ class PanelSource(Protocol):
     """
 
     def run(self, lanes: int, vectors: int) -> int:
-        """Vectors of the longest run, in panels of so many."""
+        """Return the vectors of the longest run, in panels of `vectors`."""
         ...
 
     def row_operations(self, width: int, run: int) -> int:
-        """Vector operations for each row of a panel of that width."""
+        """Return the vector operations for each row of a panel of that width."""
         ...
 
     def kept(self, depth: Dim, columns: Dim, lanes: int, run: int) -> KeptInput:
-        """What it keeps for so many of the first k axis and so many neighbouring columns."""
+        """Return the kept input for that many indices of the first k axis and neighbouring
+        columns."""
         ...
 
 
@@ -131,12 +132,12 @@ class Operand:
 
     @property
     def panels(self) -> str | None:
-        """The buffer of panels that has a number for each of the operand's, if there is one."""
+        """Buffer of panels that has a number for each of the operand's, None without one."""
         return self.packed or self.leaf
 
 
 def loader(operand: Operand) -> LoadElement:
-    """How to read an operand that is not packed."""
+    """Return the reader of an operand that is not packed. Raises ValueError without one."""
     if operand.load is None:
         raise ValueError("an operand that is not packed needs a `load`")
     return operand.load
@@ -157,7 +158,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class Exact:
-    """What computes a contraction by pieces where numbers are not ordinary.
+    """The fallback of a contraction by pieces for numbers that are not ordinary.
 
     contraction  the same in f32, with neither operand packed
     pieces       says which numbers are ordinary
@@ -230,25 +231,26 @@ class Contraction:
 
     @property
     def planes(self) -> Planes:
-        """What is multiplied on tiles."""
+        """Planes that are multiplied on tiles."""
         return self.split or Planes((self.a,), (self.b,), ((0, 0),))
 
     @property
     def depth(self) -> Dim:
-        """The number of products in each sum."""
+        """Number of products in each sum."""
         return product(self.k)
 
     @property
     def group(self) -> int:
-        """How many neighbours along k are one element, of a packed dot operand."""
+        """Number of neighbours along k in one element of a packed dot operand."""
         return self.unit.group
 
     @property
     def dot_i8(self) -> bool:
-        """Whether those are bytes, and A's are unsigned for signed numbers: sums are shifted."""
+        """True if elements are groups of four bytes and A's are unsigned in place of signed ones:
+        sums are shifted."""
         return self.group == 4 and self.unit.a == U8 and not self.unit.on_tiles
 
     @property
     def element(self) -> DType:
-        """What operands are in registers and in scratch."""
+        """Dtype of operands in registers and in scratch."""
         return self.accumulate if self.group == 1 else self.unit.word

@@ -13,8 +13,8 @@ from kernelmill.lower.templates.matmul.context import ContractionContext
 def store_tile(
     context: ContractionContext[Any], row: Dim, column: Dim, sums: Dim, shift: Dim | None = None
 ) -> None:
-    """A tile's rows and vectors that are within C, from scratch at `sums`; less a vector for each
-    column, at `shift`."""
+    """Store a tile's rows and vectors that are within C, from scratch at `sums`; less a vector for
+    each column, at `shift`."""
     spec, schedule, builder = context.spec, context.schedule, context.builder
     first = row * schedule.rows
     rows = at_most(schedule.rows, spec.m, first)
@@ -36,11 +36,11 @@ def store_tile(
 def store_vector(
     context: ContractionContext[Any], row: Dim, column: Dim, lane: Lane, value: Value
 ) -> None:
-    """Sums of neighbouring columns, from `column` on."""
+    """Store sums of neighbouring columns, from `column` on."""
     spec = context.spec
     spec.store(context.builder, context.batch, row, column + context.lane.index, lane, value)
 
 
 def at_most(count: int, size: Dim, start: Dim) -> Dim:
-    """How many of `count` from `start` on are within `size`."""
+    """Return how many of `count` positions from `start` on are within `size`."""
     return count if mod(size, count) == 0 else minimum(count, size - start)

@@ -1,4 +1,4 @@
-"""How large a contraction's tasks are, and how long it takes."""
+"""Sizes of a contraction's tasks, and its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What schedules of a contraction have in common: tiles of C, some of which are a task.
+"""Base of the schedules of a contraction: tiles of C, some of which are a task.
 
 A schedule is a class of one file: its fields, when it is chosen (`plan`), how it wants constant
 operands (`layout`), its scratch, its tasks and its code (`emit`). `schedule.py` lists all of them.
@@ -21,7 +21,7 @@ from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid, tas
 
 
 class TileSchedule(ABC):
-    """What schedules derive from; they have the sizes of `TileGrid`, and `work`, the estimated
+    """The base of schedules; they have the sizes of `TileGrid`, and `work`, the estimated
     nanoseconds of all tasks on one core.
 
     any_rows    the schedule does for every number of rows, where that is not known
@@ -39,24 +39,25 @@ class TileSchedule(ABC):
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Layout | None:
-        """How constant operands are to lie for it; None where it does not decide that."""
+        """Return the layout of constant operands for the schedule; None where it does not decide
+        that."""
         return None
 
     @property
     def copies_b(self) -> bool:
-        """Whether a task copies panels of B into scratch."""
+        """True if a task copies panels of B into scratch."""
         return False
 
     def row_blocks(self: TileGrid, spec: Contraction) -> Dim:
-        """Tasks along m."""
+        """Return the number of tasks along m."""
         return ceildiv(ceildiv(spec.m, self.rows), self.row_tiles)
 
     def column_blocks(self: TileGrid, spec: Contraction) -> Dim:
-        """Tasks along n."""
+        """Return the number of tasks along n."""
         return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
 
     def tasks(self: TileGrid, spec: Contraction) -> Dim:
-        """The number of tasks; zero when there is nothing to compute."""
+        """Return the number of tasks; zero when there is nothing to compute."""
         return product(spec.batch) * self.row_blocks(spec) * self.column_blocks(spec)
 
     @abstractmethod
@@ -64,13 +65,13 @@ class TileSchedule(ABC):
         """All of a thread's scratch."""
 
     def candidates(self: TileGrid, spec: Contraction) -> Sequence[Candidate]:
-        """What to try in its place where all sizes are known, the likelier first."""
+        """Return candidates to try in its place where all sizes are known, the likelier first."""
         return first_of(task_sizes(spec, self))
 
     def loss(self, alone: TileSchedule, spec: Contraction, machine: Machine) -> float:
-        """How much longer, as a part of the time, this schedule of a symbolic number of rows takes
-        for a contraction of known sizes than the one that these alone get; infinite where costs do
-        not tell."""
+        """Return the part of time by which this schedule of a symbolic number of rows is slower,
+        for a contraction of known sizes, than `alone`, which these sizes get; infinite where costs
+        do not tell."""
         first: Any = self
         second: Any = alone
         return 0.0 if replace(first, work=0) == replace(second, work=0) else math.inf

@@ -57,7 +57,7 @@ class TileLayout:
     """Tiles of B, or else of A."""
 
     def pack(self, product: Packable) -> PackedWeights:
-        """An operand that is constant, and the same for every batch index."""
+        """Pack an operand that is constant, and the same for every batch index."""
         roles, unit, origin, grouped = (
             product.roles, product.unit, product.origin, product.grouped
         )  # fmt: skip
@@ -79,7 +79,7 @@ class TileLayout:
 
 @dataclass(frozen=True)
 class TiledScratch:
-    """Where things are in a thread's scratch, in words of 4 bytes.
+    """The offsets of regions in a thread's scratch, in words of 4 bytes.
 
     sums  finished blocks of tiles, row-major
     part  with planes and blocks along k, the sums of one such block
@@ -165,21 +165,21 @@ class Tiled(TileSchedule):
 
     @classmethod
     def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Tiled | None:
-        """Where the unit works on tiles."""
+        """Plan the schedule where the unit works on tiles, else None."""
         return _plan(spec, machine, candidate) if spec.unit.on_tiles else None
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> TileLayout | None:
-        """Tiles where the unit works on them."""
+        """Return tiles where the unit works on them."""
         return TileLayout() if product.unit.on_tiles else None
 
     def emit(self, place: TaskPlace) -> None:
-        """All of a task's blocks."""
+        """Emit all of a task's blocks."""
         emit_rows(TiledContext.at(place, self), place.number, emit_tiled)
 
 
 class TiledContext(ContractionContext[Tiled]):
-    """Where in a tiled contraction code is being emitted."""
+    """The emit context of a tiled contraction."""
 
     @property
     def scratch(self) -> TiledScratch:
@@ -197,7 +197,7 @@ class TiledContext(ContractionContext[Tiled]):
 
 
 def emit_tiled(context: TiledContext) -> None:
-    """All of a task's blocks."""
+    """Emit all of a task's blocks."""
     a = _tiles_of_a(context)
     with context.column_tiles() as column:
         if context.schedule.depth_block:
@@ -447,7 +447,7 @@ def _with_tasks(
 
 
 def _task_ns(schedule: Tiled, spec: Contraction, machine: Machine) -> Callable[[int, int], float]:
-    """Nanoseconds of a task by its blocks along m and along n."""
+    """Return the nanoseconds of a task by its blocks along m and along n."""
     depth, planes = size_hint(depth_tiles(spec.depth)), spec.planes
     tiles = schedule.down * schedule.across * depth * len(planes.pairs)
     sums = tiles / machine.dot_rate(spec.unit) * schedule.height / TILE_ROWS

@@ -1,4 +1,4 @@
-"""How a scan is cut into tasks."""
+"""Schedules of scans: their cut into tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TASK_ELEMENTS = 8192
 
 @dataclass(frozen=True)
 class ScanSchedule:
-    """How a scan is cut.
+    """The schedule of a scan.
 
     `across` is the axis, other than the scanned one, that tasks take `block` positions of, `lanes`
     or (when `lanes` is 1) `chains` at a time; None when there is no other axis. Work is in

@@ -41,5 +41,5 @@ class ScanSpec:
 
     @property
     def accumulate(self) -> DType:
-        """What the running value is kept in."""
+        """Dtype of the running value."""
         return F64 if self.dtype == F32 else self.dtype.compute

@@ -1,4 +1,4 @@
-"""How a scatter is cut into tasks."""
+"""Schedules of scatters: their cut into tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST_VECTORS = 4
 
 @dataclass(frozen=True)
 class ScatterSchedule:
-    """How a scatter is cut: tasks are the window without its last axis, times blocks of that.
+    """The schedule of a scatter: tasks are the window without its last axis, times blocks of that.
 
     `inside` tells that the loop over a block stands inside those over the index space; with more
     than one lane it always does. Work is in nanoseconds of one core.
@@ -50,7 +50,7 @@ def plan_scatter(spec: ScatterSpec, machine: Machine) -> ScatterSchedule:
 
 
 def _block(window: Dims, lanes: int) -> Dim:
-    """Positions of the last axis for one task: all, unless that leaves too few tasks."""
+    """Return the positions of the last axis for one task: all, unless that leaves too few tasks."""
     outer, width = product(window[:-1]), window[-1]
     if not isinstance(outer, int) or not isinstance(width, int) or outer >= _ENOUGH_TASKS:
         return width

@@ -1,4 +1,4 @@
-"""How searches are cut into tasks."""
+"""Schedules of searches: their cut into tasks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class SearchSchedule:
 
 
 def steps(size: Dim) -> int:
-    """Halvings until nothing of a row is left."""
+    """Return the number of halvings until nothing of a row is left."""
     return size_hint(size).bit_length()
 
 
 def plan_search(spec: SearchSpec, machine: Machine) -> SearchSchedule:
-    """Tasks of about as many steps."""
+    """Plan tasks of about as many steps."""
     total, count = product(spec.shape), max(1, steps(spec.size))
     block = max(1, _TASK_STEPS // count // _TOGETHER) * _TOGETHER
     together = min(_TOGETHER, total) if isinstance(total, int) and total > 0 else _TOGETHER

@@ -1,4 +1,4 @@
-"""Where values stand among ascending numbers: searchsorted and bucketize.
+"""Positions of values among ascending numbers: searchsorted and bucketize.
 
     start, end = 0, size
     while start < end:

@@ -57,7 +57,7 @@ class Items:
         self._keys, self._positions = keys, positions
 
     def at(self, place: Value) -> Expr:
-        """A register as a place in the row."""
+        """Return a register as a place in the row."""
         return self.b.let(place, 0, self.size - 1)
 
     def get(self, place: Dim) -> Item:
@@ -76,7 +76,7 @@ class Items:
         self.b.store(SCRATCH, self._positions + place, positions, mask)
 
     def less(self, a: Item, b: Item) -> Value:
-        """Whether one comes before the other."""
+        """Emit a bool: whether one item comes before the other."""
         e = self.b
         below = e.op("lt", a.key, b.key)
         if self.ties is False:
@@ -101,7 +101,7 @@ class Sorter:
     # ---- the whole of them ----------------------------------------------------------------------
 
     def sort(self, size: Dim) -> None:
-        """`sort` of the first `size` elements."""
+        """Sort the first `size` elements as `sort` does."""
         if not isinstance(size, int) or size > _LEAST_SORTED:
             large = self.b.op("gt", self.b.index(size), _LEAST_SORTED)
             with self.b.when(large):
@@ -112,7 +112,8 @@ class Sorter:
             self._insert(loop.index)
 
     def select(self, nth: Dim, size: Dim) -> None:
-        """`nth_element` of the first `size` elements, of which there is one at least."""
+        """Select among the first `size` elements, of which one exists at least, as `nth_element`
+        does."""
         b = self.b
         if isinstance(size, int) and size <= _LEAST_SELECTED:
             self._insertion_sort(0, size)
@@ -139,7 +140,7 @@ class Sorter:
         self._insertion_sort(self._end(first), self._end(last))
 
     def make_heap(self, first: Dim, size: Dim) -> None:
-        """A heap of `size` elements from `first` on, the last in order on top."""
+        """Make a heap of `size` elements from `first` on, the last in order on top."""
         b = self.b
         length = b.index(size)
         with b.loop(0, size // 2, prefix="h") as loop:
@@ -154,7 +155,7 @@ class Sorter:
         self.items.set(first + self.items.at(place), item)
 
     def sort_heap(self, first: Dim, size: Dim) -> None:
-        """The elements of a heap in order."""
+        """Sort the elements of a heap."""
         b, items = self.b, self.items
         with b.loop(1, size, prefix="h") as loop:
             last = size - loop.index
@@ -165,7 +166,7 @@ class Sorter:
     # ---- sort -----------------------------------------------------------------------------------
 
     def _cut_up(self, size: Dim) -> None:
-        """Pieces of up to 16 elements, all of one before all of the next."""
+        """Cut the row into pieces of up to 16 elements, all of one before all of the next."""
         b, items = self.b, self.items
         whole = b.index(size)
         self._push(b.index(0), b.index(0), whole, self._depth(whole))
@@ -203,7 +204,8 @@ class Sorter:
         return first, last, depth
 
     def _depth(self, size: Value) -> Value:
-        """How often a piece is cut before a heap is taken: twice the logarithm of its size."""
+        """Return how often a piece is cut before a heap sorts it: twice the logarithm of its
+        size."""
         b = self.b
         with b.repeat([(_INDEX, size), (_INDEX, b.index(-2))]) as loop:
             left, twice = loop.carried
@@ -241,7 +243,8 @@ class Sorter:
         items.set(items.at(shift.results[0]), item)
 
     def _partition(self, first: Dim, last: Dim) -> Value:
-        """Cut at the median of three elements, which comes first: where the right part begins."""
+        """Cut at the median of three elements, which comes first; return where the right part
+        begins."""
         b, items = self.b, self.items
         pivot = self._median_first(first, last)
         with b.repeat([(_INDEX, b.index(first + 1)), (_INDEX, b.index(last))]) as loop:
@@ -345,7 +348,7 @@ class Sorter:
     def _results(
         self, branch: If, then: tuple[Value, ...], otherwise: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """What the two sides of a branch that was built give."""
+        """Return the values of both sides of a branch that was built as its results."""
         results = tuple(self.b.fresh(value.type.dtype) for value in then)
         branch.results, branch.then_yields, branch.otherwise_yields = results, then, otherwise
         return results

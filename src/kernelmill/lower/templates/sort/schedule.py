@@ -1,4 +1,4 @@
-"""How sorts are cut into tasks."""
+"""Schedules of sorts: their cut into tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
 
 
 def streams(spec: SortSpec) -> bool | None:
-    """Whether the best are kept in a heap while the row is read; None: that depends on its size."""
+    """Return whether the best are kept in a heap while the row is read; None where that depends on
+    a symbolic size."""
     if spec.top is None:
         return False
     left = spec.size - spec.top.count * PARTIAL

@@ -61,7 +61,7 @@ class SortSpec:
 
     @property
     def key(self) -> DType:
-        """What elements are compared by."""
+        """Dtype that elements are compared by."""
         return I64 if self.dtype in (F64, I64) else I32
 
     @property

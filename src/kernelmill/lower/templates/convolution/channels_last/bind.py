@@ -28,8 +28,8 @@ from kernelmill.lower.templates.convolution.channels_last.spec import Convolutio
 
 
 def convolves_last(context: GroupContext) -> bool:
-    """Whether this is a convolution with constant weights, all of whose results have their channels
-    side by side."""
+    """Return whether the group is a convolution with constant weights, all of whose results are
+    stored channels last."""
     node, targets = context.group.seed, context.targets
     if node is None or not blockable(node) or product(node.result.shape) == 0:
         return False
@@ -39,8 +39,8 @@ def convolves_last(context: GroupContext) -> bool:
 
 
 def blockable(node: Node) -> bool:
-    """Whether the template can compute this: a convolution of known sizes (but for the number of
-    images) whose groups are single channels or hold some vectors of them."""
+    """Return whether the template can compute this node: a convolution of known sizes (but for the
+    number of images) whose groups are single channels or hold some vectors of them."""
     if node.op != "conv" or len(node.result.shape) not in (3, 4):
         return False
     x, weight = node.operands
@@ -71,17 +71,17 @@ class ChannelsLastBinding(NoProducts):
         self.seed = context.group.seed
 
     def packing(self, candidate: Candidate) -> Schedule:
-        """Weights are laid out as the schedule reads them."""
+        """Return the schedule, in whose order weights are packed."""
         return plan_convolution(self.geometry, self.context.machine, candidate)
 
     def pack(self, packing: Schedule) -> PackedWeights:
-        """The weights, in panels."""
+        """Pack the weights in panels."""
         location = self.context.pack(*packing.packed(self.seed, self.geometry))
         assert location is not None, "the weights are constant"
         return PackedWeights(b=location, packing=packing)
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution[Schedule]:
-        """What is computed."""
+        """Return the spec of the convolution."""
         assert packed.b is not None
         schedule = cast("Schedule", packed.packing)
         elements = _Elements(
@@ -94,7 +94,7 @@ class ChannelsLastBinding(NoProducts):
 
     @cached_property
     def geometry(self) -> Geometry:
-        """Sizes, and how the image is read."""
+        """Sizes of the convolution, and the way its image is read."""
         node = self.seed
         x, weight = node.operands
         groups, channels = node.attrs["groups"], weight.shape[1]
@@ -118,8 +118,8 @@ class ChannelsLastBinding(NoProducts):
         return epilogue.images_read((0,) * len(self.seed.result.shape))
 
     def _reading(self, x: Value) -> tuple[bool, bool]:
-        """Whether neighbours in memory are columns of the image, not channels; and whether reading
-        an element is no more than a load."""
+        """Return whether columns of the image rather than channels are contiguous, and whether an
+        element is read by a plain load along channels."""
         _, index = fresh_axes(x.shape, "x", {})
         stored = self.context.stored
         accesses = collect([(x, index)], stored, set())
@@ -160,7 +160,7 @@ class _Elements:
 
 
 def _pair(values: object, missing: int) -> Pair:
-    """Two sizes as they are; one with the missing one before it."""
+    """Return two sizes as they are; a single one with the missing one before it."""
     assert isinstance(values, tuple)
     sizes = [size for size in values if isinstance(size, int)]
     return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

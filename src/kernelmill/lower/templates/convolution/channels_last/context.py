@@ -1,4 +1,4 @@
-"""Where in a convolution code is being emitted: the task's place, its scratch, lanes and masks."""
+"""The emit context of a convolution: the task's place, its scratch, lanes and masks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
 
     @classmethod
     def at(cls, place: ConvolutionPlace, schedule: ScheduleT) -> Self:
-        """The context of a task."""
+        """Make the context of a task."""
         return cls(
             place.builder, place.lane, place.spec.geometry.accumulate, place.spec, schedule,
             place.image, place.group, place.row_block, place.panel_block,
@@ -46,26 +46,26 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
 
     @property
     def first(self) -> Dim:
-        """The first output row."""
+        """First output row of the task."""
         return self.row_block * self.schedule.rows
 
     @property
     def last(self) -> Dim:
-        """One more than the last output row."""
+        """End of the task's output rows."""
         return minimum(self.schedule.outputs[0], self.first + self.schedule.rows)
 
     @property
     def padded(self) -> int:
-        """Where in scratch the padded tile is."""
+        """Offset of the padded tile in scratch."""
         return 0
 
     def scratch_bytes(self) -> int:
-        """All of scratch, of which the padded tile is the end."""
+        """Bytes of scratch, at the end of which is the padded tile."""
         elements = self.padded + self.schedule.padded_elements(self.geometry)
         return elements * self.geometry.accumulate.bytes
 
     def weights(self, offset: Dim) -> Value:
-        """A vector of packed weights."""
+        """Load a vector of packed weights."""
         return self.read_packed(self.spec.weights, offset, self.schedule.lanes)
 
 
@@ -78,28 +78,28 @@ class DenseContext(ConvolutionContext[DenseTiles]):
 
     @property
     def sums(self) -> int:
-        """Where the sums are."""
+        """Offset of the sums in scratch."""
         return max(self.schedule.lanes, self._line)
 
     @property
     def widened(self) -> int:
-        """Where weights are that were widened."""
+        """Offset of widened weights in scratch."""
         return self.sums + part_count(self._sums_elements(), self._line) * self._line
 
     @property
     def padded(self) -> int:
-        """Where the padded tile is."""
+        """Offset of the padded tile in scratch."""
         elements = self.schedule.widened_elements(self.geometry)
         return self.widened + -(-elements // self._line) * self._line
 
     @property
     def blocked(self) -> bool:
-        """Whether a tile is summed in several steps."""
+        """True if a tile is summed in several steps."""
         return isinstance(self.schedule.order, ChannelBlocks)
 
     @property
     def _line(self) -> int:
-        """Elements of a cache line."""
+        """Number of elements of a cache line."""
         return LINE_BYTES // self.geometry.accumulate.bytes
 
     def _sums_elements(self) -> int:

@@ -49,7 +49,7 @@ class Dense(DenseTiles):
 
     @classmethod
     def plan(cls, geometry: Geometry, machine: Machine, candidate: Candidate = OPEN) -> Dense:
-        """Every convolution can be done so."""
+        """Plan the schedule, which every convolution can have."""
         lanes = machine.isa.lanes(geometry.accumulate)
         every = list(_tiles(geometry, machine, lanes))
         tiles = [tile for tile in every if _fits(candidate, tile)] or every
@@ -62,7 +62,7 @@ class Dense(DenseTiles):
         return _dense(geometry, best, machine, candidate)
 
     def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
-        """Other register tiles, and other blocks of channels."""
+        """Yield other register tiles, and other blocks of channels."""
         count = part_count(geometry.outs, self.lanes)
         for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - self.vectors)):
             if vectors != self.vectors and vectors <= count:
@@ -79,7 +79,7 @@ class Dense(DenseTiles):
                 yield Candidate(down=rows, across=columns)
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
-        """In panels."""
+        """Return the weights in panels."""
         weight = node.operands[1]
         builder = GraphBuilder("panels")
         builder.origin = node.origin
@@ -99,14 +99,14 @@ class Dense(DenseTiles):
         return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
 
     def emit(self, place: ConvolutionPlace) -> None:
-        """All of the task's panels."""
+        """Emit all of the task's panels."""
         context = DenseContext.at(place, self)
         place.builder.kernel.scratch = context.scratch_bytes()
         convolve(context)
 
 
 def _fits(candidate: Candidate, tile: Dense) -> bool:
-    """Whether a register tile is what is asked for."""
+    """Return whether a register tile has the shape that a candidate fixes."""
     asked = candidate.down, candidate.across
     shape = not all(asked) or asked == (tile.down, tile.across)
     return shape and candidate.vectors in (None, tile.vectors)
@@ -153,7 +153,7 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
 
 
 def _foldings(geometry: Geometry, limit: int) -> Iterator[Pair]:
-    """Ways to count the output pixels in rows and columns."""
+    """Yield ways to count the output pixels in rows and columns."""
     if not (geometry.folded and geometry.direct and not geometry.planar):
         yield geometry.outputs
         return
@@ -166,7 +166,7 @@ def _foldings(geometry: Geometry, limit: int) -> Iterator[Pair]:
 
 
 def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
-    """Tiles of whole rows, or of a part of one."""
+    """Yield tiles of whole rows, or of a part of one."""
     height, width = outputs
     if width <= limit:
         for down in range(1, min(height, limit // width) + 1):
@@ -177,7 +177,8 @@ def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
 
 
 def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
-    """Channels such that a panel's part stays in the second-level cache beside the pixels."""
+    """Choose channels such that a panel's part stays in the second-level cache beside the
+    pixels."""
     bytes = geometry.depth * tile.width * geometry.accumulate.bytes
     most = machine.l2_bytes * 3 // 8
     tiles = part_count(tile.outputs[0], tile.down) * part_count(tile.outputs[1], tile.across)
@@ -191,8 +192,6 @@ def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
 
 
 def _dense(geometry: Geometry, tile: Dense, machine: Machine, candidate: Candidate) -> Dense:
-    """The schedule with this register tile."""
-
     def task(cut: Pair) -> Dense:
         return replace(tile, rows=cut[0], panels=cut[1])
 
@@ -208,7 +207,7 @@ def _dense(geometry: Geometry, tile: Dense, machine: Machine, candidate: Candida
 
 
 def _keeps_panels(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
-    """Whether the epilogue had better go along the channels of its images, which it can where the
+    """Return whether the epilogue had better go along the channels of its images: it can where the
     task's weights stay in the second-level cache."""
     bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
     stay = bytes <= machine.l2_bytes // 2 and not _prefetches_weights(geometry, schedule, machine)
@@ -216,6 +215,7 @@ def _keeps_panels(geometry: Geometry, schedule: Dense, machine: Machine) -> bool
 
 
 def _prefetches_weights(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
-    """Whether weights come from far and each is read by few tiles."""
+    """Return whether weights come from beyond the second-level cache and each is read by few
+    tiles."""
     bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
     return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES

@@ -34,7 +34,7 @@ class Depthwise(DepthwiseTiles):
     def plan(
         cls, geometry: Geometry, machine: Machine, candidate: Candidate = OPEN
     ) -> Depthwise | None:
-        """Where each channel is a group."""
+        """Plan the schedule where each channel is a group, else None."""
         if not geometry.depthwise:
             return None
         lanes = machine.isa.lanes(geometry.accumulate)
@@ -57,7 +57,7 @@ class Depthwise(DepthwiseTiles):
         return replace(task(cut), work=work)
 
     def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
-        """Other channels of a task, and other pixels at a time."""
+        """Yield other channels of a task, and other pixels at a time."""
         most = part_count(geometry.groups, self.lanes)
         for vectors in (self.vectors * 2, self.vectors // 2, self.vectors * 4):
             if 0 < vectors <= most:
@@ -67,7 +67,7 @@ class Depthwise(DepthwiseTiles):
                 yield Candidate(across=across)
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
-        """One panel of all channels, with whole vectors of them; a row for each tap."""
+        """Return one panel of all channels, with whole vectors of them; a row for each tap."""
         builder = GraphBuilder("panels")
         builder.origin = node.origin
         size = geometry.groups
@@ -79,7 +79,7 @@ class Depthwise(DepthwiseTiles):
         return builder.emit("permute", view, dims=(1, 2, 0)), Rows(rows, size + missing)
 
     def emit(self, place: ConvolutionPlace) -> None:
-        """All of the task's channels."""
+        """Emit all of the task's channels."""
         context = DepthwiseContext.at(place, self)
         place.builder.kernel.scratch = context.scratch_bytes()
         convolve_depthwise(context)

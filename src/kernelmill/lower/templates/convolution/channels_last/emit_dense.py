@@ -44,7 +44,7 @@ class Pixels:
 
 
 def convolve(context: DenseContext) -> None:
-    """All of the task's panels, each for all of its pixels."""
+    """Emit all of the task's panels, each for all of its pixels."""
     geometry, schedule = context.geometry, context.schedule
     context.write(0, context.zeros())
     if schedule.padded:
@@ -70,7 +70,7 @@ def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
 
 
 def _panels(context: DenseContext) -> tuple[Dim, Dim]:
-    """The task's first one, and the first that it has not."""
+    """Return the task's first panel and the end of its panels."""
     first = context.panel_block * context.schedule.panels
     count = context.schedule.panel_count(context.geometry)
     return first, minimum(count, first + context.schedule.panels)
@@ -98,7 +98,7 @@ def _in_blocks(context: DenseContext, panel: Dim) -> None:
 
 
 def _widen(context: DenseContext, panel: Dim, panels: Dim, block: Dim) -> None:
-    """Panels from this one on, of one block of channels, into scratch."""
+    """Widen panels from this one on, of one block of channels, into scratch."""
     if context.schedule.widened:
         first, count = _first_weight(context, panel, block), panels * _terms(context)
         count = count * context.schedule.width
@@ -106,19 +106,19 @@ def _widen(context: DenseContext, panel: Dim, panels: Dim, block: Dim) -> None:
 
 
 def _first_weight(context: DenseContext, panel: Dim, block: Dim) -> Dim:
-    """Where the packed weights have a panel's block of channels."""
+    """Return the offset of a panel's block of channels in the packed weights."""
     panels, depth = context.schedule.panel_count(context.geometry), context.geometry.depth
     first = (context.group * panels + panel) * depth + block * _terms(context)
     return first * context.schedule.width
 
 
 def _terms(context: DenseContext) -> int:
-    """Products of a block of channels in each sum."""
+    """Return the number of products of a block of channels in each sum."""
     return context.geometry.taps * context.schedule.block(context.geometry)
 
 
 def _weights(context: DenseContext, panel: Dim, block: Dim) -> Callable[[Dim], Value]:
-    """Vectors of a panel's block of channels, by their place in it."""
+    """Return a loader of vectors of a panel's block of channels, by their place in it."""
     if not context.schedule.widened:
         first = _first_weight(context, panel, block)
         return lambda place: context.weights(first + place)
@@ -138,7 +138,7 @@ def _clear_sums(context: DenseContext) -> None:
 
 
 def _for_each_tile(context: DenseContext, body: Callable[[Pixels], None]) -> None:
-    """The task's tiles: of whole rows, or pieces of each row and what is left of it."""
+    """Emit `body` for the task's tiles: whole rows, or pieces of each row and its remainder."""
     down, across = context.schedule.down, context.schedule.across
     columns = context.schedule.outputs[1]
     if down > 1:
@@ -233,8 +233,8 @@ def _register_tile(context: DenseContext, pixels: int, along: Dim, channels: Fet
 
 
 def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
-    """Where weights begin that are to be brought near while a tile is summed, a line of each with
-    every product: the tile's share of what the next pass over the tiles will read."""
+    """Return the offsets of weights to prefetch while a tile is summed, one line of each with every
+    product: the tile's share of the weights that the next pass over the tiles will read."""
     schedule = context.schedule
     if not schedule.prefetch_weights:
         return []
@@ -246,7 +246,7 @@ def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> l
 
 
 def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
-    """Have what the epilogue of a tile reads brought near while the tile is summed."""
+    """Prefetch the images that the epilogue of a tile reads while the tile is summed."""
     geometry, schedule = context.geometry, context.schedule
     with (
         context.counted(0, pixels.down, prefix="row") as down,
@@ -277,7 +277,7 @@ def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
 
 
 def _origin(context: DenseContext, pixels: Pixels) -> Dim:
-    """Where in the padded tile the window of the tile's first pixel begins."""
+    """Return the offset in the padded tile where the window of the tile's first pixel begins."""
     _, line, step = padded_strides(context)
     row = (pixels.row - context.first) * context.geometry.stride[0]
     return context.padded + row * line + pixels.column * context.geometry.stride[1] * step
@@ -286,7 +286,8 @@ def _origin(context: DenseContext, pixels: Pixels) -> Dim:
 def _source(
     context: DenseContext, channel: Dim, at: tuple[Dim, Dim]
 ) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
-    """Image, channel and place of the input pixel for an output pixel, where windows are pixels."""
+    """Return image, channel and place of the input pixel for an output pixel, where windows are
+    pixels."""
     row, column = _output(context, at)
     return (
         context.image,
@@ -296,7 +297,7 @@ def _source(
 
 
 def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
-    """The output pixel's row and column, which may be counted in another way."""
+    """Return the output pixel's row and column, which may be counted in another way."""
     if context.schedule.outputs == context.geometry.outputs:
         return at
     number = at[0] * context.schedule.outputs[1] + at[1]
@@ -305,7 +306,8 @@ def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
 
 
 def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
-    """Where the sums of the tile's pixel number `i` are: a tile is pixels in a row, or rows."""
+    """Return the offset of the sums of the tile's pixel number `i`: a tile is pixels in a row, or
+    rows."""
     first: Dim = 0
     if context.blocked:
         first = (pixels.row - context.first) * context.schedule.outputs[1] + pixels.column

@@ -48,25 +48,25 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Pixels of a window."""
+        """Number of pixels of a window."""
         return self.kernel[0] * self.kernel[1]
 
     @property
     def depth(self) -> int:
-        """The number of products in each sum."""
+        """Number of products in each sum."""
         return self.channels * self.taps
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel is convolved by itself."""
+        """True if every channel is convolved by itself."""
         return self.groups > 1 and self.channels == self.outs == 1
 
     @property
     def pointwise(self) -> bool:
-        """Whether windows are single pixels, all of them inside."""
+        """True if windows are single pixels, all of them inside the image."""
         return self.taps == 1 and self.low == (0, 0)
 
     @property
     def folded(self) -> bool:
-        """Whether output pixels are input pixels in the same order, so that rows do not matter."""
+        """True if output pixels are input pixels in the same order, so that rows do not matter."""
         return self.pointwise and self.stride == (1, 1)

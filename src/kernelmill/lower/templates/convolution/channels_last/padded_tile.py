@@ -11,7 +11,7 @@ from kernelmill.lower.templates.convolution.rows_inside import rows_inside
 
 
 def padded_strides(context: ConvolutionContext[Any]) -> tuple[int, int, int]:
-    """From one channel, row and column of the padded tile to the next."""
+    """Return the strides of the padded tile from one channel, row and column to the next."""
     high, wide = context.schedule.padded_size(context.geometry)
     pixel = context.schedule.pixel
     return (high * wide if context.geometry.planar else 1), wide * pixel, pixel
@@ -51,7 +51,7 @@ def fill_padded_tile(context: ConvolutionContext[Any], first: Dim, vectors: Dim,
 
 
 def _below(context: ConvolutionContext[Any]) -> bool:
-    """Whether windows reach below the image."""
+    """Return whether windows reach below the image."""
     geometry = context.geometry
     reach = (geometry.outputs[0] - 1) * geometry.stride[0] - geometry.low[0]
     return reach + (geometry.kernel[0] - 1) * geometry.dilation[0] >= geometry.sizes[0]

@@ -43,7 +43,7 @@ class ConvolutionPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class PixelTiles(ABC):
-    """What all schedules have.
+    """The base of all schedules of convolutions along channels.
 
     lanes, vectors   channels of a panel
     down             rows of output pixels in a register tile

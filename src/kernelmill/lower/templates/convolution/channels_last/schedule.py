@@ -1,4 +1,4 @@
-"""The schedules of a convolution along channels, and which of them it gets."""
+"""The schedules of a convolution along channels, and the choice among them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def plan_convolution(geometry: Geometry, machine: Machine, candidate: Candidate 
 
 
 def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candidate]:
-    """What to try in place of the cost model's schedule, the likelier first; none for an unknown
-    number of images."""
+    """Return candidates to try in place of the cost model's schedule, the likelier first; none for
+    a symbolic number of images."""
     if not isinstance(geometry.images, int):
         return []
     found = zip_longest(schedule.candidates(geometry), _tasks(geometry, schedule))
@@ -36,7 +36,7 @@ def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candi
 
 
 def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[Candidate]:
-    """Tasks of other sizes, with the cost model's register tile."""
+    """Yield tasks of other sizes, with the cost model's register tile."""
     rows, panels = schedule.rows, schedule.panels
     most_rows, most_panels = schedule.outputs[0], schedule.most_panels(geometry)
     for down, across in (

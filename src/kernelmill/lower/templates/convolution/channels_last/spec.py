@@ -1,4 +1,4 @@
-"""What a convolution of images is to compute, with channels as the vector axis of its results."""
+"""Spec of a convolution of images with channels as the vector axis of its results."""
 
 from __future__ import annotations
 

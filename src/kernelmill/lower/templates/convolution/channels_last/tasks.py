@@ -1,4 +1,4 @@
-"""How large a convolution's tasks are, and how long they take.
+"""Sizes and costs of a convolution's tasks.
 
 Costs are nanoseconds of one core by the rates of core/target/machine.py.
 """
@@ -22,18 +22,18 @@ _SERIAL_NS = 5000
 
 
 def _tile_ns(pixels: int, vectors: int, machine: Machine) -> float:
-    """Of a register tile for each product: so few sums wait for each other."""
+    """Return the cost of a register tile for each product: few sums wait for each other."""
     waiting = machine.rates.latency / machine.dot_rate(MULTIPLY_ADD)
     return max(tile_ns(pixels, vectors, machine), waiting)
 
 
 def image_ns(geometry: Geometry, tile: PixelTiles, machine: Machine) -> float:
-    """Of one image and group."""
+    """Return the cost of one image and group."""
     return rows_ns(geometry, tile, tile.outputs[0], machine) * tile.panel_count(geometry)
 
 
 def rows_ns(geometry: Geometry, tile: PixelTiles, rows: int, machine: Machine) -> float:
-    """Of one panel and so many output rows."""
+    """Return the cost of one panel and that many output rows."""
     full, rest = divmod(rows, tile.down)
     across, tail = divmod(tile.outputs[1], tile.across)
     line = across * _tile_ns(tile.across, tile.vectors, machine)
@@ -72,7 +72,8 @@ def choose_task(
 
 
 def task_ns(geometry: Geometry, schedule: PixelTiles, machine: Machine) -> float:
-    """Of a task: its sums, its padded tile, and weights and pixels as they come from the caches."""
+    """Return the cost of a task: its sums, its padded tile, and weights and pixels as they come
+    from the caches."""
     bytes = geometry.accumulate.bytes
     pixels = schedule.rows * schedule.outputs[1]
     read = pixels * geometry.channels * bytes

@@ -50,11 +50,11 @@ class PlanarBinding(NoProducts):
 
     @cached_property
     def roles(self) -> Roles:
-        """Which index each element has."""
+        """Roles of the convolution's sizes and elements in a contraction."""
         return window_roles(self.seed)
 
     def packing(self, candidate: Candidate) -> WeightPanels:
-        """The panels that the cost model would want of constant weights."""
+        """Return the panels that the cost model would want of constant weights."""
         planar = self.spec(self.context.emitter(PackedWeights()), PackedWeights())
         spec = planar.contraction
         packed = replace(planar, contraction=replace(spec, a=replace(spec.a, packed="a")))
@@ -64,14 +64,14 @@ class PlanarBinding(NoProducts):
         return WeightPanels(schedule.packed_rows, spec.accumulate if widens else None)
 
     def pack(self, packing: WeightPanels) -> PackedWeights:
-        """The weights, if they are constant and the same for every image."""
+        """Pack the weights, if they are constant and the same for every image."""
         roles, width, dtype = self.roles, packing.rows, packing.dtype
         return PackedWeights(
             a=pack_panels(self.context, roles.a, roles.a_index, roles.m, roles, width, dtype=dtype)
         )
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> PlanarConvolution:
-        """The contraction, with weights that are packed read from their panels."""
+        """Return the contraction, with packed weights read from their panels."""
         roles, window = self.roles, self._window(emitter)
         a = read_operand(emitter, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         if packed.a is not None:

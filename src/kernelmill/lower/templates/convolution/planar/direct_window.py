@@ -66,7 +66,8 @@ class DirectWindow:
     def plan(
         cls, planar: PlanarConvolution, machine: Machine, candidate: Candidate
     ) -> DirectWindow | None:
-        """Where so few sums share a window that a panel would not pay."""
+        """Plan the schedule where so few sums share a window that a panel would not pay, else
+        None."""
         spec, window = planar.contraction, planar.window
         if not isinstance(spec.m, int) or not 0 < spec.m <= _MOST_SUMS:
             return None
@@ -85,23 +86,23 @@ class DirectWindow:
 
     @property
     def packed_rows(self) -> int:
-        """Rows of a panel of constant weights."""
+        """Number of rows of a panel of constant weights."""
         return self.sums
 
     def widens(self, spec: PlanarConvolution, machine: Machine) -> bool:
-        """Elements of the weights are read one by one."""
+        """Return False: elements of the weights are read one by one."""
         return False
 
     def candidates(self, spec: PlanarConvolution) -> Sequence[Candidate]:
-        """None."""
+        """Return no candidates."""
         return ()
 
     def row_blocks(self, spec: PlanarConvolution) -> Dim:
-        """Tasks along the rows of an image."""
+        """Return the number of tasks along the rows of an image."""
         return ceildiv(spec.window.outputs[0], self.rows)
 
     def tasks(self, spec: PlanarConvolution) -> Dim:
-        """The number of tasks."""
+        """Return the number of tasks."""
         return product(spec.contraction.batch) * self.row_blocks(spec)
 
     def shape(self, spec: PlanarConvolution) -> TileShape:
@@ -239,7 +240,6 @@ def _by_line(context: _DirectContext, window: Window) -> dict[int, list[tuple[in
 
 
 def _task_rows(batch: tuple[Dim, ...], channels: Dim, window: Window, lanes: int) -> int:
-    """Output rows of a task."""
     height, images = size_hint(window.outputs[0]), prod(size_hint(size) for size in batch)
     one_row = tile_shape(window, channels, 1, lanes, 0)
     most = max(_TILE_PIXELS // size_hint(one_row.elements), part_count(height * images, _TASKS), 1)

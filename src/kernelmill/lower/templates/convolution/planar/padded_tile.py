@@ -52,14 +52,15 @@ class PaddedTile:
     last: Dim
 
     def place(self, channel: Dim, row: Dim, down: Dim, across: Dim) -> Dim:
-        """Where the pixels so far down and across from the first taps of output row `row` begin."""
+        """Return the offset of the pixels `down` and `across` from the first taps of output row
+        `row`."""
         window, shape = self.window, self.shape
         down = (row - self.first) * window.stride[0] + down
         column = mod(across, window.stride[1]) * shape.columns + floordiv(across, window.stride[1])
         return self._row(channel, floordiv(down, shape.row_step)) + column
 
     def vector(self, place: Dim) -> Value:
-        """A vector of the tile."""
+        """Load a vector of the tile."""
         return self.context.read(place, self.context.lane.count)
 
     def _row(self, channel: Dim, local: Dim) -> Dim:
@@ -92,7 +93,8 @@ class PaddedTile:
                     self._keep(channel, local, phase, column, value)
 
     def _fill_both(self, column: Dim, top: Dim, rows: tuple[Dim, Dim]) -> None:
-        """For a window that moves by 2: two vectors of pixels become the even and the odd ones."""
+        """Fill the tile for a window that moves by 2: two vectors of pixels become the even and the
+        odd ones."""
         context, lanes = self.context, self.context.lane.count
         starts = (column * 2, column * 2 + lanes)
         inside = [self._inside(start, 1) for start in starts]
@@ -114,7 +116,8 @@ class PaddedTile:
                 self._keep(channel, local, phase, column, value)
 
     def _pixels(self, channel: Dim, row: Dim, first: Dim, step: int, lane: Lane) -> Value:
-        """Pixels `first`, `first + step`, ... of a padded row; zero where the image has none."""
+        """Read pixels `first`, `first + step`, ... of a padded row; zero where the image has
+        none."""
         context, mask = self.context, lane.mask
         assert mask is not None
         x = first + lane.index * step - self.window.low[1]
@@ -126,7 +129,8 @@ class PaddedTile:
         self.context.write(place, value)
 
     def _inside(self, first: Dim, step: int) -> Lane:
-        """The lanes l for which the image has pixel `first + l * step` of a padded row."""
+        """Return the mask of lanes l for which the image has pixel `first + l * step` of a padded
+        row."""
         builder, window, lane = self.context.builder, self.window, self.context.lane
         stop = builder.index(ceildiv(window.sizes[1] + window.low[1] - first, step))
         mask = builder.op("lane_mask", stop, lanes=lane.count)

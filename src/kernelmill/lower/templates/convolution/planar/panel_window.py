@@ -24,17 +24,17 @@ class PanelWindow:
 
     @classmethod
     def plan(cls, planar: PlanarConvolution, machine: Machine, candidate: Candidate) -> PanelWindow:
-        """Every convolution can be done so."""
+        """Plan the schedule, which every convolution can have."""
         return cls(Blocked.plan(planar.contraction, machine, candidate))
 
     @property
     def packed_rows(self) -> int:
-        """Rows of a panel of constant weights."""
+        """Return the rows of a panel of constant weights."""
         return self.blocked.rows
 
     def widens(self, spec: PlanarConvolution, machine: Machine) -> bool:
-        """Whether constant weights of a half type are widened when they are packed: each panel of
-        windows reads all of them."""
+        """Return whether constant weights of a half type are widened when they are packed, since
+        each panel of windows reads all of them."""
         return widening_pays(spec.contraction.n, self.blocked.width, machine)
 
     @property
@@ -43,7 +43,7 @@ class PanelWindow:
         return self.blocked.work
 
     def candidates(self, spec: PlanarConvolution) -> Sequence[Candidate]:
-        """Other register tiles and tasks."""
+        """Return other register tiles and tasks."""
         return contraction_candidates(spec.contraction, self.blocked)
 
     def emit(self, builder: KernelBuilder, spec: PlanarConvolution) -> None:

@@ -1,5 +1,4 @@
-"""What convolutions are as a contraction: output channels are the rows, and columns are output
-pixels."""
+"""Convolutions as contractions: output channels are the rows, output pixels the columns."""
 
 from __future__ import annotations
 
@@ -12,8 +11,9 @@ from kernelmill.lower.templates.matmul.roles import Roles
 
 
 def window_roles(node: Node) -> Roles:
-    """The roles of a convolution whose windows come from a padded input tile. The index of B is
-    that of the window's first tap where the window neither moves by more than one nor is padded."""
+    """Return the roles of a convolution whose windows come from a padded input tile. The index of B
+    is that of the window's first tap where the window neither moves by more than one nor is
+    padded."""
     x, weight = node.operands
     groups, outputs = node.attrs["groups"], node.result.shape[2:]
     assert isinstance(groups, int)
@@ -29,8 +29,8 @@ def window_roles(node: Node) -> Roles:
 
 
 def pixel_roles(node: Node, _: Dim) -> Roles:
-    """The roles of any convolution as a product: columns are the output pixels of one row of the
-    image, or of the whole image where rows are short or the input's pixels are read one after
+    """Return the roles of any convolution as a product: columns are the output pixels of one row of
+    the image, or of the whole image where rows are short or the input's pixels are read one after
     another."""
     x, weight = node.operands
     groups = node.attrs["groups"]
@@ -56,8 +56,8 @@ def pixel_roles(node: Node, _: Dim) -> Roles:
 
 
 def slides(node: Node) -> bool:
-    """Whether this is a convolution of one or two axes whose windows are worth a padded input
-    tile."""
+    """Return whether a node is a convolution of one or two axes whose windows are worth a padded
+    input tile."""
     if len(node.result.shape) > 4:
         return False
     x, weight = node.operands
@@ -66,12 +66,12 @@ def slides(node: Node) -> bool:
 
 
 def _short(width: Dim) -> bool:
-    """Whether vectors along one image row would waste more lanes than gathering costs."""
+    """Return whether vectors along one image row would waste more lanes than gathering costs."""
     return isinstance(width, int) and width < 24 and width % 16 != 0
 
 
 def windows(node: Node) -> Value:
-    """The input of a convolution as windows: (N, C, out..., kernel...)."""
+    """Return the input of a convolution as windows: (N, C, out..., kernel...)."""
     x, weight = node.operands
     builder = GraphBuilder("window")
     dims = tuple(range(2, len(x.shape)))

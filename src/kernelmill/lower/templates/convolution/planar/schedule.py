@@ -1,4 +1,4 @@
-"""How a convolution along pixels is cut."""
+"""Schedules of convolutions along pixels."""
 
 from __future__ import annotations
 

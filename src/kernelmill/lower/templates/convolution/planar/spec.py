@@ -1,4 +1,4 @@
-"""What a convolution is whose vectors run along the pixels of an image."""
+"""Spec of a convolution whose vectors run along the pixels of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of an image the padded input tile holds, and in what order."""
+"""Size and layout of the padded input tile."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ class TileShape:
 
     @property
     def row_stride(self) -> Dim:
-        """Elements from one row to the next."""
+        """Number of elements from one row to the next."""
         return self.phases * self.columns
 
     @property
     def channel_stride(self) -> Dim:
-        """Elements from one channel to the next."""
+        """Number of elements from one channel to the next."""
         return self.rows * self.row_stride
 
     @property
     def elements(self) -> Dim:
-        """All of it."""
+        """Number of elements of the tile."""
         return self.channels * self.channel_stride + self.slack
 
 
 def tile_shape(window: Window, channels: Dim, positions: Dim, lanes: int, slack: int) -> TileShape:
-    """The tile for so many channels and for the windows at so many neighbouring positions."""
+    """Return the tile for that many channels and for windows at that many neighbouring
+    positions."""
     (height, width), (high, wide) = window.outputs, window.kernel
     spanned = minimum(height, floordiv(positions + width - 2, maximum(width, 1)) + 1)
     row_step = window.stride[0] if _only_multiples(window, 0) else 1
@@ -58,5 +59,5 @@ def tile_shape(window: Window, channels: Dim, positions: Dim, lanes: int, slack:
 
 
 def _only_multiples(window: Window, axis: int) -> bool:
-    """Whether the window looks at nothing between its first tap's pixels along this axis."""
+    """Return whether the window skips all pixels between those of its first tap along this axis."""
     return window.kernel[axis] == 1 or window.dilation[axis] % window.stride[axis] == 0
