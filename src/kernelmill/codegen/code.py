@@ -36,12 +36,12 @@ class Reg:
 
     @property
     def llvm(self) -> str:
-        """The LLVM type."""
+        """LLVM type."""
         return self.special or llvm_type(self.type)
 
     @property
     def typed(self) -> str:
-        """The type and the name, as an operand is written."""
+        """Type and name, as an operand is written."""
         return f"{self.llvm} {self.text}"
 
     @property
@@ -53,7 +53,7 @@ class Reg:
         return self.type.lanes
 
     def like(self, value: Number) -> Reg:
-        """A literal of this register's type."""
+        """Return a literal of this register's type."""
         return self.code.const(self.type, value)
 
     def _both(self, operation: str, other: Reg | Number, swap: bool = False) -> Reg:
@@ -119,7 +119,7 @@ class Reg:
         return self.code.result(text, VType(BOOL, self.lanes))
 
     def bits_as(self, dtype: DType) -> Reg:
-        """The same bits read as another element type of the same width."""
+        """Return the same bits read as another element type of the same width."""
         type = VType(dtype, self.lanes)
         if llvm_type(type) == llvm_type(self.type):
             return Reg(self.code, self.text, type)
@@ -186,7 +186,7 @@ class Code:
     # ---- lines ------------------------------------------------------------------------------
 
     def fresh(self) -> str:
-        """A result name that is not taken."""
+        """Return a result name that is not taken."""
         self._count += 1
         return f"%t{self._count}"
 
@@ -195,7 +195,7 @@ class Code:
         self.regions[-1].block.lines.append(text)
 
     def result(self, text: str, type: VType, special: str = "") -> Reg:
-        """Append an instruction and give its result."""
+        """Append an instruction and return its result."""
         return Reg(self, self.hoisted(text, -1), type, special)
 
     def hoisted(self, text: str, depth: int) -> str:
@@ -206,13 +206,13 @@ class Code:
         return name
 
     def on_stack(self, bytes: int) -> str:
-        """The address of memory that the function has until it returns."""
+        """Return the address of memory that the function has until it returns."""
         name = self.fresh()
         self._blocks[0].lines.insert(0, f"{name} = alloca [{bytes} x i8], align 64")
         return name
 
     def opaque(self, typed: str, depth: int = -1) -> str:
-        """A name for this value, of which LLVM knows nothing."""
+        """Return a name for this value, of which LLVM knows nothing."""
         known = self.regions[depth].known
         found = known.get(("opaque", typed))
         if found is None:
@@ -225,11 +225,11 @@ class Code:
 
     @property
     def label(self) -> str:
-        """Where control is now, for the incoming edges of a phi."""
+        """Label of the current block, for the incoming edges of a phi."""
         return self.regions[-1].block.label
 
     def new_block(self, hint: str) -> Block:
-        """A block that is not placed yet."""
+        """Return a block that is not placed yet."""
         self._count += 1
         return Block(f"{hint}{self._count}")
 
@@ -249,7 +249,7 @@ class Code:
             self.regions.pop()
 
     def finish(self, head: str) -> str:
-        """The text of the function; `head` is everything before the opening brace."""
+        """Return the text of the function; `head` is everything before the opening brace."""
         lines = [f"{head} {{"]
         for block in self._blocks:
             lines.append(f"{block.label}:")
@@ -260,11 +260,11 @@ class Code:
     # ---- values -----------------------------------------------------------------------------
 
     def const(self, type: VType, value: Number) -> Reg:
-        """A literal, the same in all lanes."""
+        """Return a literal, the same in all lanes."""
         return Reg(self, constant(type, value), type)
 
     def splat(self, value: Reg, lanes: int) -> Reg:
-        """A scalar in all lanes; a vector is given back as it is."""
+        """Spread a scalar over all lanes; a vector is returned as it is."""
         if lanes == 1 or value.lanes > 1:
             return value
         type = VType(value.dtype, lanes)
@@ -276,7 +276,8 @@ class Code:
         return self.result(f"shufflevector {first.typed}, {name} poison, {zeros}", type)
 
     def binary(self, operation: str, a: Reg, b: Reg) -> Reg:
-        """An instruction on two operands of one type; a scalar is spread over the other's lanes."""
+        """Append an instruction on two operands of one type; a scalar is spread over the other's
+        lanes."""
         lanes = max(a.lanes, b.lanes)
         a, b = self.splat(a, lanes), self.splat(b, lanes)
         return self.result(f"{operation} {a.typed}, {b.text}", a.type)
@@ -301,13 +302,13 @@ class Code:
         return self.result(f"call {kinds[0]} @{full}({inside})", type)
 
     def fma(self, a: Reg, b: Reg | Number, c: Reg | Number) -> Reg:
-        """a*b + c with one rounding."""
+        """Append a*b + c with one rounding."""
         right = b if isinstance(b, Reg) else a.like(b)
         added = c if isinstance(c, Reg) else a.like(c)
         return self.intrinsic("fma", a, right, added)
 
     def absolute(self, a: Reg) -> Reg:
-        """|a|; of the most negative integer that integer."""
+        """Append |a|; the most negative integer stays as it is."""
         if a.dtype.is_float:
             return self.intrinsic("fabs", a)
         return self.intrinsic("abs", a, extra="i1 false")
@@ -318,7 +319,7 @@ class Code:
         return self.result(f"call {llvm_type(result)} @{name}({inside})", result)
 
     def convert(self, word: str, value: Reg, dtype: DType) -> Reg:
-        """A conversion instruction: "sext", "fpext", "sitofp", ..."""
+        """Append a conversion instruction: "sext", "fpext", "sitofp", ..."""
         type = VType(dtype, value.lanes)
         return self.result(f"{word} {value.typed} to {llvm_type(type)}", type)
 

@@ -38,12 +38,12 @@ class Run:
 
     @property
     def first(self) -> ir.Load:
-        """The load with the lowest address."""
+        """Load with the lowest address."""
         return self.loads[0]
 
     @property
     def elements(self) -> int:
-        """How many elements all of them read."""
+        """Number of elements that all of them read."""
         return len(self.loads) * self.first.result.type.lanes
 
 
@@ -62,7 +62,7 @@ def load_runs(body: Sequence[ir.Stmt], most: int, vector_bytes: int) -> dict[int
 
 
 def is_product(statement: ir.Stmt) -> bool:
-    """Whether it multiplies and adds to its third operand."""
+    """Return whether a statement multiplies and adds to its third operand."""
     return isinstance(statement, ir.Instr) and statement.op in _PRODUCTS
 
 
@@ -114,15 +114,15 @@ def _follows(load: ir.Load, other: ir.Load) -> bool:
 
 
 def _parts(loads: list[ir.Load], most: int) -> Iterator[tuple[ir.Load, ...]]:
-    """As few parts as can be, of about equal size."""
+    """Split into as few parts as can be, of about equal size."""
     count = -(-len(loads) // most)
     cuts = [len(loads) * n // count for n in range(count + 1)]
     return (tuple(loads[begin:end]) for begin, end in pairwise(cuts))
 
 
 def _following(loads: tuple[ir.Load, ...], runs: list[Run]) -> Run:
-    """A run, and which of those before it follows: one that ends where it begins, or the nearest
-    one of as many vectors."""
+    """Return a run and the one before that it follows: one that ends where it begins, or the
+    nearest one of as many vectors."""
     first = loads[0]
     same = [run for run in runs if run.first.buffer == first.buffer]
     for run in reversed(same):
@@ -171,7 +171,7 @@ def chains_of(runs: dict[int, Run], loop: ir.For) -> list[Chain]:
 
 
 def _tail(head: Run, runs: list[Run]) -> Run | None:
-    """The last of those that follow; None where two follow one."""
+    """Return the last of those that follow; None where two follow one."""
     while True:
         after = [run for run in runs if run.after is head]
         if len(after) != 1:

@@ -25,7 +25,7 @@ _COMPUTED = re.compile(
 
 
 def first_lanes(code: Code, count: int, lanes: int) -> Reg:
-    """The literal mask that has the first `count` lanes on."""
+    """Return the literal mask that has the first `count` lanes on."""
     type = VType(BOOL, lanes)
     if lanes == 1 or count <= 0 or count >= lanes:
         return code.const(type, count > 0)
@@ -34,7 +34,8 @@ def first_lanes(code: Code, count: int, lanes: int) -> Reg:
 
 
 def known_first(mask: Reg | None) -> int | None:
-    """How many first lanes a literal mask has on; None when it is no literal. All without one."""
+    """Return how many first lanes a literal mask has on; None for other masks, and without a
+    mask."""
     if mask is None or mask.text.startswith("%"):
         return None
     if mask.text.startswith("<"):
@@ -43,7 +44,7 @@ def known_first(mask: Reg | None) -> int | None:
 
 
 def hidden(mask: Reg) -> Reg:
-    """The mask, in a form that LLVM cannot compute even if it is made of literals alone."""
+    """Return the mask in a form that LLVM cannot compute even if it is made of literals alone."""
     code, lanes = mask.code, mask.lanes
     if lanes == 1 or not _is_computable(mask):
         return mask
@@ -84,7 +85,7 @@ def _is_computable(value: Reg) -> bool:
 
 
 def widened(value: Reg, lanes: int) -> Reg:
-    """The same first lanes, and zeros up to `lanes`."""
+    """Return a mask of the same first lanes, and zeros up to `lanes`."""
     code, type = value.code, VType(value.dtype, lanes)
     zeros = code.const(type, 0)
     if value.lanes == 1:

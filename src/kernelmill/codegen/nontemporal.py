@@ -15,7 +15,7 @@ MARK = ", !nontemporal !{i32 1}"
 
 
 def fills_vectors(statement: Store, lanes: int, bytes: int, isa: Isa) -> bool:
-    """Whether a store writes whole vector registers, aligned if its buffer is."""
+    """Return whether a store writes whole vector registers, aligned if its buffer is."""
     whole = lanes * bytes * 8 % isa.vector_bits == 0
     plain = statement.mask is None and statement.stride == 1
     return whole and plain and mod(statement.index, lanes) == 0

@@ -1,4 +1,4 @@
-"""What LLVM is told of a kernel's memory: the one place where such promises are made.
+"""Promises to LLVM about a kernel's memory: the only place where these are made.
 
 An output `over` an input may be the same memory, so nothing is promised of either but that no one
 writes through the input's own address. Every other buffer is memory of its own where anything is
@@ -30,18 +30,18 @@ class Promises:
 
     @property
     def constant(self) -> bool:
-        """Whether a load gives the same whenever it is done: LLVM may move it past all stores."""
+        """True if a load gives the same whenever it is done: LLVM may move it past all stores."""
         return self.alone and self.readonly
 
     @property
     def attributes(self) -> str:
-        """Of the parameter that holds the address."""
+        """Return the attributes of the parameter that holds the address."""
         return f"{' noalias' if self.alone else ''}{' readonly' if self.readonly else ''}"
 
 
 def promises(kernel: Kernel, aligned: bool = False) -> Mapping[str, Promises]:
-    """By the names of buffers, and of scratch. `aligned`: where the buffers that the kernel marks
-    nontemporal were found to be."""
+    """Return the promises by the names of buffers, and of scratch. `aligned`: buffers that the
+    kernel marks nontemporal were found to be aligned."""
     shared = {
         name for buffer in kernel.buffers if buffer.over for name in (buffer.name, *buffer.over)
     }

@@ -34,12 +34,12 @@ class RunLoads:
         self._late: dict[Value, None] = {}
 
     def enter(self, body: Sequence[Stmt]) -> None:
-        """The statements of this block come next."""
+        """Enter a block, whose statements come next."""
         self._late = {}
         self._runs |= self._found(body)
 
     def leave(self) -> None:
-        """Those after the block come next, where its registers are not known."""
+        """Leave the block, whose registers are not known after it."""
         self._late = {}
 
     def _found(self, body: Sequence[Stmt]) -> dict[int, Run]:
@@ -51,7 +51,8 @@ class RunLoads:
         return self._blocks[id(body)]
 
     def load(self, statement: Load) -> bool:
-        """Whether the load is one of a run: then the first has read all of them."""
+        """Return whether the load is one of a run, which the first load of the run reads as a
+        whole."""
         run = self._runs.get(id(statement))
         if run is None:
             return False
@@ -86,7 +87,7 @@ class RunLoads:
         return self._indices.pointer(base, first.result.type.dtype, first.index)
 
     def _behind(self, run: Run, step: Dim) -> str:
-        """The address so many elements from that of a run."""
+        """Return the address that many elements behind that of a run."""
         code, type = self._code, run.first.result.type
         bytes = self._indices.resolve(step * type.dtype.bytes)
         if isinstance(bytes, int) and step != run.elements:
@@ -101,7 +102,7 @@ class RunLoads:
         return code.opaque(f"ptr {moved}")
 
     def _behind_products(self, address: str) -> str:
-        """The address, known when these products are."""
+        """Return the address, known only when these products are."""
         code, late = self._code, [self._values[value] for value in self._late]
         kinds = ["ptr", *(value.llvm for value in late)]
         places = ["=r", *["=w"] * len(late), *map(str, range(len(kinds)))]
@@ -116,13 +117,13 @@ class RunLoads:
     # ---- loops ------------------------------------------------------------------------------
 
     def chains(self, loop: For) -> list[Chain]:
-        """Runs of a loop's body whose address goes round it."""
+        """Return runs of a loop's body whose address goes round it."""
         found = chains_of(self._found(loop.body), loop)
         self._heads |= {chain.head: chain.address for chain in found}
         return found
 
     def beginning(self, chain: Chain, start: Dim) -> Reg:
-        """Where the first pass reads."""
+        """Return the address that the first pass reads."""
         first = chain.head.first
         index = substitute(first.index, {chain.symbol: start})
         base = self._pointers[first.buffer]
@@ -130,7 +131,7 @@ class RunLoads:
         return Reg(self._code, text, _ADDRESS, "ptr")
 
     def following(self, chain: Chain) -> Reg:
-        """Where the next pass reads; the body has been written."""
+        """Return the address that the next pass reads, once the body is written."""
         self._late = {}
         del self._heads[chain.head]
         return Reg(self._code, self._behind(chain.tail, chain.step), _ADDRESS, "ptr")

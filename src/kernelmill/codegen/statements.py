@@ -65,7 +65,7 @@ class Body:
     # ---- operands ---------------------------------------------------------------------------
 
     def operand(self, operand: ir.Operand, type: ir.VType) -> Reg:
-        """A register spread over the lanes of `type`, or a literal of `type`."""
+        """Return a register spread over the lanes of `type`, or a literal of `type`."""
         if isinstance(operand, ir.Value):
             return self.code.splat(self.values[operand], type.lanes)
         return self.code.const(type, operand)
@@ -193,7 +193,8 @@ class Body:
         return self._other(statement)
 
     def _dtype_of(self, args: Sequence[ir.Operand]) -> DType:
-        """What literals among the operands are: the first register's type, or else their own."""
+        """Return the dtype of literals among the operands: that of the first register, or else
+        their own."""
         for arg in args:
             if isinstance(arg, ir.Value):
                 return arg.type.dtype
@@ -247,7 +248,7 @@ class Body:
         return not self.code.isa.has_tiles and any(isinstance(each, ir.TileLoad) for each in body)
 
     def _turns_tiles(self, row: Reg) -> bool:
-        """Whether it may be the row of a tile, and is more than a register."""
+        """Return whether it may be the row of a tile, and is more than a register."""
         return row.lanes * row.dtype.bits > self.code.isa.vector_bits and self._tiles_in_memory
 
     def _check(self, condition: Reg, code: int) -> Reg:
@@ -349,10 +350,8 @@ class Body:
         self, symbol: Sym, first: str, last: str, step: str, carried: list[tuple[ir.Value, Reg]],
         body: Callable[[], list[Reg]], edges: tuple[Block, Block],
     ) -> tuple[list[Reg], str]:  # fmt: skip
-        """The loop's own region: phis, body, test. Gives the final values and the last block.
-
-        `edges` are the blocks before and after the loop.
-        """
+        """Write the loop's own region: phis, body, test. Return the final values and the last
+        block. `edges` are the blocks before and after the loop."""
         code, (entry, exit_) = self.code, edges
         head = code.regions[-1].block
         counter = code.result("", INDEX)
@@ -401,7 +400,8 @@ class Body:
             self.values[value] = result
 
     def _finals(self, loop: ir.For | ir.Repeat) -> list[Reg]:
-        """What a pass leaves to the next one, and the last pass to what comes after the loop."""
+        """Return the values that a pass leaves to the next one, and the last pass to the code after
+        the loop."""
         finals = [
             self.operand(operand, value.type)
             for operand, value in zip(loop.yields, loop.carried, strict=True)
@@ -454,14 +454,15 @@ def _phi_text(edges: list[tuple[Reg, str]]) -> str:
 
 
 def pointer_names(kernel: ir.Kernel) -> dict[str, str]:
-    """The argument that holds each buffer's address."""
+    """Return the argument that holds each buffer's address."""
     names = {buffer.name: f"%b{i}" for i, buffer in enumerate(kernel.buffers)}
     names[ir.SCRATCH] = "%scratch"
     return names
 
 
 def _weights(first: str, last: str, step: str) -> str:
-    """Branch weights of a loop whose number of passes is known, as the end of its last branch."""
+    """Return branch weights of a loop with a known number of passes, as the end of its last
+    branch."""
     try:
         passes = -(-(int(last) - int(first)) // int(step))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the definition of an operator says: each fact about an operator stands here, and only here.
+"""Definitions of operators: each fact about an operator is here, and only here.
 
 `ops.py` is the table. Passes, fusion and code generation ask it; none of them keeps lists of
 operators' names.
@@ -18,7 +18,7 @@ TypingRule = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
 
 
 class OpKind(StrEnum):
-    """How an operator is computed."""
+    """The method by which an operator is computed."""
 
     POINTWISE = "pointwise"
     SOURCE = "source"  # from the index alone
@@ -36,7 +36,7 @@ class OpKind(StrEnum):
 
 
 class Cost(IntEnum):
-    """Vector operations that an element takes, roughly."""
+    """Vector operations of an element, roughly."""
 
     FREE = 0
     SIMPLE = 1
@@ -46,7 +46,7 @@ class Cost(IntEnum):
 
 
 class Image(Enum):
-    """What finite operands give."""
+    """The range of results for finite operands."""
 
     ANY = "any"
     FINITE = "finite"
@@ -54,7 +54,7 @@ class Image(Enum):
 
 
 class ZeroSign(Enum):
-    """Which operands' zeros give something else than another sign where they have another sign."""
+    """The operands whose zeros, with the other sign, change more than the sign of the result."""
 
     NONE = "none"
     DIVISOR = "the last"

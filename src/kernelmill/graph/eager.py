@@ -1,4 +1,4 @@
-"""What each operator of the graph IR means, written with eager torch operators.
+"""Meaning of each operator of the graph IR, written with eager torch operators.
 
 A function takes the operands and the node's attributes with every dim evaluated, and gives the
 result. Float arithmetic on half types is done in f32 and rounded once.
@@ -33,7 +33,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _pointwise(function: Callable[..., Tensor], operands: Sequence[Tensor], _: Attrs) -> Tensor:
-    """Half types through f32; a bool result stays bool."""
+    """Compute half types through f32; a bool result stays bool."""
     result = function(*map(_wide, operands))
     return result if result.dtype == torch.bool else result.to(operands[-1].dtype)
 
@@ -47,7 +47,7 @@ def _on_bool(
 def _defined(
     integers: Callable[..., Tensor], floats: Callable[..., Tensor], a: Tensor, b: Tensor
 ) -> Tensor:
-    """Division: integers give 0 where the divisor is 0 and where the quotient overflows."""
+    """Divide; integers give 0 where the divisor is 0 and where the quotient overflows."""
     if a.dtype.is_floating_point:
         return floats(a, b)
     undefined = b == 0
@@ -326,7 +326,7 @@ def _flex_attention(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 def _blocks_kept(scores: Tensor, blocks: Sequence[int], counts: Tensor, numbers: Tensor) -> Tensor:
-    """Which scores are in a block of the list."""
+    """Return a mask of the scores that are in a block of the list."""
     rows, keys = (min(size, max(n, 1)) for size, n in zip(blocks, scores.shape[2:], strict=True))
     down, across = (-(-n // size) for n, size in zip(scores.shape[2:], (rows, keys), strict=True))
     listed = torch.arange(numbers.shape[-1]) < counts[..., None]
@@ -350,7 +350,7 @@ EAGER["flex_attention"] = _flex_attention
 
 
 def _from_start(index: Tensor, size: int, attrs: Attrs) -> Tensor:
-    """Indices counted from the start. Raises IndexError when one is out of range."""
+    """Return indices counted from the start. Raises IndexError when one is out of range."""
     least = 0 if attrs.get("unsigned") else -size
     if bool(((index < least) | (index >= size)).any()):
         raise IndexError(f"an index is out of range for size {size}")

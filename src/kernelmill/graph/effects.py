@@ -1,4 +1,4 @@
-"""What nodes do besides computing their results."""
+"""Effects of nodes besides computing their results."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from kernelmill.torch_internals.operators import OpOverload, overload_named
 
 
 def asserts(target: str) -> bool:
-    """Whether "namespace.name.overload" raises an error unless its first operand is true."""
+    """Return whether "namespace.name.overload" raises an error unless its first operand is true."""
     return target.startswith("aten._assert_async.")
 
 
 def is_assertion(node: Node) -> bool:
-    """Whether the node is an operator that does so."""
+    """Return whether the node is an ATen call that asserts."""
     return node.op == "aten" and asserts(str(node.attrs["target"]))
 
 
 def has_effect(node: Node) -> bool:
-    """Whether the node does more than compute its results: assertions, sizes read from tensors,
-    and what `keeps_its_turn` says."""
+    """Return whether the node does more than compute its results: assertions, sizes read from
+    tensors, and nodes that keep their turn."""
     if node.op != "aten":
         return False
     return bool(not node.results or node.attrs["binds"] or keeps_its_turn(node))
 
 
 def keeps_its_turn(node: Node) -> bool:
-    """Whether the node draws random numbers, or is an operator that we know nothing of. Such nodes
-    run in the order of the program: another order gives each other numbers."""
+    """Return whether the node draws random numbers, or is an unknown operator. Such nodes run in
+    the order of the program: in another order each would draw other numbers."""
     return node.op == "aten" and _acts(str(node.attrs["target"]))
 
 
 def turns(graph: Graph) -> dict[Node, Node]:
-    """The nodes that keep their turn, each but the first by the one whose turn is before."""
+    """Map each node that keeps its turn, but the first, to the one whose turn is before."""
     nodes = [node for node in graph.nodes if keeps_its_turn(node)]
     return dict(zip(nodes[1:], nodes, strict=False))
 

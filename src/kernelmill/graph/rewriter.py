@@ -21,11 +21,11 @@ class Rewriter:
         self.graph.equations, self.graph.bodies = list(graph.equations), graph.bodies
 
     def value(self, value: Value) -> Value:
-        """What stands for a value of the old graph in the new one."""
+        """Return the value of the new graph that stands for one of the old graph."""
         return self._new.get(value, value)
 
     def operands(self, node: Node) -> tuple[Value, ...]:
-        """The node's operands in the new graph."""
+        """Return the node's operands in the new graph."""
         new = self._new
         return tuple([new.get(operand, operand) for operand in node.operands])
 
@@ -62,19 +62,20 @@ class Rewriter:
         return self._builder.emit(op, *operands, **attrs)
 
     def lay_out(self, values: Iterable[Value]) -> None:
-        """Have what stands for these values of the old graph lie in memory as they did."""
+        """Give the counterparts of these values of the old graph the memory strides that they
+        had."""
         for value in values:
             self.replace(value, self._lying_as(value))
 
     def _lying_as(self, old: Value) -> Value:
-        """What stands for a value, in memory that has the same strides."""
+        """Return the new graph's counterpart of a value, in memory that has the same strides."""
         new, strides = self.value(old), old.type.memory_strides
         if new.type.memory_strides == strides:
             return new
         return self._builder.emit("layout", new, strides=strides)
 
     def finish(self) -> Graph:
-        """The new graph, with the results and updates of the old one."""
+        """Return the new graph, with the results and updates of the old one."""
         self.graph.results = [self._result(result) for result in self._old.results]
         self.graph.updates = [(held, self.value(new)) for held, new in self._old.updates]
         return self.graph
@@ -84,6 +85,6 @@ class Rewriter:
 
 
 def live_values(graph: Graph) -> Iterable[Value]:
-    """The values that leave the graph: results and updates."""
+    """Return the values that leave the graph: results and updates."""
     yield from (result for result in graph.results if isinstance(result, Value))
     yield from (new for _, new in graph.updates)

@@ -23,7 +23,7 @@ def at_sizes(graph: ir.Graph, sizes: Mapping[str, int], name: str = "") -> ir.Gr
 
 @dataclass(frozen=True, eq=False)
 class GraphSource:
-    """What a program was made from: a graph, for these values of its symbols where some are given.
+    """The source of a program: a graph, for these values of its symbols where some are given.
 
     The graph with numbers in it is made when it is asked for: most gears' never is.
     """
@@ -34,7 +34,7 @@ class GraphSource:
 
     @cached_property
     def graph(self) -> ir.Graph:
-        """The graph for these values."""
+        """Graph for these values."""
         return at_sizes(self.general, self.sizes, self.name) if self.sizes else self.general
 
 

@@ -24,7 +24,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _differ(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are different whatever their symbols stand for."""
+    """Return whether two sizes differ whatever their symbols stand for."""
     difference = a - b
     return isinstance(difference, int) and difference != 0
 
@@ -318,7 +318,8 @@ def argtopk(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
 
 
 def _sums(op: str, operands: Sequence[TensorType], attrs: Attrs) -> DType:
-    """The dtype of a contraction's result: the operands', or the one that narrow types sum in."""
+    """Return the dtype of a contraction's result: the operands', or the one that narrow types sum
+    in."""
     dtype = _same_dtype(operands)
     _require(dtype != BOOL, f"{op} needs numbers, not bool")
     wanted = attrs.get("dtype") or dtype
@@ -502,5 +503,5 @@ def index_put(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 
 
 def aten(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """What the attribute `results` says."""
+    """Return the types in the attribute `results`."""
     return tuple(TensorType(*entry) for entry in attrs["results"])

@@ -107,7 +107,7 @@ class _Verifier:
             self._known.add(value)
 
     def _alone(self, node: Node) -> None:
-        """What a node has to keep whichever operands are defined."""
+        """Check the rules for a node that hold whichever operands are defined."""
         definition = OPS.get(node.op)
         if definition is None:
             raise TypingError(f"there is no operator {node.op!r}")
@@ -218,7 +218,7 @@ def _same(a: TensorType, b: TensorType) -> bool:
 
 
 def _tagged(tag: str, value: Attr) -> list[Attr]:
-    """Of every (tag, this) inside the arguments of a call what it is."""
+    """Yield x of every (tag, x) inside the arguments of a call."""
     if not isinstance(value, tuple):
         return []
     if len(value) == 2 and value[0] == tag:

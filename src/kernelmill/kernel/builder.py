@@ -22,7 +22,7 @@ class Loop:
         self.results = statement.results
 
     def carry(self, *values: ir.Operand) -> None:
-        """The carried registers' values for the next pass."""
+        """Set the carried registers' values for the next pass."""
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
         self.statement.yields = values
@@ -37,7 +37,8 @@ class Repetition:
         self.results = statement.results
 
     def again(self, condition: ir.Value, *values: ir.Operand) -> None:
-        """Whether there is another pass, and the carried registers' values for it."""
+        """Set the condition for another pass, and the carried registers' values for it. Raises
+        ValueError for another number of values."""
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
         self.statement.condition, self.statement.yields = condition, values
@@ -58,21 +59,21 @@ class KernelBuilder:
         self._outside = outside
 
     def set_tasks(self, tasks: Dim) -> None:
-        """Set how many tasks there are; `task` is known to be below that from now on."""
+        """Set the number of tasks; `task` is known to be below that from now on."""
         self.kernel.tasks = tasks
         self.task = of_atom(Sym(ir.TASK, 0, tasks - 1))
 
     def buffer(self, name: str, dtype: DType, elements: Dim, access: str) -> str:
-        """Declare a parameter and give back its name."""
+        """Declare a parameter and return its name."""
         self.kernel.buffers.append(ir.Buffer(name, dtype, elements, access))
         return name
 
     def fresh(self, dtype: DType, lanes: int = 1) -> ir.Value:
-        """A new register, not yet assigned."""
+        """Return a new register, not yet assigned."""
         return self.fresh_of(ir.VType(dtype, lanes))
 
     def fresh_of(self, type: ir.VType) -> ir.Value:
-        """A new register or tile of this type."""
+        """Return a new register or tile of this type."""
         self._count += 1
         return ir.Value(str(self._count - 1), type)
 
@@ -116,13 +117,14 @@ class KernelBuilder:
         return result
 
     def index(self, dim: Dim) -> ir.Value:
-        """The value of a dim expression as a scalar i64 register."""
+        """Return the value of a dim expression as a scalar i64 register."""
         result = self.fresh(I64)
         self.append(ir.IndexValue(result, dim))
         return result
 
     def let(self, value: ir.Value, low: int = 0, high: Dim | None = None) -> Expr:
-        """A scalar i64 register as an index expression; the range is the caller's promise."""
+        """Return a scalar i64 register as an index expression; the range is the caller's
+        promise."""
         symbol = self.fresh_symbol("n", low, high)
         self.append(ir.Let(symbol, value))
         return of_atom(symbol)
@@ -153,7 +155,7 @@ class KernelBuilder:
         self.append(ir.Store(buffer, index, value, mask, stride))
 
     def prefetch(self, buffer: str, index: Dim) -> None:
-        """Say that a cache line of a buffer will be read soon."""
+        """Append a prefetch of a cache line of a buffer that will be read soon."""
         self.append(ir.Prefetch(buffer, index))
 
     def scatter(
@@ -167,20 +169,20 @@ class KernelBuilder:
         self.append(ir.Scatter(buffer, base, offsets, value, mask))
 
     def dot(self, unit: DotUnit, a: ir.Operand, b: ir.Operand, sum: ir.Value) -> ir.Value:
-        """`sum` plus products of packed words, or of tiles, by the type of the sum."""
+        """Append `sum` plus products of packed words, or of tiles, by the type of the sum."""
         result = self.fresh_of(sum.type)
         op = "tile_dot" if sum.type.rows else "dot"
         self.append(ir.Instr(result, op, (a, b, sum), {"unit": unit.name}))
         return result
 
     def tile_zero(self, type: ir.VType) -> ir.Value:
-        """A tile of zeros."""
+        """Append a tile of zeros."""
         result = self.fresh_of(type)
         self.append(ir.Instr(result, "tile_zero", ()))
         return result
 
     def tile_load(self, buffer: str, index: Dim, type: ir.VType, stride: Dim) -> ir.Value:
-        """A tile whose rows are `stride` elements apart."""
+        """Append the load of a tile whose rows are `stride` elements apart."""
         result = self.fresh_of(type)
         self.append(ir.TileLoad(result, buffer, index, stride))
         return result

@@ -1,4 +1,5 @@
-"""What each dot unit (core/target/dot_units.py) computes, on numpy arrays: bf16 is held as bits."""
+"""Reference results of the dot units (core/target/dot_units.py) on numpy arrays: bf16 is held as
+bits."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _TINY = _LEAST * (1 - 2.0**-25)
 
 
 def dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
-    """c plus, in each lane, the products of the numbers in the words of `a` and `b`."""
+    """Return c plus, in each lane, the products of the numbers in the words of `a` and `b`."""
     if unit.on_blocks:
         a, b = np.broadcast_to(a, unit.rows), np.broadcast_to(b, unit.columns)
         a, b = a.repeat(unit.columns), np.tile(b, unit.rows)
@@ -32,7 +33,8 @@ def dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
 
 
 def tile_dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
-    """c plus the product of two tiles: `b` has a row of words for each group of a row of `a`."""
+    """Return c plus the product of two tiles: `b` has a row of words for each group of a row of
+    `a`."""
     rows, columns = c.shape
     left = _numbers(a, unit.a).reshape(rows, 1, -1)
     right = _numbers(b, unit.b).reshape(-1, columns, unit.group).transpose(1, 0, 2)
@@ -46,7 +48,7 @@ def _numbers(values: Array, dtype: DType) -> Array:
 
 
 def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
-    """c plus the products along the last axis."""
+    """Return c plus the products along the last axis."""
     if unit.sums == Sums.WRAPPING:
         return (a * b).sum(axis=-1, dtype=np.int32) + c
     c = _flushed(c)
@@ -66,19 +68,19 @@ def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
 
 
 def _add(a: Array, b: Array, c: Array) -> Array:
-    """a*b + c with one rounding of f32, none of them denormal."""
+    """Return a*b + c with one rounding of f32, none of them denormal."""
     exact = to_odd(a, b, c)
     kept = np.where(np.abs(exact) < _TINY, np.copysign(0.0, exact), exact)
     return kept.astype(np.float32)
 
 
 def _product(a: Array, b: Array) -> Array:
-    """The product of two bf16 in f32, where it is exact."""
+    """Return the product of two bf16 in f32, where it is exact."""
     return _flushed(a * b)
 
 
 def _sum_to_odd(a: Array, b: Array) -> Array:
-    """a + b, to the neighbour in f32 whose last bit is set where it is not exact; none denormal."""
+    """Return a + b, where inexact the neighbour in f32 whose last bit is set; none denormal."""
     exact = to_odd(a, np.ones_like(a), b).view(np.int64)
     inexact = (exact & _BEYOND_F32) != 0
     odd = (exact & ~_BEYOND_F32 | np.where(inexact, _LAST_OF_F32, 0)).view(np.float64)
@@ -86,5 +88,5 @@ def _sum_to_odd(a: Array, b: Array) -> Array:
 
 
 def _flushed(x: Array) -> Array:
-    """Denormals as zeros of their sign."""
+    """Replace denormals by zeros of their sign."""
     return np.where(np.abs(x) < np.float32(_LEAST), np.copysign(np.float32(0), x), x)

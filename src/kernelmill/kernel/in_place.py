@@ -1,4 +1,4 @@
-"""Which inputs of a kernel its outputs may be written over.
+"""Inputs of a kernel that its outputs may overwrite.
 
 An output may take the memory of an input when whoever reads an element of the input also writes the
 same element of the output, later. Then nobody reads an element that has been written over. It is
@@ -77,7 +77,8 @@ class _Accesses:
         self.unclear |= self._stores.keys() & read
 
     def written_behind(self, source: str, target: str) -> bool:
-        """Whether each load of one is followed by a store to the other at the same place."""
+        """Return whether each load of `source` is followed by a store to `target` of the same
+        elements."""
         waiting: list[tuple[_Access, object]] = []
         for access, place in self._all:
             if access.buffer == source:
@@ -91,7 +92,7 @@ class _Accesses:
         return not waiting and any(access.buffer == source for access, _ in self._all)
 
     def written_once(self, target: str) -> bool:
-        """Whether no element is written twice."""
+        """Return whether no element is written twice."""
         places = [self._place(store, loops) for store, loops in self._stores.get(target, ())]
         known = [place for place in places if place is not None]
         return len(known) == len(places) and write_once(known)
@@ -108,7 +109,7 @@ class _Accesses:
     def _statement(
         self, statement: ir.Stmt, number: int, loops: Sequence[_Loop]
     ) -> Sequence[_Loop]:
-        """Note what it does itself; the loops around the blocks inside of it."""
+        """Note the accesses of a statement, and the loops around the blocks inside of it."""
         match statement:
             case ir.Load(result, _, index, _, stride):
                 self._all.append((statement, (number, index, stride, result.type.lanes)))
@@ -154,7 +155,7 @@ class _Accesses:
         return substitute(dim, {n: self._dims[n] for n in symbols(dim) if n in self._dims})
 
     def _place(self, store: ir.Store, loops: Sequence[_Loop]) -> Place | None:
-        """What a store writes; None where that is not known."""
+        """Return the elements that a store writes; None where these are not known."""
         index, stride = self._resolved(store.index), self._resolved(store.stride)
         lanes = store.value.type.lanes
         digits: list[Digit] = []
@@ -176,7 +177,8 @@ class _Accesses:
         return Place(base, tuple(digits), self._end(store, index, stride))
 
     def _end(self, store: ir.Store, index: Dim, stride: Dim) -> Dim | None:
-        """What all elements lie below where a mask leaves out lanes from one on."""
+        """Return the bound that all elements lie below where a mask leaves out the last lanes, None
+        without one."""
         mask = None if store.mask is None else self._values.get(store.mask)
         if not isinstance(mask, ir.Instr) or mask.op != "lane_mask":
             return None

@@ -83,7 +83,7 @@ class _Task:
         return evaluate(dim, self._symbols)
 
     def _operand(self, operand: ir.Operand, type: ir.VType) -> Array:
-        """The lanes of a register or literal that stands for `type`."""
+        """Return the lanes of a register or literal that stands for `type`."""
         if isinstance(operand, ir.Value):
             value = self._registers[operand]
             same = type.rows or len(value) == type.lanes
@@ -108,8 +108,9 @@ class _Task:
     def _active(
         self, statement: Access, memory: Array, places: Array, mask: ir.Value | None
     ) -> Array:
-        """Which lanes take part. Raises IndexError when one of them is outside of `memory`, and
-        VerificationError when it is shared and may not be touched there any more, or yet."""
+        """Return a mask of the lanes that take part. Raises IndexError when one of them is outside
+        of `memory`, and VerificationError when it is shared and may not be accessed there any more,
+        or yet."""
         active = np.ones(len(places), np.bool_)
         if mask is not None:
             active = np.broadcast_to(self._registers[mask], (len(places),))
@@ -144,7 +145,7 @@ class _Task:
         memory[places[active]] = lanes[active]
 
     def _neighbours(self, statement: ir.Load | ir.Store, type: ir.VType) -> Array | None:
-        """The part of memory that is read or written, where it is all lanes side by side."""
+        """Return a slice of the memory that is accessed, where that is all lanes side by side."""
         if statement.mask is not None or statement.stride != 1:
             return None
         if self._shared.watches(statement.buffer):
@@ -155,7 +156,7 @@ class _Task:
         return memory[first : first + type.lanes]
 
     def _rows(self, statement: ir.TileLoad | ir.TileStore, type: ir.VType) -> tuple[Array, Array]:
-        """The memory that a tile is in, and the places of its rows there."""
+        """Return the memory that a tile is in, and the places of its rows there."""
         memory = self._buffer(statement.buffer, type.dtype)
         starts = self._strided(statement.index, type.rows, statement.stride)
         places = starts[:, None] + np.arange(type.lanes)

@@ -1,4 +1,4 @@
-"""What each operator of the kernel IR means, on numpy arrays with one element for each lane.
+"""Meaning of each operator of the kernel IR, on numpy arrays with one element for each lane.
 
 bf16 is held as its bits in uint16, since numpy has no such type; f16 is numpy's. No arithmetic is
 done on either but by dot units. A tile is an array of its rows. Functions of `math` are computed in
@@ -28,19 +28,20 @@ _NUMPY: dict[str, type[np.generic]] = {
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """How numpy holds this element type, in buffers as in registers."""
+    """Return numpy's dtype for this element type, in buffers as in registers."""
     return np.dtype(_NUMPY[dtype.name])
 
 
 def literal(value: bool | int | float, dtype: DType) -> Array:
-    """One lane with this number, rounded to nearest even; to half types by way of f32."""
+    """Return one lane with this number, rounded to nearest even; to half types by way of f32."""
     if dtype.is_float and dtype.bits == 16:
         return cast(np.array([value], np.float32), F32, dtype)
     return np.array([value], numpy_dtype(dtype))
 
 
 def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DType:
-    """The type a literal takes as operand number `position`, given the types of the registers."""
+    """Return the type a literal takes as operand number `position`, given the types of the
+    registers."""
     if instr.op in COMPARE:
         return registers[0]
     if instr.op in ("extract", "lane_mask"):
@@ -51,7 +52,8 @@ def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DT
 
 
 def apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
-    """The lanes of the result, of a tile its rows. `types` are the operands' element types."""
+    """Return the lanes of the result, of a tile its rows. `types` are the operands' element
+    types."""
     type = instr.result.type
     shape = (type.rows, type.lanes) if type.rows else (type.lanes,)
     result = _apply(instr, args, types)
@@ -83,7 +85,7 @@ def _is_float(a: Array) -> bool:
 def _divide(
     floats: Callable[..., Array], integers: Callable[..., Array], a: Array, b: Array
 ) -> Array:
-    """Integers give 0 where the divisor is 0 and where the quotient overflows."""
+    """Divide; integers give 0 where the divisor is 0 and where the quotient overflows."""
     if _is_float(a):
         return floats(a, b)
     undefined = b == 0
@@ -183,7 +185,8 @@ def _to_bf16(value: Array) -> Array:
 
 
 def _truncate(value: Array, target: DType, outside: str) -> Array:
-    """u8 is the low byte of the i64, other narrow types the low bits of the i32."""
+    """Truncate to an integer: u8 is the low byte of the i64, other narrow types the low bits of the
+    i32."""
     through = I64 if target.kind == "uint" or target.bits == 64 else I32
     limit = 2.0 ** (through.bits - 1)
     wide = value.astype(np.float64)
@@ -199,7 +202,7 @@ def _truncate(value: Array, target: DType, outside: str) -> Array:
 
 
 def _reduce(fold: Callable[[Array, Array], Array], value: Array) -> Array:
-    """The upper half onto the lower until one lane is left; a middle one waits."""
+    """Fold the upper half onto the lower until one lane is left; a middle one waits."""
     while len(value) > 1:
         half = (len(value) + 1) // 2
         rest = len(value) - half

@@ -1,4 +1,5 @@
-"""Where stores write, as numbers with digits, and whether two of them may write one element.
+"""Places that stores write, as numbers with digits, and the proof that no two of them write one
+element.
 
 What a store writes is a base and, for each loop around it and for its lanes, a digit: a worth times
 what is counted. Where each digit is worth at least as much as all smaller ones can come to, no two
@@ -29,7 +30,8 @@ _SAMPLE = 1 << 10
 
 @dataclass(frozen=True)
 class Digit:
-    """What `symbol` counts, from 0 to below `count`, if a bound is known. No worth is negative."""
+    """A digit: `worth` times `symbol`, which counts from 0 to below `count`, if a bound is known.
+    No worth is negative."""
 
     symbol: Sym
     worth: Dim
@@ -38,15 +40,15 @@ class Digit:
 
 @dataclass(frozen=True)
 class Place:
-    """What one store writes: `base` and digits; all of it below `end` where a mask says so, which
-    is written with their symbols."""
+    """The elements that one store writes: `base` plus digits; where a mask gives a bound, all are
+    below `end`, an expression over their symbols."""
 
     base: Dim
     digits: tuple[Digit, ...]
     end: Dim | None = None
 
     def widths(self, inner: Iterable[Digit]) -> list[Dim]:
-        """Bounds of how many elements these digits span; none is known where the list is empty."""
+        """Return bounds of how many elements these digits span; an empty list if none is known."""
         found: list[Dim] = [1]
         below: list[Digit] = []
         for digit in _in_order(inner):
@@ -60,7 +62,7 @@ class Place:
 
 
 def write_once(places: Sequence[Place]) -> bool:
-    """Whether stores at these places write no element twice."""
+    """Return whether stores at these places write no element twice."""
     return all(map(_is_injective, places)) and all(
         _are_apart(a, b) for a, b in combinations(places, 2)
     )
@@ -72,8 +74,8 @@ def _is_injective(place: Place) -> bool:
 
 
 def _are_apart(a: Place, b: Place) -> bool:
-    """Whether the large digits that both have tell them apart, or, where these are the same, what
-    is left of each lies on one side of the other's."""
+    """Return whether two places share no element: the large digits of both tell them apart or,
+    where these are equal, the rest of one is all below the rest of the other."""
     same = _in_order(digit for digit in a.digits if _counterpart(digit, b.digits) is not None)
     for first in range(len(same) + 1):
         outer = same[first:]
@@ -88,14 +90,15 @@ def _are_apart(a: Place, b: Place) -> bool:
 
 
 def _counterpart(digit: Digit, others: Iterable[Digit]) -> Digit | None:
-    """That of the same loop, or of another one that counts as far in equal steps."""
+    """Return the digit of the same loop, or of another one that counts as far in equal steps."""
     alike = [o for o in others if (o.worth, o.count) == (digit.worth, digit.count)]
     own = (other for other in alike if other.symbol == digit.symbol)
     return next(own, alike[0] if len(alike) == 1 else None)
 
 
 def _tell_apart(digits: Sequence[Digit], widths: list[Dim]) -> bool:
-    """Whether each is worth as much as those before it, above what spans one of these `widths`."""
+    """Return whether each digit is worth as much as those before it span, above one of these
+    `widths`."""
     return all(_reaches(digit.worth, _spans(widths, digits[:n])) for n, digit in enumerate(digits))
 
 
@@ -107,7 +110,7 @@ def _value(digits: Iterable[Digit]) -> Dim:
 
 
 def _spans(widths: Iterable[Dim], digits: Iterable[Digit]) -> list[Dim]:
-    """What numbers span that have these digits above what spans one of the `widths`."""
+    """Return bounds of the span of numbers with these digits above one of the `widths`."""
     further: Dim = 0
     for digit in digits:
         if digit.count is None:
@@ -122,7 +125,7 @@ def _reaches(distance: Dim, widths: Iterable[Dim]) -> bool:
 
 
 def _divided(dim: Dim) -> Dim:
-    """`dim` with `x - x % k` for `x // k * k`, since the ranges of rests are known."""
+    """Replace `x - x % k` by `x // k * k` in `dim`, since the ranges of remainders are known."""
     for monomial, factor in terms_of(dim):
         match monomial:
             case (Op(kind="div", a=a, b=int(b)) as quotient,) if factor % b == 0:

@@ -1,4 +1,5 @@
-"""Watches a run for what an output `over` an input must not do, wherever the two really lie."""
+"""Checks the accesses of a run to outputs `over` inputs, which may share memory, whether or not
+they do in this run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _NOBODY, _SEVERAL = -1, -2
 
 
 class SharedMemory:
-    """Who has read and written each element that two of a kernel's buffers may share."""
+    """The tasks that have read and written each element that two of a kernel's buffers may
+    share."""
 
     def __init__(self, kernel: Kernel, memory: Mapping[str, Array]) -> None:
         self._pairs = [(buffer.name, name) for buffer in kernel.buffers for name in buffer.over]
@@ -21,7 +23,7 @@ class SharedMemory:
         self._tasks = {name: np.full(len(memory[name]), _NOBODY) for name in names}
 
     def watches(self, buffer: str) -> bool:
-        """Whether another buffer may share its memory."""
+        """Return whether another buffer may share its memory."""
         return buffer in self._tasks
 
     def accessed(self, buffer: str, places: Array, task: int) -> str:

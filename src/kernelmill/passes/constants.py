@@ -1,4 +1,5 @@
-"""Computes at compile time what depends on constants alone, or on sizes within their ranges."""
+"""Computes at compile time values that depend on constants alone, or on sizes within their
+ranges."""
 
 from __future__ import annotations
 
@@ -43,13 +44,14 @@ class FoldConstants:
 
 
 def _found_on_the_way(graph: Graph) -> frozenset[str]:
-    """The symbols that nodes give their values."""
+    """Return the symbols that nodes give their values."""
     binds: list[Any] = [node.attrs.get("binds") or () for node in graph.nodes]
     return frozenset(symbol for listed in binds for symbol, _, _ in listed)
 
 
 def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Attr:
-    """The number in every element of the node's result, or None when there is no one such."""
+    """Return the number in every element of the node's result, None where they differ or are
+    unknown."""
     if node.op == "dim_value":
         value = node.attrs["value"]
         return value if isinstance(value, int) else None
@@ -66,7 +68,8 @@ def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Att
 
 
 def _decided(node: Node, operands: Sequence[Value], found: frozenset[str]) -> bool | None:
-    """Whether a comparison of two sizes holds for all values of the symbols, or for none."""
+    """Return the result of a comparison of two sizes that is the same for all values of the
+    symbols, None for others."""
     if node.op not in ("ge", "gt", "le", "lt"):
         return None
     left, right = (_size(operand) for operand in operands)
@@ -82,7 +85,7 @@ def _decided(node: Node, operands: Sequence[Value], found: frozenset[str]) -> bo
 
 
 def _size(value: Value) -> Dim | None:
-    """The size that a scalar integer is, where it is one."""
+    """Return the size that a scalar integer is, None where it is none."""
     node = value.node
     if node is None or value.shape != () or node.op not in ("dim_value", "full"):
         return None
@@ -96,7 +99,8 @@ def _full_value(value: Value) -> Attr:
 
 
 def _computed(node: Node, operands: Sequence[Value]) -> Attr:
-    """The node's operator on single elements, by the interpreter: it says what operators mean."""
+    """Compute the node's operator on single elements, by the interpreter, the reference of
+    operators."""
     builder = GraphBuilder("constant")
     singles = [
         builder.emit("full", value=_full_value(operand), dtype=operand.dtype, shape=())

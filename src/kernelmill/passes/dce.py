@@ -33,6 +33,6 @@ class EliminateDeadCode:
 
 
 def _holds(node: Node) -> bool:
-    """Whether it asserts what folding has found to be true."""
+    """Return whether the node asserts a condition that folding has found to be true."""
     condition = node.operands[0].node if is_assertion(node) else None
     return condition is not None and condition.op == "full" and condition.attrs["value"] is True

@@ -32,7 +32,7 @@ class RemoveIdentities:
 
 
 def _same(rewriter: Rewriter, node: Node, operands: tuple[Value, ...]) -> Value | None:
-    """A value of the new graph that equals the node's result, or None."""
+    """Return a value of the new graph that equals the node's result, or None."""
     if node.op == "cast":
         return _cast(rewriter, node, operands[0])
     if node.op == "where":
@@ -48,7 +48,7 @@ def _same(rewriter: Rewriter, node: Node, operands: tuple[Value, ...]) -> Value 
 
 
 def _constant(value: Value) -> bool | int | float | None:
-    """The number in every element of a value, looking through expands and reshapes."""
+    """Return the number in every element of a value, looking through expands and reshapes."""
     node = value.node
     while node is not None and node.op in ("expand", "reshape"):
         node = node.operands[0].node
@@ -80,7 +80,8 @@ def _where(operands: tuple[Value, ...]) -> Value | None:
 
 
 def _cast(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
-    """cast(cast(x, wide), narrow) is cast(x, narrow) when the wide type holds all of x's values."""
+    """Rewrite cast(cast(x, wide), narrow) as cast(x, narrow) where the wide type holds all of x's
+    values."""
     dtype = node.result.dtype
     if x.dtype == dtype:
         return x
@@ -94,7 +95,7 @@ def _cast(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is one of `wide`, so that a cast loses nothing."""
+    """Return whether `wide` holds every value of `narrow`, so that a cast loses nothing."""
     if wide == narrow or narrow.name == "bool":
         return wide.name != "bool" or narrow.name == "bool"
     if narrow.is_float:

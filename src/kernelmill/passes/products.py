@@ -1,4 +1,5 @@
-"""How many products of bf16 may take the place of one of f32 (see `matmul` in graph/ops.py)."""
+"""The number of bf16 products that may take the place of one of f32 (see `matmul` in
+graph/ops.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kernelmill.graph.rewriter import Rewriter
 
 
 def multiplies_f32(node: Node) -> bool:
-    """Whether products of bf16 could compute this node."""
+    """Return whether products of bf16 could compute this node."""
     return node.op == "matmul" and node.operands[0].dtype == F32
 
 
@@ -21,8 +22,8 @@ class AllowProducts:
     name: str = "allow-products"
 
     def apply(self, graph: Graph) -> Graph:
-        """An equivalent graph, within what is allowed; the same one where there is nothing to
-        mark."""
+        """Return an equivalent graph, within the permission; the same one where no product is to be
+        marked."""
         if not any(multiplies_f32(node) for node in graph.nodes):
             return graph
         rewriter = Rewriter(graph)

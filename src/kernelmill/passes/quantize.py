@@ -69,7 +69,7 @@ class Quantize:
 
 @dataclass(frozen=True)
 class Layer:
-    """How the product with a weight, the model's `value`, is quantised. `inputs` is the weight's
+    """The quantisation of the product with a weight, the model's `value`. `inputs` is the weight's
     dim of inputs, of a convolution the first."""
 
     scheme: str
@@ -78,7 +78,7 @@ class Layer:
 
 
 def quantised_layers(graph: Graph, schemes: Schemes) -> dict[Node, Layer]:
-    """The products of a graph that are quantised."""
+    """Return the products of a graph that are quantised."""
     written = {target for target, _ in graph.updates}
     weights = {
         entry.value
@@ -149,7 +149,7 @@ class _Writer:
         self._weights: dict[tuple[Value, int], _Channels] = {}
 
     def product(self, node: Node, layer: Layer) -> Value:
-        """What stands for the result of the product."""
+        """Write the quantised product that replaces a node."""
         e = Emit(self._rewriter, node)
         a, dtype = self._rewriter.value(node.operands[0]), node.result.dtype
         if group_of(layer.scheme):
@@ -178,8 +178,8 @@ class _Writer:
         return e.cast(e("mul", scaled, scales), dtype)
 
     def convolution(self, node: Node, layer: Layer) -> Value:
-        """What stands for the result of a convolution. A border of the number that stands for zero
-        lets all pixels have the same offset."""
+        """Write the quantised convolution that replaces a node. A border of the number that stands
+        for zero lets all pixels have the same offset."""
         e = Emit(self._rewriter, node)
         found = range_of(layer.scheme)
         assert found is not None
@@ -199,7 +199,7 @@ class _Writer:
         return e.cast(_of_steps(e, sums, weight, steps), node.result.dtype)
 
     def _in_steps(self, e: Emit, a: Value, steps: Steps) -> Value:
-        """The numbers of eight bits that stand for those of a value."""
+        """Return the numbers of eight bits that stand for those of a value."""
         if (a, steps) not in self._stepped:
             x = e.cast(a, F32)
             whole = e("round", e("mul", x, e.full(steps.factor, x)))
@@ -209,8 +209,8 @@ class _Writer:
 
 
 def _of_steps(e: Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
-    """What sums of products, (m, n) or of an image, stand for: scales and offsets are those of
-    channels alone, and made when weights are packed."""
+    """Dequantise sums of products, (m, n) or of an image: scales and offsets are those of channels
+    alone, and computed when weights are packed."""
     offsets = e.kept(e("mul", weight.sums, e.full(steps.zero, weight.sums)))
     scales = e.kept(e("mul", weight.scales, e.full(steps.size, weight.scales)))
     sums = e("add", sums, e.spread(offsets, 1, sums.shape))
@@ -246,7 +246,7 @@ def _quantised_rows(e: Emit, a: Value) -> _Rows:
 
 
 def _four_bits(e: Emit, layer: Layer) -> Value:
-    """The weight (n, k) as it is computed from packed numbers, two to a byte, and scales."""
+    """Return the weight (n, k) as it is computed from packed numbers, two to a byte, and scales."""
     weight = e.cast(layer.value, F32)
     if layer.inputs == 0:
         weight = e.permute(weight, (1, 0))
@@ -291,25 +291,25 @@ class Emit:
         return self.rewriter.emit(self.like, op, *operands, **attrs)  # type: ignore[reportArgumentType]
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """The value in another type, or itself."""
+        """Return the value in another type, or itself."""
         return value if value.dtype == dtype else self("cast", value, dtype=dtype)
 
     def permute(self, value: Value, dims: tuple[int, ...]) -> Value:
         return self("permute", value, dims=dims)
 
     def full(self, number: float, like: Value) -> Value:
-        """A constant of the type and shape of another value."""
+        """Return a constant of the type and shape of another value."""
         return self("full", value=number, dtype=like.dtype, shape=like.shape)
 
     def at_least(self, value: Value, least: float) -> Value:
-        """The value, where that is less this number; NaN stays."""
+        """Return the value, but no less than this number; NaN stays."""
         return self("maximum", value, self.full(least, value))
 
     def spread(self, vector: Value, dim: int, shape: tuple[Dim, ...]) -> Value:
-        """A vector along one dim of a shape."""
+        """Spread a vector along one dim of a shape."""
         wide = (*(1 for _ in shape[:dim]), *vector.shape, *(1 for _ in shape[dim + 1 :]))
         return self("expand", self("reshape", vector, shape=wide), shape=shape)
 
     def kept(self, value: Value) -> Value:
-        """The value in memory of its own: products read it from there."""
+        """Return the value in memory of its own, from which products read it."""
         return self("layout", value, strides=row_major(value.shape))

@@ -46,7 +46,8 @@ def _sources(graph: Graph) -> list[Value]:
 
 
 def _leaving(graph: Graph) -> list[Value]:
-    """What is returned, seen through views, and what updates an argument."""
+    """Return the values that are returned, seen through views, and those that update an
+    argument."""
     returned = [_base(result) for result in graph.results if isinstance(result, Value)]
     return returned + [_base(new) for new in _sources(graph)]
 
@@ -62,7 +63,8 @@ def _base(value: Value) -> Value:
 def _chain(
     held: Value, node: Node, readers: dict[Value, list[Node]], leaving: list[Value]
 ) -> list[Node]:
-    """The scatters from the update's source back to the argument; empty when one is in the way."""
+    """Return the scatters from the update's source back to the argument; empty when one is in the
+    way."""
     links: list[Node] = []
     while OPS[node.op].kind is OpKind.SCATTER:
         links.append(node)
@@ -107,7 +109,7 @@ def _find_join(held: Value, node: Node, readers: dict[Value, list[Node]]) -> _Jo
 
 
 def _is_rest(node: Node, held: Value, dim: int, offset: Dim) -> bool:
-    """Whether the node is a slice of the argument that stays where it was."""
+    """Return whether the node is a slice of the argument that stays in place."""
     if node.op != "slice" or node.operands[0] is not held:
         return False
     return (node.attrs["dim"], node.attrs["start"], node.attrs["step"]) == (dim, offset, 1)

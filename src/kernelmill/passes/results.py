@@ -1,4 +1,4 @@
-"""Keeps results apart that rewrites have put into one piece of memory."""
+"""Copies results that rewrites have given one piece of memory, so that each has its own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def apart(before: Graph, after: Graph) -> Graph:
 
 
 def _copied(before: Graph, after: Graph) -> set[Value]:
-    """The values of `before` that need memory of their own. The first that has a value's memory
-    keeps it."""
+    """Return the values of `before` that need memory of their own. The first that has a value's
+    memory keeps it."""
     keeper: dict[Value, Value] = {}
     found: set[Value] = set()
     were, are = ({new for _, new in graph.updates} for graph in (before, after))
@@ -36,7 +36,7 @@ def _copied(before: Graph, after: Graph) -> set[Value]:
 
 
 def _values(before: Graph, after: Graph) -> list[tuple[Value, Value]]:
-    """The tensors among the results of both."""
+    """Return the tensors among the results of both."""
     pairs = zip(before.results, after.results, strict=True)
     return [(a, b) for a, b in pairs if isinstance(a, Value) and isinstance(b, Value)]
 
@@ -50,7 +50,7 @@ class _Copier:
         self.copies: dict[Value, Value] = {}
 
     def run(self, before: Graph) -> Graph:
-        """The second graph with the copies, read by the views of them that are returned."""
+        """Return the second graph with the copies, read by the views of them that are returned."""
         readers: dict[Node, Value] = {}
         for old, new in _values(before, self.after):
             reader = _reader_of_memory(old, new)
@@ -68,7 +68,7 @@ class _Copier:
         return made
 
     def _keep_reading(self, node: Node, old: Value) -> None:
-        """Carries a view over, of the copy in place of its first operand."""
+        """Keep a view, of the copy in place of its first operand."""
         source = node.operands[0]
         kept = self.rewriter.value(source)
         self.rewriter.replace(source, self._copy(old, source))
@@ -83,7 +83,7 @@ class _Copier:
         return self.rewriter.value(new)
 
     def _copy(self, old: Value, new: Value) -> Value:
-        """What stands for `old`, in memory of its own that lies as `old` did."""
+        """Return a copy of the counterpart of `old`, with the memory strides that `old` had."""
         if old not in self.copies:
             like = new.node or Node("layout", (), {})
             source = self.rewriter.value(new)

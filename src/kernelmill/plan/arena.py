@@ -44,7 +44,7 @@ class ArenaBuffer:
     last: int
 
     def meets(self, other: ArenaBuffer) -> bool:
-        """Whether both are alive at one step."""
+        """Return whether both are alive at one step."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -65,7 +65,7 @@ class _Slot:
 
 
 def lifetimes(steps: Sequence[Step], buffers: Sequence[BufferSpec]) -> dict[int, ArenaBuffer]:
-    """From the first launch to the last that has it, for each buffer in the arena by number."""
+    """Return the first and last launch of each buffer in the arena, by number."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
@@ -105,7 +105,7 @@ def assign_with_donations(lives: Mapping[int, ArenaBuffer], donated: Mapping[int
 
 
 def peak_bytes(buffers: Sequence[ArenaBuffer], values: Mapping[str, int] | None = None) -> int:
-    """The largest sum of sizes alive at one step: no arena without donations can be smaller.
+    """Return the largest sum of sizes alive at one step: no arena without donations can be smaller.
     KeyError names a symbol without a value."""
     events: dict[int, int] = {}
     for buffer in buffers:
@@ -126,7 +126,7 @@ def _aligned(size: Dim) -> Dim:
 def _place_constant(
     buffers: Sequence[ArenaBuffer], chosen: Sequence[int], offsets: dict[int, Dim]
 ) -> int:
-    """Fill `offsets` for buffers of constant size; gives the end of the highest one."""
+    """Fill `offsets` for buffers of constant size; return the end of the highest one."""
     placed: list[tuple[int, int, ArenaBuffer]] = []  # (offset, end, buffer), by offset
     highest = 0
     for i in sorted(chosen, key=lambda i: (-evaluate(buffers[i].bytes, {}), buffers[i].first, i)):
@@ -140,7 +140,8 @@ def _place_constant(
 
 
 def _best_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Offset of the smallest gap between `taken` ranges (by offset) that holds `size` bytes."""
+    """Return the offset of the smallest gap between `taken` ranges (by offset) that holds `size`
+    bytes."""
     best, best_waste, end = None, 0, 0
     for low, high in taken:
         waste = low - end - size
@@ -153,7 +154,7 @@ def _best_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
 def _fill_slots(
     buffers: Sequence[ArenaBuffer], chosen: Sequence[int]
 ) -> tuple[list[_Slot], dict[int, int]]:
-    """Slots for buffers of symbolic size, and the number of the slot each one is in."""
+    """Return slots for buffers of symbolic size, and the number of the slot each one is in."""
     slots: list[_Slot] = []
     slot_of: dict[int, int] = {}
     for i in sorted(chosen, key=lambda i: (-_sample(buffers[i].bytes), buffers[i].first, i)):

@@ -40,7 +40,7 @@ class SymbolInput:
 
 
 class BufferKind(StrEnum):
-    """Whose a piece of memory is."""
+    """The owner of a piece of memory."""
 
     INPUT = "input"  # an argument's
     TENSOR = "tensor"  # a torch tensor's: a result, or what goes into or comes out of ATen
@@ -185,7 +185,7 @@ class KernelRef:
 
     @property
     def title(self) -> str:
-        """What reports and profilers show: its name in the store."""
+        """Name in reports and profilers: the kernel's name in the store."""
         return f"{self.type}_{self.digest.rpartition('_')[2]}"
 
 

@@ -54,7 +54,7 @@ class Lines:
     def _take(
         self, name: str, part: re.Pattern[str], line: re.Pattern[str], text: str, end: str = "\n"
     ) -> str:
-        """The text without a list, if each of its lines has the form."""
+        """Return the text without a list, if each of its lines has the form."""
         found = part.search(text)
         if found is None:
             return text
@@ -66,8 +66,8 @@ class Lines:
         return text[: found.start(1)] + text[found.end(1) :]
 
     def put_into(self, plan: Plan, scope: Scope) -> Plan:
-        """The whole plan, from that of `rest`. ValueError for a dim that is none, and when a list
-        has more elsewhere."""
+        """Return the whole plan, from that of `rest`. Raises ValueError for a malformed dim, and
+        when a list has more elements elsewhere."""
         if any(getattr(plan, name) for name in self._found):
             raise ValueError("a list in several parts")
         self._scope = dict(scope)
@@ -134,7 +134,7 @@ class Lines:
 
 
 def _sound(row: re.Match[str]) -> bool:
-    """Whether what the pattern alone does not see is right: a dtype, an input's number."""
+    """Check the parts of a row that the pattern alone does not: a dtype, an input's number."""
     if row.re is _INPUT:
         return row[2] is None or row[2] in BY_NAME
     if row.re is not _BUFFER:

@@ -1,4 +1,4 @@
-"""What is done around a program whose inputs are padded to a gear: data, no torch."""
+"""Steps around a program whose inputs are padded to a gear: data, no torch."""
 
 # Without annotations as texts, as in artifact/manifest.py, which reads these by their types.
 
@@ -31,8 +31,8 @@ class PaddedResult:
 
 @dataclass(frozen=True)
 class Padding:
-    """How arguments become a gear's, and results the true ones. Inputs and results that are not
-    named here pass through.
+    """Padding of arguments to a gear's sizes, and cropping of results to the true ones. Inputs and
+    results that are not named here pass through.
 
     sizes           integer arguments (number, symbol) that become the gear's size
     size_results    integer results (number, dim) that become the true one

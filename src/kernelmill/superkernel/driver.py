@@ -63,10 +63,8 @@ exit:
 def driver_ir(
     super_kernel: SuperKernel, launches: Sequence[Launch], spin_hint: tuple[str, str] = ("", "")
 ) -> str:
-    """The text of the driver's module, for launches of constant size.
-
-    `spin_hint`: how a waiting thread tells the processor so, a declaration and a call.
-    """
+    """Return the text of the driver's module, for launches of constant size. `spin_hint`: the hint
+    of a waiting thread to the processor, a declaration and a call."""
     return _Driver(super_kernel, launches).text(spin_hint)
 
 
@@ -111,7 +109,7 @@ class _Driver:
         ])  # fmt: skip
 
     def _alone(self) -> None:
-        """One thread runs all tasks of all sub-kernels and waits for nobody."""
+        """Let one thread run all tasks of all sub-kernels without waits."""
         self.lines += [
             "entry:", "%lines = load ptr, ptr %buffers, align 8",
             "%several = icmp ugt i64 %threads, 1", "br i1 %several, label %team, label %alone",
@@ -131,7 +129,6 @@ class _Driver:
         ]
 
     def _bound(self, part: Part) -> None:
-        """The threads of a part, as `plan.ir.thread_range` has them."""
         n = self.bounds[part] = len(self.bounds)
         self.lines += [
             f"%p{n}.scaled = mul i64 %threads, {part[0]}",
@@ -147,11 +144,13 @@ class _Driver:
         ]
 
     def _split(self, number: int) -> tuple[Part, int]:
-        """What decides which tasks of a sub-kernel are a thread's: its part and their number."""
+        """Return the part of a sub-kernel and its number of tasks, which decide each thread's
+        tasks."""
         return self.super_kernel.parts[number], evaluate(self.launches[number].tasks, {})
 
     def _share(self, part: Part, tasks: int) -> None:
-        """This thread's tasks of so many. Dividing takes long, and equal splits are frequent."""
+        """Return this thread's tasks of so many. Dividing takes long, and equal splits are
+        frequent."""
         p, s = f"%p{self.bounds[part]}", _share_name(self.bounds[part], tasks)
         self.lines += [
             f"{s}.begin.scaled = mul i64 {p}.place, {tasks}",
@@ -186,7 +185,7 @@ class _Driver:
         self.lines.append(f"br label %sub{number + 1}")
 
     def _waited(self, number: int) -> dict[Part, int]:
-        """For each part how many sub-kernels its threads must be behind."""
+        """Return for each part how many sub-kernels its threads must have finished."""
         counts: dict[Part, int] = {}
         for awaited in self.super_kernel.waits[number]:
             part = self.super_kernel.parts[awaited]

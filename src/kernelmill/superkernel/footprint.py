@@ -1,4 +1,5 @@
-"""What each task of a launch touches, as far as the kernel's index expressions tell.
+"""Footprints: the bytes that each task of a launch accesses, as far as the kernel's index
+expressions tell.
 
 A footprint is `stride * task + [low, high]` in bytes of one memory: buffers that may share memory
 have the same memory's name, and places in the arena count from its beginning.
@@ -31,10 +32,8 @@ Memory = tuple[str, int]
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that task t touches at most: from stride * t + low up to stride * t + high.
-
-    `stride` 0 is the whole buffer, for every task.
-    """
+    """Bytes that task t accesses at most: from stride * t + low up to stride * t + high. `stride` 0
+    is the whole buffer, for every task."""
 
     memory: Memory
     writes: bool
@@ -43,13 +42,15 @@ class Footprint:
     high: int
 
     def of_tasks(self, first: int, last: int) -> tuple[int, int]:
-        """The first byte of tasks `first` up to (not including) `last`, and that behind them."""
+        """Return the first byte of tasks `first` up to (not including) `last`, and the end of their
+        bytes."""
         return self.stride * first + self.low, self.stride * (last - 1) + self.high
 
 
 def footprints(plan: Plan, launch: Launch, kernel: ir.Kernel) -> tuple[Footprint, ...]:
-    """What the tasks of a launch of constant size touch. The status word is left out: tasks only
-    ever set it to the same value. An event is a byte that one launch writes and another reads."""
+    """Return the footprints of the tasks of a launch of constant size. The status word is left out:
+    tasks only ever set it to the same value. An event is a byte that one launch writes and another
+    reads."""
     return Footprints(plan, {launch.kernel: kernel}).of(launch)
 
 
@@ -62,7 +63,7 @@ class Footprints:
         self._known: dict[tuple[str, tuple[Dim, ...]], _Ranges] = {}
 
     def of(self, launch: Launch) -> tuple[Footprint, ...]:
-        """See `footprints`."""
+        """Return the footprints of a launch, as `footprints`."""
         plan, kernel = self.plan, self.kernels[launch.kernel]
         found = _events(launch)
         ranges = self._ranges(launch, kernel)
@@ -193,7 +194,7 @@ class _Ranges:
 
 
 def _most_passes(start: Dim, stop: Dim, step: Dim) -> int | None:
-    """How often a loop runs at most; a stop that is the smaller of two is at most either."""
+    """Return how often a loop runs at most; a stop that is the smaller of two is at most either."""
     stops = [stop]
     match terms_of(stop):
         case (((Op() as least,), 1),) if least.kind == "min":

@@ -1,4 +1,4 @@
-"""Super kernels for the ranges of a plan: parts of the team, the arena, what waits for what."""
+"""Super kernels for the ranges of a plan: parts of the team, the arena, and waits."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class SuperReport:
 
 @dataclass(frozen=True)
 class RangeReport:
-    """What became of a range, with the reason for every split. `alone` are kernels that have none
-    beside them to be fused with, and stay launches; `collectives` those behind which another super
-    kernel begins."""
+    """The super kernels of a range, with the reason for every split. `alone` are kernels that have
+    none beside them to be fused with, and stay launches; `collectives` those behind which another
+    super kernel begins."""
 
     scope: str
     supers: tuple[SuperReport, ...]
@@ -59,7 +59,7 @@ class RangeReport:
 
 @dataclass(frozen=True)
 class Formed:
-    """The plan with its super kernels."""
+    """A plan with its super kernels."""
 
     plan: ir.Plan
     reports: tuple[RangeReport, ...]
@@ -153,11 +153,11 @@ class _FusedLaunch:
             )
 
     def saves(self) -> bool:
-        """Whether one launch is estimated to be faster than several."""
+        """Return whether one launch is estimated to be faster than several."""
         return saves(self.tasks, self.work, self.parts, self.team.threads, self.team.machine)
 
     def _limited(self, part: ir.Part, launch: ir.Launch) -> ir.Part:
-        """The part with at most as many threads as the range and the operator may have."""
+        """Return the part with at most as many threads as the range and the operator may have."""
         team, most = self.team.threads, self.options.threads
         if 0 < most < team:
             own = ir.thread_range(part, most)
@@ -184,7 +184,7 @@ class _FusedLaunch:
     def finish(
         self, plan: ir.Plan, kernels: Mapping[str, Kernel], taken: set[str]
     ) -> tuple[ir.SuperKernel, SuperReport]:
-        """The super kernel over the final places in the arena, and its report."""
+        """Return the super kernel over the final places in the arena, and its report."""
         refs = {ref.name: ref for ref in plan.kernels}
         types = [refs[launch.kernel].type for launch in self.launches]
         touches = Footprints(plan, kernels)

@@ -1,4 +1,5 @@
-"""Which steps of a plan become super kernels, and why a range falls into several."""
+"""The ranges of a plan that become super kernels, and the reasons why a range splits into
+several."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Range:
     collectives: tuple[str, ...] = ()
 
     def limits(self, plan: Plan, segment: Segment) -> bool:
-        """Whether a part of the range has less threads than the team, which a launch cannot."""
+        """Return whether a part of the range has fewer threads than the team, which a launch
+        cannot."""
         steps = plan.steps[segment.first : segment.last]
         return self.options.threads > 0 or any(step.mark.threads for step in steps)
 
@@ -76,8 +78,8 @@ def _refuse(scope: str, options: RangeOptions, splits: Sequence[str]) -> None:
 
 
 def automatic_ranges(plan: Plan, options: RangeOptions) -> list[Range]:
-    """All launches of a static plan that are in no range, as one range. ConfigError when it splits
-    although it must not."""
+    """Return all launches of a static plan that are in no range, as one range. ConfigError when it
+    splits although it must not."""
     if plan.symbols:
         return []
     scopes = ["" if s.mark or isinstance(s, AtenCall) else AUTOMATIC for s in plan.steps]
@@ -111,7 +113,7 @@ def _segments(steps: Sequence[Step], scopes: Sequence[str], scope: str) -> tuple
 
 
 def _can_be_fused(step: Step) -> bool:
-    """Whether this launches a kernel of constant size."""
+    """Return whether a step launches a kernel of constant size."""
     return isinstance(step, Launch) and all(isinstance(d, int) for d in (*step.dims, step.tasks))
 
 
@@ -141,12 +143,12 @@ def _collectives(plan: Plan, scope: str) -> tuple[str, ...]:
 
 
 def _is_collective(step: Step) -> bool:
-    """Whether ranks talk here, which no kernel does."""
+    """Return whether a step is communication between ranks, which no kernel does."""
     return isinstance(step, AtenCall) and "c10d" in step.target.partition(".")[0]
 
 
 def launches_alone(plan: Plan, segments: Sequence[Segment]) -> tuple[str, ...]:
-    """What has nothing beside it to be fused with, and stays a launch."""
+    """Return the text of launches that have no neighbour to be fused with, and stay launches."""
     alone = [segment.first for segment in segments if segment.last - segment.first == 1]
     return tuple(f"{_type(plan, plan.steps[n])}{_place(plan, n)}" for n in alone)
 
@@ -158,7 +160,7 @@ def _type(plan: Plan, step: Step) -> str:
 
 
 def _place(plan: Plan, number: int) -> str:
-    """Where in the model a step comes from, to stand behind its name."""
+    """Return the place in the model that a step comes from, as a suffix of its name."""
     step = plan.steps[number]
     if isinstance(step, AtenCall):
         origin = step.origin

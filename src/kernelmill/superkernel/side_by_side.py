@@ -50,13 +50,14 @@ def run_side_by_side(plan: ir.Plan, kernels: Mapping[str, Kernel], machine: Mach
 
 @dataclass(frozen=True)
 class _Access:
-    """What a launch reads and writes, by what tells memories apart before they are placed."""
+    """The memories that a launch reads and writes, by keys that tell them apart before they are
+    placed."""
 
     reads: frozenset[object]
     writes: frozenset[object]
 
     def meets(self, other: _Access) -> bool:
-        """Whether the order of the two matters."""
+        """Return whether the order of the two matters."""
         return bool(self.writes & (other.reads | other.writes) or other.writes & self.reads)
 
 
@@ -92,7 +93,8 @@ class _Ordering:
         return found
 
     def _beside(self, first: ir.Launch, left: Sequence[ir.Step]) -> list[tuple[int, ir.Launch]]:
-        """What runs beside a launch, and its place among the steps that follow."""
+        """Return the launches to run beside a launch, and their places among the steps that
+        follow."""
         group = [first]
         places: list[int] = []
         passed: list[ir.Launch] = []
@@ -110,7 +112,8 @@ class _Ordering:
         return list(zip(places, group[1:], strict=True))
 
     def _order_in(self, group: Sequence[ir.Launch], launch: ir.Launch) -> ir.Order | None:
-        """How a launch runs with these; None if it has to come after them."""
+        """Return the order of a launch that joins this group; None if it has to come after the
+        group."""
         met = [number for number, other in enumerate(group) if self._meet(launch, other)]
         if not met:
             return ir.Order.BESIDE
@@ -127,8 +130,8 @@ class _Ordering:
         return ir.Order.BEHIND
 
     def _can_share(self, launch: ir.Launch) -> bool:
-        """Whether several threads run its tasks, or will with those of others; they write to new
-        memory only."""
+        """Return whether several threads run its tasks, or will with those of others, and it writes
+        to new memory only."""
         work = _works(launch)
         buffers = (self._plan.buffers[n] for n in self._written(launch))
         return (
@@ -153,7 +156,8 @@ class _Ordering:
         return known
 
     def _memory(self, buffer: int) -> object:
-        """Arguments count as one: they may share memory."""
+        """Return a key of a buffer's memory. Arguments have one key, since they may share
+        memory."""
         return "input" if self._plan.buffers[buffer].kind == ir.BufferKind.INPUT else buffer
 
     def _written(self, launch: ir.Launch) -> list[int]:
@@ -207,7 +211,8 @@ def _shared_places(plan: ir.Plan) -> dict[int, int]:
 
 
 def extents_beside(steps: Sequence[ir.Step]) -> dict[int, tuple[int, int]]:
-    """The first and the last number among steps that run beside each other, for each of those."""
+    """Map each of the steps that run beside each other to the first and the last number among
+    them."""
     found: dict[int, tuple[int, int]] = {}
     first = 0
     for number, step in enumerate(steps):
@@ -219,7 +224,7 @@ def extents_beside(steps: Sequence[ir.Step]) -> dict[int, tuple[int, int]]:
 
 
 def extended(life: ArenaBuffer, extents: Mapping[int, tuple[int, int]]) -> ArenaBuffer:
-    """A lifetime that begins and ends with what runs beside its first and its last launch."""
+    """Extend a lifetime to all launches beside its first and its last one."""
     first, _ = extents.get(life.first, (life.first, 0))
     _, last = extents.get(life.last, (0, life.last))
     return replace(life, first=first, last=last)

@@ -1,5 +1,4 @@
-"""Which part of the team runs which launch: independent branches side by side, with what is tiny
-left to one thread.
+"""Parts of the team for launches: independent branches side by side, tiny launches on one thread.
 
 Between launches that everything depends on, or that depend on everything (the trunk), launches
 fall into branches that know nothing of each other. Branches are dealt to so many streams as there
@@ -20,19 +19,20 @@ Depends = Sequence[frozenset[int]]
 
 
 def narrowed(part: Part, tasks: int, work: int, machine: Machine) -> Part:
-    """The part without the threads that are not worth waiting for."""
+    """Return the part without the threads that are not worth waiting for."""
     return (part[0], part[0]) if tasks < 2 or work < _least_shared(machine) else part
 
 
 def _least_shared(machine: Machine) -> float:
-    """Less work than this is left to one thread: to split it would save less than waiting costs."""
+    """Return the work below which a launch is left to one thread: to split it would save less than
+    waiting costs."""
     return 2 * machine.sync_ns
 
 
 def branch_parts(
     tasks: Sequence[int], work: Sequence[int], depends: Depends, threads: int, machine: Machine
 ) -> tuple[Part, ...]:
-    """A part for each launch, branches side by side where that is estimated to be faster."""
+    """Return a part for each launch, branches side by side where that is estimated to be faster."""
     parts = [WHOLE_TEAM] * len(tasks)
     if threads < 2:
         return tuple(parts)
@@ -80,7 +80,7 @@ def tagged_parts(
 
 
 def branches_of(depends: Depends) -> list[list[list[int]]]:
-    """Groups of two or more branches that may run side by side, each a list of launches."""
+    """Return groups of two or more branches that may run side by side, each a list of launches."""
     before: list[frozenset[int]] = []
     for needed in depends:
         before.append(needed.union(*(before[i] for i in needed)) if needed else needed)
@@ -121,7 +121,7 @@ def _dealt(branches: Sequence[list[int]], work: Sequence[int], threads: int) -> 
 
 
 def _shared(costs: Sequence[int], threads: int) -> list[int]:
-    """Threads for each stream, at least one, in proportion to the costs."""
+    """Return the threads for each stream, at least one, in proportion to the costs."""
     sizes = [1] * len(costs)
     for _ in range(threads - len(costs)):
         neediest = max(range(len(costs)), key=lambda n: costs[n] / sizes[n])
@@ -130,14 +130,15 @@ def _shared(costs: Sequence[int], threads: int) -> list[int]:
 
 
 def part_of(first: int, last: int, threads: int) -> Part:
-    """Threads `first` up to `last` of a team of so many, as a part."""
+    """Return threads `first` up to `last` of a team of so many, as a part."""
     return -(-first * TEAM_PARTS // threads), -(-last * TEAM_PARTS // threads)
 
 
 def saves(
     tasks: Sequence[int], work: Sequence[int], parts: Sequence[Part], threads: int, machine: Machine
 ) -> bool:
-    """Whether launches are estimated to be faster as one super kernel than each on its own."""
+    """Return whether launches are estimated to be faster as one super kernel than each on its
+    own."""
     apart = 0.0
     for count, cost in zip(tasks, work, strict=True):
         alone = count < 2 or cost < machine.region_work_ns or threads < 2

@@ -1,4 +1,4 @@
-"""Which sub-kernel waits for which: the dependences that cross threads, each covered once.
+"""Waits of sub-kernels: the dependences that cross threads, each covered once.
 
 A thread walks the sub-kernels in the plan's order, does its share of those whose part of the team
 it belongs to, and then says how far it is. Waiting for sub-kernel p is waiting until every thread
@@ -17,7 +17,8 @@ from kernelmill.superkernel.footprint import Footprint
 
 @dataclass(frozen=True)
 class SubKernel:
-    """A launch inside: how many tasks, on which part of the team, what its tasks touch."""
+    """A launch inside a super kernel: its number of tasks, its part of the team, and its tasks'
+    footprints."""
 
     tasks: int
     part: Part
@@ -25,12 +26,13 @@ class SubKernel:
 
 
 def conflicting(first: SubKernel, second: SubKernel) -> bool:
-    """Whether the two touch the same bytes and one of them writes: their order matters."""
+    """Return whether the two access the same bytes and one of them writes, so that their order
+    matters."""
     return any(_conflict(a, first.tasks, b, second.tasks) for a, b in _pairs(first, second))
 
 
 def crossing(first: SubKernel, second: SubKernel) -> bool:
-    """Whether a thread may need, or overwrite, what another thread does in `first`.
+    """Return whether a thread may need, or overwrite, results of another thread in `first`.
 
     Not so when both are split alike and each task meets the same task only, and when one and the
     same thread runs both.
@@ -64,7 +66,7 @@ def waits_of(kernels: Sequence[SubKernel]) -> tuple[tuple[int, ...], ...]:
 def _inherited(
     kernels: Sequence[SubKernel], behind: Sequence[frozenset[int]], number: int
 ) -> frozenset[int]:
-    """What the threads of a sub-kernel have all waited for before."""
+    """Return the sub-kernels that all threads of a sub-kernel have waited for before."""
     part = kernels[number].part
     known: frozenset[int] = frozenset()
     for earlier in range(number):
@@ -74,13 +76,14 @@ def _inherited(
 
 
 def _passed(kernels: Sequence[SubKernel], number: int) -> frozenset[int]:
-    """What is done when the threads of a sub-kernel are behind it: that of threads among them."""
+    """Return the sub-kernels that are done once the threads of a sub-kernel are: those run by some
+    of these threads."""
     part = kernels[number].part
     return frozenset(earlier for earlier in range(number) if _within(kernels[earlier].part, part))
 
 
 def _within(inner: Part, outer: Part) -> bool:
-    """Whether the threads of one part are among the other's, whatever the size of the team.
+    """Return whether the threads of one part are among the other's, whatever the size of the team.
 
     Of parts that begin apart this cannot be said: in a small team each has one thread at least.
     """
@@ -104,5 +107,5 @@ def _conflict(a: Footprint, tasks_a: int, b: Footprint, tasks_b: int) -> bool:
 
 
 def _own_rows(a: Footprint, b: Footprint) -> bool:
-    """Whether task i of one and task j of the other never meet unless i = j."""
+    """Return whether task i of one and task j of the other never meet unless i = j."""
     return a.stride == b.stride > 0 and max(a.high, b.high) - min(a.low, b.low) <= a.stride

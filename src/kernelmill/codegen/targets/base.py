@@ -1,4 +1,4 @@
-"""The questions that a target answers."""
+"""The interface of code generation to an instruction set."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Answers(Protocol):
         ...
 
     def masks_memory(self, bytes: int) -> bool:
-        """Whether an instruction loads, and one stores, some lanes of so many bytes; where none
-        does LLVM writes a branch for each lane."""
+        """Return whether one instruction loads, and one stores, some lanes of `bytes` bytes;
+        otherwise LLVM writes a branch for each lane."""
         ...
 
     @property
     def stores_lanes_slowly(self) -> bool:
-        """Whether the instruction that stores some lanes takes longer than to choose and store all
+        """True if the instruction that stores some lanes takes longer than to choose and store all
         of them."""
         ...
 
@@ -47,7 +47,7 @@ class Answers(Protocol):
         ...
 
     def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
-        """A tile whose rows are `stride` (i64) elements apart."""
+        """Append the load of a tile whose rows are `stride` (i64) elements apart."""
         ...
 
     def tile_store(self, value: Reg, address: str, stride: Reg) -> None:
@@ -55,7 +55,7 @@ class Answers(Protocol):
         ...
 
     def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-        """c plus the product of two tiles."""
+        """Append c plus the product of two tiles."""
         ...
 
     def tiles_carried(self, values: Sequence[Reg]) -> list[Reg]:
@@ -63,11 +63,13 @@ class Answers(Protocol):
         ...
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:
-        """p * 2^floor(k) in f32, right for any k, infinities among them; None: no instruction."""
+        """Return p * 2^floor(k) in f32, right for any k, infinities among them; None without an
+        instruction."""
         ...
 
     def above_floor(self, x: Reg) -> Reg | None:
-        """x - floor(x) in f32, rounded once, and 0 for infinities; None: no instruction."""
+        """Return x - floor(x) in f32, rounded once, and 0 for infinities; None without an
+        instruction."""
         ...
 
     def vector_function(self, name: str, dtype: DType, accuracy: str) -> tuple[str, int] | None:
@@ -76,9 +78,10 @@ class Answers(Protocol):
         ...
 
     def nontemporal_fence(self, code: Code) -> None:
-        """Order stores past the caches before what tells other threads of them."""
+        """Order non-temporal stores before later stores that publish them to other threads."""
         ...
 
     def spin_hint(self) -> tuple[str, str]:
-        """How a waiting thread tells the processor so: a declaration and a call, as LLVM IR."""
+        """Return the hint of a waiting thread to the processor: a declaration and a call, as LLVM
+        IR."""
         ...

@@ -1,4 +1,4 @@
-"""Which family of processors answers for an ISA."""
+"""The choice of a processor family's code generation for an ISA."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _FAMILIES = {"x86_64": X86, "aarch64": AArch64}
 
 @cache
 def answers(isa: Isa) -> Answers:
-    """What this instruction set has."""
+    """Return the code generation of this instruction set."""
     return _FAMILIES.get(isa.family, Generic)(isa)
 
 
 def spin_hint(isa: Isa) -> tuple[str, str]:
-    """How a waiting thread tells the processor so: a declaration and a call, as LLVM IR."""
+    """Return the hint of a waiting thread to the processor: a declaration and a call, as LLVM
+    IR."""
     return answers(isa).spin_hint()

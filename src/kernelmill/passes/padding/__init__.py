@@ -1,4 +1,4 @@
-"""Whether a program over padded inputs gives what it gives without padding."""
+"""Proof that a program over padded inputs gives the same results as without padding."""
 
 from kernelmill.passes.padding.analysis import padding_of
 

@@ -1,4 +1,5 @@
-"""The proof that padding changes nothing, node by node, and what it leaves to do around the graph.
+"""The proof that padding changes nothing, node by node, and the padding and cropping left to do
+around the graph.
 
 By induction: an element that is kept (its indices are inside the shape at the true sizes) is what
 the graph computes at the true sizes, when the arguments are padded at their ends with zeros. Every
@@ -24,7 +25,8 @@ from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 
 
 def padding_of(graph: Graph, symbols: frozenset[str], masks: frozenset[str]) -> Padding:
-    """How to run `graph` at larger values of `symbols` and get what it computes at the true ones.
+    """Return the padding and cropping by which `graph` at larger values of `symbols` computes the
+    results at the true ones.
 
     `masks` are names of arguments that hide padding where they are zero: where one of them has gone
     into a value, sums over padding (reductions, softmax, attention, norms) are taken on the
@@ -125,7 +127,7 @@ def _padded_inputs(scene: Scene, graph: Graph) -> list[PaddedInput]:
 
 
 def _live(graph: Graph) -> list[Node]:
-    """The nodes that results, updates and effects need."""
+    """Return the nodes that results, updates and effects need."""
     needed: set[Value] = set(live_values(graph))
     kept: list[Node] = []
     for node in reversed(graph.nodes):

@@ -18,7 +18,7 @@ Number = bool | int | float
 
 
 class Refusal(Exception):
-    """Why padding could change a kept value at the node that is being looked at."""
+    """The reason why padding could change a kept value at the current node."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Padded:
     symbols: frozenset[str]
 
     def depends(self, *attrs: Attr) -> bool:
-        """Whether a size (or a tuple that holds some) changes with padding."""
+        """Return whether a size (or a tuple that holds some) changes with padding."""
         return any(
             self.depends(*attr)
             if isinstance(attr, tuple)
@@ -59,7 +59,7 @@ class Padded:
         )
 
     def axis(self, size: Dim, fill: Number | None = None, strong: bool = True) -> Axis:
-        """A dim of which the elements below the true size are kept."""
+        """Return a dim of which the elements below the true size are kept."""
         if size == 1:
             return ()
         if not self.depends(size):
@@ -90,7 +90,7 @@ class Padded:
         return self._grows(atom.a) and self._grows(atom.b)
 
     def split(self, factor: Factor, outer: Dim) -> tuple[Factor, Factor]:
-        """The factor as two, the first of size `outer`, which divides it. Raises Refusal."""
+        """Split the factor in two, the first of size `outer`, which divides it. Raises Refusal."""
         inner = floordiv(factor.size, outer)
         if factor.kind == "padded":
             if self.depends(inner):
@@ -99,8 +99,8 @@ class Padded:
         return Factor(outer, factor.kind), Factor(inner, factor.kind)
 
     def prefix(self, axis: Axis) -> Factor | None:
-        """The dim as one factor padded at its end; None for a dim without padding. Raises Refusal
-        where the kept elements do not come first, one after the other."""
+        """Return the dim as one factor padded at its end; None for a dim without padding. Raises
+        Refusal where the kept elements do not come first, one after the other."""
         if not any(self.depends(factor.size) for factor in axis):
             return None
         first, *rest = axis
@@ -112,8 +112,8 @@ class Padded:
 
 
 def align(padded: Padded, a: Axis, b: Axis) -> tuple[Axis, Axis]:
-    """Two axes of one size cut into factors of equal sizes. Raises Refusal where the padding of
-    one lies across the factors of the other."""
+    """Cut two axes of one size into factors of equal sizes. Raises Refusal where the padding of one
+    lies across the factors of the other."""
     left, right = list(a), list(b)
     done: list[tuple[Factor, Factor]] = []
     while left and right:
@@ -137,7 +137,7 @@ def align(padded: Padded, a: Axis, b: Axis) -> tuple[Axis, Axis]:
 
 
 def regroup(padded: Padded, axes: Sequence[Axis], shape: Sequence[Dim]) -> tuple[Axis, ...]:
-    """The factors of a whole tensor dealt out to the dims of a reshape. Raises Refusal."""
+    """Deal the factors of a whole tensor out to the dims of a reshape. Raises Refusal."""
     if product(shape) == 0:
         return tuple(() if size == 1 else (Factor(size, "uniform"),) for size in shape)
     rest = [factor for axis in axes for factor in axis]
@@ -174,7 +174,7 @@ def _widen(padded: Padded, head: Factor, rest: list[Factor]) -> None:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim | None:
-    """a / b where b divides a whatever the symbols stand for."""
+    """Return a / b where b divides a whatever the symbols stand for."""
     if b == 0 or a == 0:
         return None
     quotient = floordiv(a, b)
@@ -182,13 +182,13 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
 
 
 def holds(padded: Padded, axes: Sequence[Axis], first: Factor, value: Number) -> bool:
-    """Whether the elements behind the end of a dim of a tensor with these axes, of which `first` is
-    the prefix, are this value. Where the tensor is padded elsewhere too, some of them lie in both
-    paddings, of which a fill that is not strong says nothing."""
+    """Return whether the elements behind the end of a dim of a tensor with these axes, of which
+    `first` is the prefix, are this value. Where the tensor is padded elsewhere too, some of them
+    lie in both paddings, for which only a strong fill holds."""
     others = sum(padded.depends(factor.size) for axis in axes for factor in axis) - 1
     return first.fill == value and (first.strong or not others)
 
 
 def mapped(axes: Sequence[Axis], change: Callable[[Factor], Factor]) -> tuple[Axis, ...]:
-    """The axes with every factor changed."""
+    """Return the axes with every factor changed."""
     return tuple(tuple(change(factor) for factor in axis) for axis in axes)

@@ -1,4 +1,4 @@
-"""What is known of a value: its axes, its sign, and what its padding holds.
+"""Facts about a value: its axes, its sign, and the contents of its padding.
 
 Facts rest on one assumption: arguments and weights are finite, and nothing overflows. Padding then
 is as harmless as it looks (0 * x is 0), unless an operator makes an infinity or NaN out of finite
@@ -46,25 +46,25 @@ class Known:
 
 
 def of_number(number: Number) -> int:
-    """The sign of one number."""
+    """Return the sign of one number."""
     if not isfinite(number):
         return LOW if number == -inf else ANY
     return POSITIVE if number > 0 else NONNEGATIVE if number == 0 else FINITE
 
 
 def of_product(sign: int) -> int:
-    """The sign of a product of elements of this sign: what is small becomes zero."""
+    """Return the sign of a product of elements of this sign; a small one may become zero."""
     return max(sign, NONNEGATIVE) if sign <= FINITE else ANY
 
 
 def together(operands: Sequence[Known], axes: Sequence[Axis], **facts: Any) -> Known:
-    """A value made of the operands, with these axes."""
+    """Return the facts of a value computed from the operands, with these axes."""
     fixed = all(known.fixed for known in operands)
     return Known(tuple(axes), fixed=fixed, masked=any(k.masked for k in operands), **facts)
 
 
 def join_axes(padded: Padded, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Axes of one size, cut alike. Raises Refusal."""
+    """Join axes of one size, cut alike. Raises Refusal."""
     first = axes[0]
     for other in axes[1:]:
         first, _ = align(padded, first, other)
@@ -72,7 +72,7 @@ def join_axes(padded: Padded, axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def joined(factors: Sequence[Factor]) -> Factor:
-    """What operands of one pointwise operator make of a factor, without facts."""
+    """Return the factor of a pointwise result from its operands' factors, without facts."""
     kinds = {factor.kind for factor in factors}
     kind = next(kind for kind in ("padded", "clean", "uniform") if kind in kinds)
     return Factor(factors[0].size, kind)
@@ -82,7 +82,8 @@ def joined(factors: Sequence[Factor]) -> Factor:
 
 
 def pointwise(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Facts of a pointwise node. Raises Refusal where operands are padded in different ways."""
+    """Return the facts of a pointwise node. Raises Refusal where operands are padded in different
+    ways."""
     rank = len(operands[0].axes)
     columns = [join_axes(padded, [known.axes[d] for known in operands]) for d in range(rank)]
     aligned = [
@@ -125,7 +126,7 @@ def _fill(known: Known, factor: Factor) -> _Fill | None:
 
 
 def _together(node: Node, fills: Sequence[_Fill | None], operands: Sequence[Known]) -> _Fill | None:
-    """The result where the operands are these numbers or, where None, unknown."""
+    """Return the result where the operands are these numbers or, where None, unknown."""
     sure = [fill for fill in fills if fill is not None]
     if len(sure) == len(fills):
         number = _folded(node, [fill[0] for fill in sure])
@@ -143,7 +144,7 @@ def _together(node: Node, fills: Sequence[_Fill | None], operands: Sequence[Know
 
 
 def _absorbs(node: Node, number: Number, other: Known) -> bool:
-    """Whether the result is this operand's number whatever the other one is."""
+    """Return whether the result is this operand's number whatever the other one is."""
     dtype = node.operands[0].dtype
     match node.op:
         case "mul" | "bit_and":
@@ -157,7 +158,7 @@ def _absorbs(node: Node, number: Number, other: Known) -> bool:
 
 
 def _folded(node: Node, numbers: Sequence[Number]) -> Number | None:
-    """The node computed on numbers; None for NaN, and where the sign of a zero may matter."""
+    """Compute the node on numbers; None for NaN, and where the sign of a zero may matter."""
     matters = OPS[node.op].zero_sign
     looked_at = numbers[-1:] if matters is ZeroSign.DIVISOR else numbers
     if matters is not ZeroSign.NONE and node.operands[0].dtype.is_float and 0 in looked_at:
@@ -174,7 +175,7 @@ def _folded(node: Node, numbers: Sequence[Number]) -> Number | None:
 
 
 def _index(node: Node, position: int, operands: Sequence[Known]) -> Dim | None:
-    """The number to add to this factor's index to have the value."""
+    """Return the number to add to this factor's index to have the value."""
     if not node.result.dtype.is_integer:
         return None
     offset = operands[0].factors[position].index

@@ -32,21 +32,22 @@ Rule = Callable[["Scene", Node, Sequence[Known]], Known]
 
 @dataclass(frozen=True)
 class Scene(Padded):
-    """What is padded, and whether the user has named a mask that hides padding."""
+    """The padded symbols, and whether the user has named a mask that hides padding."""
 
     trusted: bool = False
 
     def dependent(self, axis: Axis) -> list[Factor]:
-        """The factors whose size changes with padding."""
+        """Return the factors whose size changes with padding."""
         return [factor for factor in axis if self.depends(factor.size)]
 
     def trusts(self, *operands: Known) -> bool:
-        """Whether a sum over padding is taken on the user's word: a mask has gone into it."""
+        """Return whether a sum over padding is taken on the user's word: a mask has gone into
+        it."""
         return self.trusted and any(known.masked for known in operands)
 
 
 def _is(factors: Sequence[Factor], number: Number) -> bool:
-    """Whether every element that is not kept in one of the factors is this number."""
+    """Return whether every element that is not kept in one of the factors is this number."""
     alone = len(factors) == 1
     return all(f.kind == "padded" and f.fill == number and (f.strong or alone) for f in factors)
 
@@ -100,7 +101,7 @@ def reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def _total(node: Node, dims: Sequence[int], sign: int) -> int:
-    """The sign of a sum or product."""
+    """Return the sign of a sum or product."""
     if node.op == "reduce_prod":
         return of_product(sign)
     some = all((bounds(node.operands[0].shape[d])[0] or 0) > 0 for d in dims)
@@ -219,7 +220,7 @@ def attention(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def _expanded(mask: Known, shape: Sequence[Dim]) -> list[Axis]:
-    """The axes of a mask at the shape of the scores."""
+    """Return the axes of a mask at the shape of the scores."""
     missing = len(shape) - len(mask.axes)
     axes = [()] * missing + list(mask.axes)
     return [
@@ -233,7 +234,7 @@ def _joined(scene: Scene, axes: Sequence[Axis]) -> Axis:
 
 
 def _hides(scene: Scene, node: Node, keys: Axis) -> bool:
-    """Whether the mask forbids every key that is not kept.
+    """Return whether the mask forbids every key that is not kept.
 
     A large negative number does so only beside a key that is not hidden: by the user's word.
     """
@@ -247,7 +248,8 @@ def _hides(scene: Scene, node: Node, keys: Axis) -> bool:
 
 
 def _is_causal(scene: Scene, node: Node, rows: Axis, keys: Axis) -> bool:
-    """Whether causality does: a kept row is below the number of rows, and so are its keys."""
+    """Return whether causality hides every key that is not kept: a kept row is below the number of
+    rows, and so are its keys."""
     if not node.attrs["causal"]:
         return False
     first, last = scene.prefix(rows), scene.prefix(keys)
@@ -294,7 +296,7 @@ def _no_index(axis: Axis) -> Axis:
 
 
 def _looks_up(scene: Scene, node: Node, axis: Axis, size: Dim, place: Known) -> None:
-    """Checks one tensor of indices into a dim. Raises Refusal."""
+    """Check one tensor of indices into a dim. Raises Refusal."""
     counted = bool(node.attrs.get("unsigned")) or place.sign <= NONNEGATIVE
     if any(factor.kind != "uniform" for factor in scene.dependent(axis)):
         scene.prefix(axis)

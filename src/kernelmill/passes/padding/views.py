@@ -180,7 +180,7 @@ def concat(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def _common(factors: Sequence[Factor]) -> Factor:
-    """A factor of all parts; with a fill where all have the same."""
+    """Return a factor of all parts; with a fill where all have the same."""
     fills = {(f.fill, f.strong) for f in factors}
     fill, strong = fills.pop()
     return joined(factors) if fills else replace(joined(factors), fill=fill, strong=strong)
@@ -243,5 +243,5 @@ def _without_index(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def _only_fill(axis: Axis, value: Number) -> Axis:
-    """What is known of an axis after other elements, of this value, were put beside it."""
+    """Return the facts about an axis after other elements, of this value, were put beside it."""
     return tuple(replace(f, index=None, fill=f.fill if f.fill == value else None) for f in axis)
