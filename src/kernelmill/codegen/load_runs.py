@@ -114,15 +114,15 @@ def _follows(load: ir.Load, other: ir.Load) -> bool:
 
 
 def _parts(loads: list[ir.Load], most: int) -> Iterator[tuple[ir.Load, ...]]:
-    """Split into as few parts as can be, of about equal size."""
+    """Split the loads into as few parts as can be, of about equal size."""
     count = -(-len(loads) // most)
     cuts = [len(loads) * n // count for n in range(count + 1)]
     return (tuple(loads[begin:end]) for begin, end in pairwise(cuts))
 
 
 def _following(loads: tuple[ir.Load, ...], runs: list[Run]) -> Run:
-    """Return a run and the one before that it follows: one that ends where it begins, or the
-    nearest one of as many vectors."""
+    """Return the run of these loads. It follows a run that ends where it begins, or the nearest one
+    of as many vectors, if any."""
     first = loads[0]
     same = [run for run in runs if run.first.buffer == first.buffer]
     for run in reversed(same):
@@ -171,7 +171,7 @@ def chains_of(runs: dict[int, Run], loop: ir.For) -> list[Chain]:
 
 
 def _tail(head: Run, runs: list[Run]) -> Run | None:
-    """Return the last of those that follow; None where two follow one."""
+    """Return the last run of those that follow `head`; None where two follow one."""
     while True:
         after = [run for run in runs if run.after is head]
         if len(after) != 1:

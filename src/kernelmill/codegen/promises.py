@@ -35,13 +35,13 @@ class Promises:
 
     @property
     def attributes(self) -> str:
-        """Return the attributes of the parameter that holds the address."""
+        """Attributes of the parameter that holds the address."""
         return f"{' noalias' if self.alone else ''}{' readonly' if self.readonly else ''}"
 
 
 def promises(kernel: Kernel, aligned: bool = False) -> Mapping[str, Promises]:
-    """Return the promises by the names of buffers, and of scratch. `aligned`: buffers that the
-    kernel marks nontemporal were found to be aligned."""
+    """Return the promises by the names of buffers, and of scratch. `aligned`: nontemporal buffers
+    are aligned."""
     shared = {
         name for buffer in kernel.buffers if buffer.over for name in (buffer.name, *buffer.over)
     }

@@ -248,7 +248,8 @@ class Body:
         return not self.code.isa.has_tiles and any(isinstance(each, ir.TileLoad) for each in body)
 
     def _turns_tiles(self, row: Reg) -> bool:
-        """Return whether it may be the row of a tile, and is more than a register."""
+        """Return whether a register may be the row of a tile that is wider than a vector
+        register."""
         return row.lanes * row.dtype.bits > self.code.isa.vector_bits and self._tiles_in_memory
 
     def _check(self, condition: Reg, code: int) -> Reg:
@@ -454,7 +455,7 @@ def _phi_text(edges: list[tuple[Reg, str]]) -> str:
 
 
 def pointer_names(kernel: ir.Kernel) -> dict[str, str]:
-    """Return the argument that holds each buffer's address."""
+    """Map each buffer to the argument that holds its address."""
     names = {buffer.name: f"%b{i}" for i, buffer in enumerate(kernel.buffers)}
     names[ir.SCRATCH] = "%scratch"
     return names

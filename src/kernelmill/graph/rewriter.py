@@ -85,6 +85,6 @@ class Rewriter:
 
 
 def live_values(graph: Graph) -> Iterable[Value]:
-    """Return the values that leave the graph: results and updates."""
+    """Yield the values that leave the graph: results and updates."""
     yield from (result for result in graph.results if isinstance(result, Value))
     yield from (new for _, new in graph.updates)

@@ -218,7 +218,7 @@ def _same(a: TensorType, b: TensorType) -> bool:
 
 
 def _tagged(tag: str, value: Attr) -> list[Attr]:
-    """Yield x of every (tag, x) inside the arguments of a call."""
+    """Return x of every (tag, x) inside the arguments of a call."""
     if not isinstance(value, tuple):
         return []
     if len(value) == 2 and value[0] == tag:

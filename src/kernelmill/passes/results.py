@@ -36,7 +36,7 @@ def _copied(before: Graph, after: Graph) -> set[Value]:
 
 
 def _values(before: Graph, after: Graph) -> list[tuple[Value, Value]]:
-    """Return the tensors among the results of both."""
+    """Return the pairs of tensors among the results of both."""
     pairs = zip(before.results, after.results, strict=True)
     return [(a, b) for a, b in pairs if isinstance(a, Value) and isinstance(b, Value)]
 

@@ -65,7 +65,7 @@ class _Slot:
 
 
 def lifetimes(steps: Sequence[Step], buffers: Sequence[BufferSpec]) -> dict[int, ArenaBuffer]:
-    """Return the first and last launch of each buffer in the arena, by number."""
+    """Map each buffer in the arena, by number, to its size and its first and last launch."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for number, step in enumerate(steps):

@@ -109,7 +109,8 @@ class _Driver:
         ])  # fmt: skip
 
     def _alone(self) -> None:
-        """Let one thread run all tasks of all sub-kernels without waits."""
+        """Emit the path of a single thread, which runs all tasks of all sub-kernels without
+        waits."""
         self.lines += [
             "entry:", "%lines = load ptr, ptr %buffers, align 8",
             "%several = icmp ugt i64 %threads, 1", "br i1 %several, label %team, label %alone",
@@ -149,7 +150,7 @@ class _Driver:
         return self.super_kernel.parts[number], evaluate(self.launches[number].tasks, {})
 
     def _share(self, part: Part, tasks: int) -> None:
-        """Return this thread's tasks of so many. Dividing takes long, and equal splits are
+        """Emit this thread's range of that many tasks. Dividing takes long, and equal splits are
         frequent."""
         p, s = f"%p{self.bounds[part]}", _share_name(self.bounds[part], tasks)
         self.lines += [

@@ -145,7 +145,7 @@ def _is_identity(node: Node) -> bool:
 
 
 def _without_unread(graph: Graph) -> Graph:
-    """Return the graph without the nodes in groups that rewritten nodes have replaced."""
+    """Drop the nodes that nobody reads: those in groups that rewritten nodes have replaced."""
     read = set(live_values(graph))
     kept: list[Node] = []
     for node in reversed(graph.nodes):

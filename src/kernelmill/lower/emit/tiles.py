@@ -48,17 +48,17 @@ class TileBlock:
 
     @property
     def sums(self) -> VType:
-        """Return the type of a tile of sums."""
+        """Type of a tile of sums."""
         return VType(self.unit.sum, WORDS, self.height)
 
     @property
     def a(self) -> VType:
-        """Return the type of a tile of A."""
+        """Type of a tile of A."""
         return VType(self.unit.a, WORDS * self.unit.group, self.height)
 
     @property
     def b(self) -> VType:
-        """Return the type of a tile of B."""
+        """Type of a tile of B."""
         return VType(self.unit.b, WORDS * self.unit.group, TILE_ROWS)
 
     def zeros(self, builder: KernelBuilder) -> list[Value]:

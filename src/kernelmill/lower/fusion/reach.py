@@ -88,8 +88,8 @@ class _Spans:
         self._groups: dict[int, set[OpenGroup]] = {}
 
     def add(self, group: OpenGroup, first: int, last: int) -> None:
-        """Add the nodes with these numbers to a group, which then spans all numbers between
-        them."""
+        """Add a group whose nodes have numbers from `first` to `last`, so that it spans the places
+        between."""
         low, high = first + self._places, last + self._places
         while low < high:
             if low & 1:
@@ -101,7 +101,7 @@ class _Spans:
             low, high = low >> 1, high >> 1
 
     def across(self, number: int) -> Iterator[OpenGroup]:
-        """Return the groups that have nodes up to this number and behind it."""
+        """Yield the groups that have nodes up to this number and behind it."""
         place = number + self._places
         while place:
             yield from self._groups.get(place, ())

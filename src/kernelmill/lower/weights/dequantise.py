@@ -49,8 +49,8 @@ def dequantised(
 
 
 def weight_of(node: Node) -> Value | None:
-    """Return the operand of a matmul whose columns vectors run along, in a batch of weights (those
-    of experts) too."""
+    """Return the weight of a matmul, or batch of weights: the operand along whose columns vectors
+    run. None where the batches of the operands differ."""
     a, b = node.operands
     if a.shape[:-2] != b.shape[:-2]:
         return None

@@ -57,7 +57,7 @@ class DotOperand:
 
     @property
     def loader(self) -> LoadElement:
-        """Return the callback that reads words."""
+        """Callback that reads words."""
 
         def word(
             builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None

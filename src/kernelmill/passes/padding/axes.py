@@ -18,7 +18,7 @@ Number = bool | int | float
 
 
 class Refusal(Exception):
-    """The reason why padding could change a kept value at the current node."""
+    """Raised where padding could change a kept value at the current node; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class AttentionBlocks(ABC):
     @property
     @abstractmethod
     def row_choices(self) -> AbstractSet[int]:
-        """Rows of a task that are worth trying."""
+        """Numbers of rows of a task that are worth trying."""
 
     @property
     @abstractmethod
@@ -147,7 +147,7 @@ class PanelBlocks(AttentionBlocks):
 
     @property
     def row_choices(self) -> AbstractSet[int]:
-        """Half and double the rows."""
+        """The rows, half and double of them."""
         half, double = self.rows // 2, self.rows * 2
         return {self.rows, round_up(half, self.tile_rows), round_up(double, self.tile_rows)}
 

@@ -124,8 +124,8 @@ class AttentionContext:
         return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
 
     def unseen_rows(self, start: Dim, first: Dim) -> Dim:
-        """Return how many rows of a task, in whole tiles from its `first` row on, the mask hides
-        all keys from `start` on from."""
+        """Return how many rows of a task, in whole tiles from its `first` row on, see no key from
+        `start` on because of the mask."""
         later, rows = self._later, self.schedule.tile_rows
         if later is None:
             return 0
@@ -144,7 +144,7 @@ class AttentionContext:
         return 0 if self.spec.causal else self.spec.later
 
     def _where_masked(self, found: Dim, otherwise: Dim) -> Dim:
-        """Return the first dim in a block of keys in which the mask holds, the second in others."""
+        """Return `found` in a block of keys in which the mask holds, `otherwise` in others."""
         b = self.builder
         if self.masking is None:
             return found
@@ -160,7 +160,7 @@ class AttentionContext:
         self.start_sums(row)
 
     def start_sums(self, row: Row) -> None:
-        """Set the sums to zero."""
+        """Initialise the peak, total and sums of a row."""
         scratch = self.scratch
         if self.schedule.single_block:
             return

@@ -35,7 +35,7 @@ class Nest:
 
     @cached_property
     def computed(self) -> list[tuple[Value, Index]]:
-        """Return every element that the loops compute, with its index in the domain."""
+        """Elements that the loops compute, with their indices in the domain."""
         pairs = [(v, i) for v, i in self.group.roots.items() if v not in self.reductions]
         for value, index in self.reductions.items():
             assert value.node is not None

@@ -103,7 +103,7 @@ class Blocked(BlockedTiles):
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Panels | None:
-        """Return panels as wide as the register tile that constant operands get."""
+        """Return the layout in panels as wide as the register tile that constant operands get."""
         sizes, unit = product.sizes, product.unit
         vectors, _ = _register_tile(replace(sizes, shared_b=True), unit, machine, candidate)
         wide, rows = _register_tile(replace(sizes, packed_a=True), unit, machine, candidate)
@@ -358,7 +358,7 @@ def _task_ns(
 
     @cache
     def panels(column_tiles: int) -> tuple[float, float]:
-        """Of streaming B in, and of making its panels."""
+        """Return nanoseconds of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
         streamed = machine.streaming(elements * spec.element.bytes)
         if schedule.b is ReadB.FILLED:

@@ -61,14 +61,14 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
 
     @contextmanager
     def row_tiles(self) -> Generator[Dim]:
-        """Return the task's tiles along m."""
+        """Open a loop over the task's tiles along m."""
         count = ceildiv(self.spec.m, self.schedule.rows)
         with self._tiles(self.row_block, self.schedule.row_tiles, count) as tile:
             yield tile
 
     @contextmanager
     def column_tiles(self) -> Generator[Dim]:
-        """Return the task's tiles along n."""
+        """Open a loop over the task's tiles along n."""
         count = ceildiv(self.spec.n, self.schedule.width)
         with self._tiles(self.column_block, self.schedule.column_tiles, count) as tile:
             yield tile

@@ -135,7 +135,7 @@ class Pieced(TileSchedule):
     def layout(
         cls, product: Packable, machine: Machine, candidate: Candidate
     ) -> PieceLayout | None:
-        """Return tiles of pieces for a product by pieces."""
+        """Return the layout in tiles of pieces, None for a product without pieces."""
         return None if product.pieces is None else PieceLayout(product.pieces)
 
     def emit(self, place: TaskPlace) -> None:

@@ -170,7 +170,7 @@ class Tiled(TileSchedule):
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> TileLayout | None:
-        """Return tiles where the unit works on them."""
+        """Return the layout in tiles, None for a unit that does not work on tiles."""
         return TileLayout() if product.unit.on_tiles else None
 
     def emit(self, place: TaskPlace) -> None:

@@ -60,7 +60,7 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
         return 0
 
     def scratch_bytes(self) -> int:
-        """Bytes of scratch, at the end of which is the padded tile."""
+        """Return the bytes of scratch, at the end of which is the padded tile."""
         elements = self.padded + self.schedule.padded_elements(self.geometry)
         return elements * self.geometry.accumulate.bytes
 

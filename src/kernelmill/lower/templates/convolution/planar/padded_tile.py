@@ -129,8 +129,8 @@ class PaddedTile:
         self.context.write(place, value)
 
     def _inside(self, first: Dim, step: int) -> Lane:
-        """Return the mask of lanes l for which the image has pixel `first + l * step` of a padded
-        row."""
+        """Return the lane with a mask of the l for which the image has pixel `first + l * step` of
+        a row."""
         builder, window, lane = self.context.builder, self.window, self.context.lane
         stop = builder.index(ceildiv(window.sizes[1] + window.low[1] - first, step))
         mask = builder.op("lane_mask", stop, lanes=lane.count)

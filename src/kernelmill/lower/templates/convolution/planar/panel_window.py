@@ -29,7 +29,7 @@ class PanelWindow:
 
     @property
     def packed_rows(self) -> int:
-        """Return the rows of a panel of constant weights."""
+        """Number of rows of a panel of constant weights."""
         return self.blocked.rows
 
     def widens(self, spec: PlanarConvolution, machine: Machine) -> bool:
