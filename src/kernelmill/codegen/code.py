@@ -276,8 +276,7 @@ class Code:
         return self.result(f"shufflevector {first.typed}, {name} poison, {zeros}", type)
 
     def binary(self, operation: str, a: Reg, b: Reg) -> Reg:
-        """Append an instruction on two operands of one type; a scalar is spread over the other's
-        lanes."""
+        """Append an instruction on two operands of one type; a scalar is spread over lanes."""
         lanes = max(a.lanes, b.lanes)
         a, b = self.splat(a, lanes), self.splat(b, lanes)
         return self.result(f"{operation} {a.typed}, {b.text}", a.type)

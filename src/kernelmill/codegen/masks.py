@@ -34,8 +34,7 @@ def first_lanes(code: Code, count: int, lanes: int) -> Reg:
 
 
 def known_first(mask: Reg | None) -> int | None:
-    """Return how many first lanes a literal mask has on; None for other masks, and without a
-    mask."""
+    """Return how many first lanes a literal mask has on; None for any other argument."""
     if mask is None or mask.text.startswith("%"):
         return None
     if mask.text.startswith("<"):

@@ -51,8 +51,7 @@ class RunLoads:
         return self._blocks[id(body)]
 
     def load(self, statement: Load) -> bool:
-        """Return whether the load is one of a run, which the first load of the run reads as a
-        whole."""
+        """Return whether the load is one of a run, all of which its first load reads."""
         run = self._runs.get(id(statement))
         if run is None:
             return False

@@ -193,8 +193,7 @@ class Body:
         return self._other(statement)
 
     def _dtype_of(self, args: Sequence[ir.Operand]) -> DType:
-        """Return the dtype of literals among the operands: that of the first register, or else
-        their own."""
+        """Return the dtype of literals among the operands: the first register's, or their own."""
         for arg in args:
             if isinstance(arg, ir.Value):
                 return arg.type.dtype
@@ -248,8 +247,7 @@ class Body:
         return not self.code.isa.has_tiles and any(isinstance(each, ir.TileLoad) for each in body)
 
     def _turns_tiles(self, row: Reg) -> bool:
-        """Return whether a register may be the row of a tile that is wider than a vector
-        register."""
+        """Return whether a register is wider than a vector and may be a row of a tile."""
         return row.lanes * row.dtype.bits > self.code.isa.vector_bits and self._tiles_in_memory
 
     def _check(self, condition: Reg, code: int) -> Reg:
@@ -401,8 +399,8 @@ class Body:
             self.values[value] = result
 
     def _finals(self, loop: ir.For | ir.Repeat) -> list[Reg]:
-        """Return the values that a pass leaves to the next one, and the last pass to the code after
-        the loop."""
+        """Return the values that a pass leaves to the next one, the last pass to the code after
+        it."""
         finals = [
             self.operand(operand, value.type)
             for operand, value in zip(loop.yields, loop.carried, strict=True)
@@ -462,8 +460,7 @@ def pointer_names(kernel: ir.Kernel) -> dict[str, str]:
 
 
 def _weights(first: str, last: str, step: str) -> str:
-    """Return branch weights of a loop with a known number of passes, as the end of its last
-    branch."""
+    """Return branch weights of a loop of known length, as the end of its last branch."""
     try:
         passes = -(-(int(last) - int(first)) // int(step))
     except ValueError:

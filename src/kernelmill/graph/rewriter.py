@@ -62,8 +62,7 @@ class Rewriter:
         return self._builder.emit(op, *operands, **attrs)
 
     def lay_out(self, values: Iterable[Value]) -> None:
-        """Give the counterparts of these values of the old graph the memory strides that they
-        had."""
+        """Give the counterparts of these old values the memory strides that they had."""
         for value in values:
             self.replace(value, self._lying_as(value))
 

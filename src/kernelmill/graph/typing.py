@@ -318,8 +318,7 @@ def argtopk(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
 
 
 def _sums(op: str, operands: Sequence[TensorType], attrs: Attrs) -> DType:
-    """Return the dtype of a contraction's result: the operands', or the one that narrow types sum
-    in."""
+    """Return the dtype of a contraction: the operands', or the one that narrow types sum in."""
     dtype = _same_dtype(operands)
     _require(dtype != BOOL, f"{op} needs numbers, not bool")
     wanted = attrs.get("dtype") or dtype

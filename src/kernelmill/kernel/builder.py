@@ -37,8 +37,7 @@ class Repetition:
         self.results = statement.results
 
     def again(self, condition: ir.Value, *values: ir.Operand) -> None:
-        """Set the condition for another pass, and the carried registers' values for it. Raises
-        ValueError for another number of values."""
+        """Set the condition for another pass, and the carried registers' values for it."""
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
         self.statement.condition, self.statement.yields = condition, values
@@ -123,8 +122,7 @@ class KernelBuilder:
         return result
 
     def let(self, value: ir.Value, low: int = 0, high: Dim | None = None) -> Expr:
-        """Return a scalar i64 register as an index expression; the range is the caller's
-        promise."""
+        """Return a scalar i64 register as an index expression whose range the caller promises."""
         symbol = self.fresh_symbol("n", low, high)
         self.append(ir.Let(symbol, value))
         return of_atom(symbol)

@@ -1,5 +1,4 @@
-"""Reference results of the dot units (core/target/dot_units.py) on numpy arrays: bf16 is held as
-bits."""
+"""Reference results of dot units (core/target/dot_units.py) on numpy arrays; bf16 is bits."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
 
 
 def tile_dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
-    """Return c plus the product of two tiles: `b` has a row of words for each group of a row of
-    `a`."""
+    """Return c plus the product of two tiles: `b` has a row of words for each group in `a`."""
     rows, columns = c.shape
     left = _numbers(a, unit.a).reshape(rows, 1, -1)
     right = _numbers(b, unit.b).reshape(-1, columns, unit.group).transpose(1, 0, 2)

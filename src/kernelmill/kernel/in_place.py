@@ -77,8 +77,7 @@ class _Accesses:
         self.unclear |= self._stores.keys() & read
 
     def written_behind(self, source: str, target: str) -> bool:
-        """Return whether each load of `source` is followed by a store to `target` of the same
-        elements."""
+        """Return whether each load of `source` precedes a store to `target` of its elements."""
         waiting: list[tuple[_Access, object]] = []
         for access, place in self._all:
             if access.buffer == source:
@@ -177,8 +176,7 @@ class _Accesses:
         return Place(base, tuple(digits), self._end(store, index, stride))
 
     def _end(self, store: ir.Store, index: Dim, stride: Dim) -> Dim | None:
-        """Return the bound that all elements lie below where a mask leaves out the last lanes, None
-        without one."""
+        """Return the bound of elements under a mask that leaves out the last lanes, else None."""
         mask = None if store.mask is None else self._values.get(store.mask)
         if not isinstance(mask, ir.Instr) or mask.op != "lane_mask":
             return None

@@ -108,9 +108,8 @@ class _Task:
     def _active(
         self, statement: Access, memory: Array, places: Array, mask: ir.Value | None
     ) -> Array:
-        """Return a mask of the lanes that take part. Raises IndexError when one of them is outside
-        of `memory`, and VerificationError when it is shared and may not be accessed there any more,
-        or yet."""
+        """Return a mask of the lanes that take part. Raises IndexError when one is outside of
+        `memory`, and VerificationError when it is shared and may not be accessed now."""
         active = np.ones(len(places), np.bool_)
         if mask is not None:
             active = np.broadcast_to(self._registers[mask], (len(places),))

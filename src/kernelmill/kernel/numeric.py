@@ -40,8 +40,7 @@ def literal(value: bool | int | float, dtype: DType) -> Array:
 
 
 def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DType:
-    """Return the type a literal takes as operand number `position`, given the types of the
-    registers."""
+    """Return the type of a literal operand number `position`, given the registers' types."""
     if instr.op in COMPARE:
         return registers[0]
     if instr.op in ("extract", "lane_mask"):
@@ -52,8 +51,7 @@ def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DT
 
 
 def apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
-    """Return the lanes of the result, of a tile its rows. `types` are the operands' element
-    types."""
+    """Return the result's lanes, of a tile its rows. `types` are the operands' element types."""
     type = instr.result.type
     shape = (type.rows, type.lanes) if type.rows else (type.lanes,)
     result = _apply(instr, args, types)
@@ -185,8 +183,7 @@ def _to_bf16(value: Array) -> Array:
 
 
 def _truncate(value: Array, target: DType, outside: str) -> Array:
-    """Truncate to an integer: u8 is the low byte of the i64, other narrow types the low bits of the
-    i32."""
+    """Truncate: u8 is the low byte of the i64, other narrow types the low bits of the i32."""
     through = I64 if target.kind == "uint" or target.bits == 64 else I32
     limit = 2.0 ** (through.bits - 1)
     wide = value.astype(np.float64)

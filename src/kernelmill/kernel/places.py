@@ -1,5 +1,4 @@
-"""Places that stores write, as numbers with digits, and the proof that no two of them write one
-element.
+"""Places that stores write, as numbers with digits, and the proof that no two are one.
 
 What a store writes is a base and, for each loop around it and for its lanes, a digit: a worth times
 what is counted. Where each digit is worth at least as much as all smaller ones can come to, no two
@@ -30,8 +29,7 @@ _SAMPLE = 1 << 10
 
 @dataclass(frozen=True)
 class Digit:
-    """A digit: `worth` times `symbol`, which counts from 0 to below `count`, if a bound is known.
-    No worth is negative."""
+    """`worth` times `symbol`, which counts from 0 to below `count` (None: unbounded)."""
 
     symbol: Sym
     worth: Dim
@@ -97,8 +95,7 @@ def _counterpart(digit: Digit, others: Iterable[Digit]) -> Digit | None:
 
 
 def _tell_apart(digits: Sequence[Digit], widths: list[Dim]) -> bool:
-    """Return whether each digit is worth as much as those before it span, above one of these
-    `widths`."""
+    """Return whether each digit is worth what those before it span, above one of `widths`."""
     return all(_reaches(digit.worth, _spans(widths, digits[:n])) for n, digit in enumerate(digits))
 
 

@@ -1,5 +1,4 @@
-"""Checks the accesses of a run to outputs `over` inputs, which may share memory, whether or not
-they do in this run."""
+"""Checks the accesses of a run to outputs `over` inputs, whether or not they share memory."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ _NOBODY, _SEVERAL = -1, -2
 
 
 class SharedMemory:
-    """The tasks that have read and written each element that two of a kernel's buffers may
-    share."""
+    """The tasks that have read and written each element that two buffers may share."""
 
     def __init__(self, kernel: Kernel, memory: Mapping[str, Array]) -> None:
         self._pairs = [(buffer.name, name) for buffer in kernel.buffers for name in buffer.over]

@@ -1,5 +1,4 @@
-"""Computes at compile time values that depend on constants alone, or on sizes within their
-ranges."""
+"""Computes values of constants alone, or of sizes within their ranges, at compile time."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def _found_on_the_way(graph: Graph) -> frozenset[str]:
 
 
 def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Attr:
-    """Return the number in every element of the node's result, None where they differ or are
-    unknown."""
+    """Return the number in every element of the node's result, None where it is unknown."""
     if node.op == "dim_value":
         value = node.attrs["value"]
         return value if isinstance(value, int) else None
@@ -68,8 +66,7 @@ def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Att
 
 
 def _decided(node: Node, operands: Sequence[Value], found: frozenset[str]) -> bool | None:
-    """Return the result of a comparison of two sizes that is the same for all values of the
-    symbols, None for others."""
+    """Return the result of a comparison of sizes if it holds for all values or none, else None."""
     if node.op not in ("ge", "gt", "le", "lt"):
         return None
     left, right = (_size(operand) for operand in operands)
@@ -99,8 +96,7 @@ def _full_value(value: Value) -> Attr:
 
 
 def _computed(node: Node, operands: Sequence[Value]) -> Attr:
-    """Compute the node's operator on single elements, by the interpreter, the reference of
-    operators."""
+    """Compute the node's operator on single elements by the reference interpreter."""
     builder = GraphBuilder("constant")
     singles = [
         builder.emit("full", value=_full_value(operand), dtype=operand.dtype, shape=())

@@ -80,8 +80,7 @@ def _where(operands: tuple[Value, ...]) -> Value | None:
 
 
 def _cast(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
-    """Rewrite cast(cast(x, wide), narrow) as cast(x, narrow) where the wide type holds all of x's
-    values."""
+    """Rewrite cast(cast(x, wide), narrow) as cast(x, narrow) if `wide` holds all of x's values."""
     dtype = node.result.dtype
     if x.dtype == dtype:
         return x

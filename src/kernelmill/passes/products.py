@@ -1,5 +1,4 @@
-"""The number of bf16 products that may take the place of one of f32 (see `matmul` in
-graph/ops.py)."""
+"""Numbers of bf16 products that may replace one of f32 (see `matmul` in graph/ops.py)."""
 
 from __future__ import annotations
 

@@ -46,8 +46,7 @@ def _sources(graph: Graph) -> list[Value]:
 
 
 def _leaving(graph: Graph) -> list[Value]:
-    """Return the values that are returned, seen through views, and those that update an
-    argument."""
+    """Return the values that are returned, seen through views, or update an argument."""
     returned = [_base(result) for result in graph.results if isinstance(result, Value)]
     return returned + [_base(new) for new in _sources(graph)]
 
@@ -63,8 +62,7 @@ def _base(value: Value) -> Value:
 def _chain(
     held: Value, node: Node, readers: dict[Value, list[Node]], leaving: list[Value]
 ) -> list[Node]:
-    """Return the scatters from the update's source back to the argument; empty when one is in the
-    way."""
+    """Return the scatters from the update's source back to the argument; empty if interrupted."""
     links: list[Node] = []
     while OPS[node.op].kind is OpKind.SCATTER:
         links.append(node)

@@ -140,8 +140,7 @@ def _place_constant(
 
 
 def _best_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the offset of the smallest gap between `taken` ranges (by offset) that holds `size`
-    bytes."""
+    """Return the offset of the smallest gap of `size` bytes between `taken` sorted ranges."""
     best, best_waste, end = None, 0, 0
     for low, high in taken:
         waste = low - end - size

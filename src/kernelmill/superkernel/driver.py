@@ -109,8 +109,7 @@ class _Driver:
         ])  # fmt: skip
 
     def _alone(self) -> None:
-        """Emit the path of a single thread, which runs all tasks of all sub-kernels without
-        waits."""
+        """Emit the path of a single thread: all tasks of all sub-kernels without waits."""
         self.lines += [
             "entry:", "%lines = load ptr, ptr %buffers, align 8",
             "%several = icmp ugt i64 %threads, 1", "br i1 %several, label %team, label %alone",
@@ -145,13 +144,11 @@ class _Driver:
         ]
 
     def _split(self, number: int) -> tuple[Part, int]:
-        """Return the part of a sub-kernel and its number of tasks, which decide each thread's
-        tasks."""
+        """Return the part of a sub-kernel and its number of tasks."""
         return self.super_kernel.parts[number], evaluate(self.launches[number].tasks, {})
 
     def _share(self, part: Part, tasks: int) -> None:
-        """Emit this thread's range of that many tasks. Dividing takes long, and equal splits are
-        frequent."""
+        """Emit this thread's range of tasks. Divisions are slow, and equal splits frequent."""
         p, s = f"%p{self.bounds[part]}", _share_name(self.bounds[part], tasks)
         self.lines += [
             f"{s}.begin.scaled = mul i64 {p}.place, {tasks}",

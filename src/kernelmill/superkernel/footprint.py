@@ -1,5 +1,4 @@
-"""Footprints: the bytes that each task of a launch accesses, as far as the kernel's index
-expressions tell.
+"""Footprints: bytes that each task of a launch accesses, by the kernel's index expressions.
 
 A footprint is `stride * task + [low, high]` in bytes of one memory: buffers that may share memory
 have the same memory's name, and places in the arena count from its beginning.
@@ -42,14 +41,13 @@ class Footprint:
     high: int
 
     def of_tasks(self, first: int, last: int) -> tuple[int, int]:
-        """Return the first byte of tasks `first` up to (not including) `last`, and the end of their
-        bytes."""
+        """Return the first byte and the end of the bytes of tasks [first, last)."""
         return self.stride * first + self.low, self.stride * (last - 1) + self.high
 
 
 def footprints(plan: Plan, launch: Launch, kernel: ir.Kernel) -> tuple[Footprint, ...]:
-    """Return the footprints of the tasks of a launch of constant size. The status word is left out:
-    tasks only ever set it to the same value. An event is a byte that one launch writes and another
+    """Return the footprints of the tasks of a launch of constant size, without the status word:
+    tasks only ever set it to one value. An event is a byte that one launch writes and another
     reads."""
     return Footprints(plan, {launch.kernel: kernel}).of(launch)
 

@@ -1,5 +1,4 @@
-"""The ranges of a plan that become super kernels, and the reasons why a range splits into
-several."""
+"""The ranges of a plan that become super kernels, and the reasons why a range splits."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ class Range:
     collectives: tuple[str, ...] = ()
 
     def limits(self, plan: Plan, segment: Segment) -> bool:
-        """Return whether a part of the range has fewer threads than the team, which a launch
-        cannot."""
+        """Return whether a part of the range has fewer threads than the team."""
         steps = plan.steps[segment.first : segment.last]
         return self.options.threads > 0 or any(step.mark.threads for step in steps)
 

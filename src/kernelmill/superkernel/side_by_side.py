@@ -50,8 +50,7 @@ def run_side_by_side(plan: ir.Plan, kernels: Mapping[str, Kernel], machine: Mach
 
 @dataclass(frozen=True)
 class _Access:
-    """The memories that a launch reads and writes, by keys that tell them apart before they are
-    placed."""
+    """The memories that a launch reads and writes, by keys that hold before placement."""
 
     reads: frozenset[object]
     writes: frozenset[object]
@@ -93,8 +92,7 @@ class _Ordering:
         return found
 
     def _beside(self, first: ir.Launch, left: Sequence[ir.Step]) -> list[tuple[int, ir.Launch]]:
-        """Return the launches to run beside a launch, and their places among the steps that
-        follow."""
+        """Return launches to run beside a launch, and their places among the following steps."""
         group = [first]
         places: list[int] = []
         passed: list[ir.Launch] = []
@@ -112,8 +110,7 @@ class _Ordering:
         return list(zip(places, group[1:], strict=True))
 
     def _order_in(self, group: Sequence[ir.Launch], launch: ir.Launch) -> ir.Order | None:
-        """Return the order of a launch that joins this group; None if it has to come after the
-        group."""
+        """Return the order of a launch that joins this group; None if it must come after."""
         met = [number for number, other in enumerate(group) if self._meet(launch, other)]
         if not met:
             return ir.Order.BESIDE
@@ -156,8 +153,7 @@ class _Ordering:
         return known
 
     def _memory(self, buffer: int) -> object:
-        """Return a key of a buffer's memory. Arguments have one key, since they may share
-        memory."""
+        """Return a key of a buffer's memory: one for all arguments, which may share it."""
         return "input" if self._plan.buffers[buffer].kind == ir.BufferKind.INPUT else buffer
 
     def _written(self, launch: ir.Launch) -> list[int]:
@@ -211,8 +207,7 @@ def _shared_places(plan: ir.Plan) -> dict[int, int]:
 
 
 def extents_beside(steps: Sequence[ir.Step]) -> dict[int, tuple[int, int]]:
-    """Map each of the steps that run beside each other to the first and the last number among
-    them."""
+    """Map each step that runs beside others to the first and the last number of these."""
     found: dict[int, tuple[int, int]] = {}
     first = 0
     for number, step in enumerate(steps):

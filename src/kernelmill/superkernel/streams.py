@@ -24,8 +24,7 @@ def narrowed(part: Part, tasks: int, work: int, machine: Machine) -> Part:
 
 
 def _least_shared(machine: Machine) -> float:
-    """Return the work below which a launch is left to one thread: to split it would save less than
-    waiting costs."""
+    """Return the work below which a launch is left to one thread, as waiting costs more."""
     return 2 * machine.sync_ns
 
 
@@ -137,8 +136,7 @@ def part_of(first: int, last: int, threads: int) -> Part:
 def saves(
     tasks: Sequence[int], work: Sequence[int], parts: Sequence[Part], threads: int, machine: Machine
 ) -> bool:
-    """Return whether launches are estimated to be faster as one super kernel than each on its
-    own."""
+    """Return whether launches are estimated to be faster as one super kernel."""
     apart = 0.0
     for count, cost in zip(tasks, work, strict=True):
         alone = count < 2 or cost < machine.region_work_ns or threads < 2

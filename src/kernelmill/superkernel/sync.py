@@ -17,8 +17,7 @@ from kernelmill.superkernel.footprint import Footprint
 
 @dataclass(frozen=True)
 class SubKernel:
-    """A launch inside a super kernel: its number of tasks, its part of the team, and its tasks'
-    footprints."""
+    """A launch of a super kernel: number of tasks, part of the team, tasks' footprints."""
 
     tasks: int
     part: Part
@@ -26,8 +25,7 @@ class SubKernel:
 
 
 def conflicting(first: SubKernel, second: SubKernel) -> bool:
-    """Return whether the two access the same bytes and one of them writes, so that their order
-    matters."""
+    """Return whether the two access the same bytes and one writes: their order matters."""
     return any(_conflict(a, first.tasks, b, second.tasks) for a, b in _pairs(first, second))
 
 
@@ -76,8 +74,7 @@ def _inherited(
 
 
 def _passed(kernels: Sequence[SubKernel], number: int) -> frozenset[int]:
-    """Return the sub-kernels that are done once the threads of a sub-kernel are: those run by some
-    of these threads."""
+    """Return the sub-kernels done once a sub-kernel is: those whose threads are among its own."""
     part = kernels[number].part
     return frozenset(earlier for earlier in range(number) if _within(kernels[earlier].part, part))
 

@@ -63,13 +63,11 @@ class Answers(Protocol):
         ...
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:
-        """Return p * 2^floor(k) in f32, right for any k, infinities among them; None without an
-        instruction."""
+        """Return p * 2^floor(k) in f32 for any k, infinities too; None without an instruction."""
         ...
 
     def above_floor(self, x: Reg) -> Reg | None:
-        """Return x - floor(x) in f32, rounded once, and 0 for infinities; None without an
-        instruction."""
+        """Return x - floor(x) in f32, rounded once, 0 for infinities; None if unavailable."""
         ...
 
     def vector_function(self, name: str, dtype: DType, accuracy: str) -> tuple[str, int] | None:
@@ -82,6 +80,5 @@ class Answers(Protocol):
         ...
 
     def spin_hint(self) -> tuple[str, str]:
-        """Return the hint of a waiting thread to the processor: a declaration and a call, as LLVM
-        IR."""
+        """Return the LLVM IR of a waiting thread's hint: a declaration and a call."""
         ...

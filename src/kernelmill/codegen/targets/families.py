@@ -20,6 +20,5 @@ def answers(isa: Isa) -> Answers:
 
 
 def spin_hint(isa: Isa) -> tuple[str, str]:
-    """Return the hint of a waiting thread to the processor: a declaration and a call, as LLVM
-    IR."""
+    """Return the LLVM IR of a waiting thread's hint: a declaration and a call."""
     return answers(isa).spin_hint()

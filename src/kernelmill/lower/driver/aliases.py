@@ -77,8 +77,7 @@ class AliasFinder:
         self._own = frozenset(own)
 
     def alias(self, value: Value) -> Value:
-        """Return the value to store so that `value` is in memory: itself, or the base that it is an
-        alias of."""
+        """Return the value to store so that `value` is in memory: itself, or its base."""
         if value in self.bases:
             return self.bases[value]
         base = base_of(value)
@@ -133,8 +132,7 @@ def own_strides(
 
 
 def _forward(base: Value, view: Value, index: Index) -> Index:
-    """Map the index of an element of `base` to its index in a view made of layouts, reshapes and
-    permutes."""
+    """Map an index of `base` to that of a view made of layouts, reshapes and permutes."""
     node = view.node
     if view is base or node is None:
         return index

@@ -65,8 +65,7 @@ def channels_last_arguments(graph: Graph, constants: Collection[Value]) -> set[V
 
 
 def with_followers(graph: Graph, images: Collection[Value]) -> set[Value]:
-    """Return these images, and those that nodes compute from them pixel by pixel or window by
-    window."""
+    """Return these images and those that nodes compute from them, pixel by pixel or by window."""
     found = set(images)
     for node in graph.nodes:
         if _follows(node, found):
@@ -138,8 +137,7 @@ def _follows(node: Node, values: Collection[Value]) -> bool:
 
 
 def _beside_channels(node: Node) -> bool:
-    """Check that an index node looks up pixels with all their channels and keeps the dims in
-    place."""
+    """Check that an index node looks up pixels with all channels and keeps the dims in place."""
     dims, at = node.attrs["dims"], node.attrs["at"]
     assert isinstance(dims, tuple)
     return all(isinstance(d, int) and d >= 2 for d in dims) and at == dims[0]

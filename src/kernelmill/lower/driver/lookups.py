@@ -75,7 +75,6 @@ def _in_order(node: Node, axes: Iterable[int]) -> list[int]:
 
 
 def _growth(node: Node, dim: int) -> tuple[float, int]:
-    """Return a sort key for lookup order: axes by growth, shrinking ones first, and the last axis
-    first on ties."""
+    """Return a sort key for lookups: axes by growth, the last axis first on ties."""
     have, want = node.operands[0].shape[dim], node.result.shape[dim]
     return extent([want]) / extent([have]), -dim

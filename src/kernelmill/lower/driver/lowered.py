@@ -1,5 +1,4 @@
-"""The results of lowering: of a program, of an operator by itself, and of each kernel on the
-way."""
+"""The results of lowering: of a program, of an operator by itself, of each kernel on the way."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class LoweredOperator:
-    """The lowered form of an operator's graph, and the values that its symbols have in the
-    program."""
+    """The lowered form of an operator's graph, and its symbols' values in the program."""
 
     lowered: Lowered
     values: Mapping[str, Dim]

@@ -52,8 +52,7 @@ class Placed:
     steps: tuple[Work | Call, ...]
 
     def stored(self, value: Value) -> Location | None:
-        """Return the memory that kernels read this value from; None for views that are read
-        through."""
+        """Return the memory that kernels read this value from; None if it is read through."""
         return self.locations.get(value) if self.grouping.reads(value) else None
 
     def is_parameter(self, buffer: int) -> bool:
@@ -138,16 +137,14 @@ class _Placing:
         return Work(group, targets, tuple(nodes), constant)
 
     def _fill_before_scatter(self, group: Group, targets: Mapping[Value, Location]) -> None:
-        """Copy the first operand of a scatter to the target that it modifies, unless it is stored
-        there."""
+        """Copy the first operand of a scatter to its target, unless it is there already."""
         node = group.seed
         assert node is not None
         if _overwritten_input(node.result) is None:
             self._copy(node.operands[0], targets[node.result])
 
     def _write_back(self, target: Value, source: Value) -> None:
-        """Copy the new contents of an updated input into it, after everything that reads the old
-        ones."""
+        """Copy an updated input's new contents into it, after all reads of the old ones."""
         where = self.locations[target]
         if self.locations[source].buffer != where.buffer:
             self._copy(source, where)

@@ -12,8 +12,7 @@ from kernelmill.lower.elements.views import Index
 
 
 def is_view(value: Value) -> bool:
-    """Return whether a value only rearranges other values, so that reading through it costs
-    nothing."""
+    """Return whether a value only rearranges other values, so that reading it costs nothing."""
     return value.node is not None and OPS[value.node.op].transparent
 
 
@@ -37,8 +36,7 @@ def reduced_dims(node: Node) -> tuple[int, ...]:
 
 
 def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
-    """Return the index of a reduction's operand: the result's index with `inner` at the reduced
-    dims."""
+    """Return the index of a reduction's operand: the result's with `inner` at reduced dims."""
     shape = node.operands[0].shape
     reduced = reduced_dims(node)
     kept = iter(index)

@@ -67,8 +67,7 @@ def collect(
     stored: Callable[[Value], Location | None],
     stop: set[Value],
 ) -> list[Access]:
-    """Collect all accesses that computing these elements evaluates. Values in `stop` are known
-    already."""
+    """Collect all accesses that computing these elements makes. Values in `stop` are known."""
     found: list[Access] = []
     pending = list(pairs)
     seen: set[tuple[Value, Index]] = set()
@@ -94,8 +93,7 @@ def collect(
 def _evaluated(
     node: Node, index: Index, placeholders: set[str]
 ) -> tuple[list[tuple[Value, Index]], list[Dim]]:
-    """Return the operand elements that an element of this node is computed from, and the other
-    expressions."""
+    """Return the operand elements and the conditions that an element of this node takes."""
     definition = OPS[node.op]
     if definition.kind is OpKind.POINTWISE:
         return [(operand, index) for operand in node.operands], []

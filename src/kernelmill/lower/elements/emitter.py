@@ -63,8 +63,7 @@ class ScratchLocation:
 
 @dataclass(frozen=True)
 class Substitutes:
-    """Replacements for values that one kernel reads otherwise than the graph says; for packed
-    weights.
+    """Values that a kernel of packed weights reads otherwise than the graph says.
 
     instead    read in place of a value, having the same elements
     stored     where values are stored that only this kernel knows
@@ -160,8 +159,7 @@ class Emitter:
     # ---- memory ------------------------------------------------------------------------------
 
     def param(self, location: Location, access: str) -> str:
-        """Return the kernel's name for a plan buffer, declared at first use; `access` is "in" or
-        "out"."""
+        """Return a plan buffer's name in the kernel, declaring it; `access` is "in" or "out"."""
         name = self._params.get(location.buffer)
         if name is None:
             name = self._params[location.buffer] = f"b{len(self.buffers)}"
@@ -255,8 +253,7 @@ class Emitter:
     # ---- elements ----------------------------------------------------------------------------
 
     def element(self, value: Value, index: Index) -> Register:
-        """Return the element in register form: scalar when the index has no lane symbol, else a
-        vector."""
+        """Return the element in register form: a vector when the index has a lane symbol."""
         for layer in reversed(self._layers):
             found = layer.get((value, index)) or layer.get((value, None))
             if found is not None:
@@ -416,8 +413,7 @@ class Emitter:
         return tuple(chosen[d] if d in chosen else kept.pop(0) for d in range(len(source.shape)))
 
     def _position(self, node: Node, indices: Value, index: Index, size: Dim) -> Expr:
-        """Return an element of an index tensor as an index expression: wrapped, checked, in
-        range."""
+        """Return an element of an index tensor as an index: wrapped, checked, in range."""
         b = self.builder
         wrapped = self.element(indices, index)
         extent = b.index(size)
@@ -452,8 +448,7 @@ class Emitter:
         return bool(self._vectors and self._vectors.keys() & symbols(dim).keys())
 
     def vector(self, dim: Dim) -> Register:
-        """Return the value of an index expression as an i64 register, a vector where it uses
-        lanes."""
+        """Return an index expression as an i64 register, a vector where it uses lanes."""
         if not self._varies(dim):
             return self.builder.index(dim)
         assert isinstance(dim, Expr)

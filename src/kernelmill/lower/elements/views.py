@@ -26,8 +26,7 @@ class Source:
 
 
 def sources(node: Node, index: Index) -> tuple[Source, ...]:
-    """Return the operand elements that element `index` of a view may show, and when; `fill` holds
-    elsewhere."""
+    """Return the operand elements that a view may show at `index`; else it shows `fill`."""
     return _VIEWS[node.op](node, index)
 
 
@@ -183,8 +182,7 @@ def _parts(node: Node) -> Iterator[tuple[Value, Dim]]:
 
 
 def _kept(node: Node, operand: Value, dim: int, start: Dim) -> Value | None:
-    """Return the value of the whole's shape that an operand is a slice of at its own place; None if
-    there is none."""
+    """Return the value of the whole's shape that an operand is a slice of in place, else None."""
     source = operand.node
     if source is None or source.op != "slice":
         return None

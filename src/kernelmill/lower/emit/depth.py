@@ -53,8 +53,7 @@ class Depth:
         return self.paired and axis == len(self.axes) - 1
 
     def neighbours(self, k: Dims, count: int) -> list[Dims]:
-        """Return the k of `count` indices of the first axis from k on; another axis can be a pair
-        only."""
+        """Return the k of `count` indices of the first axis; another axis can be a pair only."""
         firsts = [k[0] + i for i in range(count)]
         return [(i, j) for i in firsts for j in (0, 1)] if self.paired else [(i,) for i in firsts]
 

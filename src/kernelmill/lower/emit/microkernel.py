@@ -191,8 +191,7 @@ def _is_long(size: Dim) -> bool:
 
 
 def _part(depth: Depth) -> int:
-    """Return how many indices of the first k axis make one part of a long sum; 0 for a short
-    one."""
+    """Return how many indices of the first k axis one part of a long sum has; 0: all at once."""
     if not _is_long(depth.size):
         return 0
     count = max(1, CHAIN // size_hint(depth.inner))

@@ -34,6 +34,5 @@ class PackedWeights:
 
     @property
     def layout(self) -> tuple[bool, bool, int, int]:
-        """Presence of each kind of packed operand: kernels of equal groups differ where this
-        differs."""
+        """Kinds of packed operands: kernels of equal groups differ where this differs."""
         return (self.a is not None, self.b is not None, len(self.pieces), len(self.leaves))

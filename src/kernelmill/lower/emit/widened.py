@@ -38,8 +38,7 @@ def widens_vectors(dtype: DType, machine: Machine) -> bool:
 
 
 def widening_pays(outer: Dim, each: int, machine: Machine) -> bool:
-    """Return whether to widen an operand that every tile reads: enough tiles for `outer` rows or
-    columns with `each` in a tile."""
+    """Return whether to widen an operand of `outer` rows or columns, `each` in a tile."""
     known = isinstance(outer, int) and part_count(outer, each) >= READINGS
     return known and widening_shows(machine)
 

@@ -79,8 +79,7 @@ class Costs:
             self._leaves[result] = tuple(leaves)[:_MOST_LEAVES]
 
     def _likely_stored(self, value: Value) -> bool:
-        """Return whether a value is stored, or will be since several kernels read it and it is
-        expensive."""
+        """Return whether a value is stored, or will be, being expensive and read by several."""
         node = value.node
         if node is None or not OPS[node.op].elementwise:
             return True

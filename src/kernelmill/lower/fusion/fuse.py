@@ -196,8 +196,7 @@ class _Fuser:
         return self.reach.bit[group.seed]
 
     def _follow(self, value: Value) -> tuple[OpenGroup, Index] | None:
-        """Return the epilogue group that `value` belongs to through reshapes and permutes, and its
-        index."""
+        """Return the epilogue group of `value` through reshapes and permutes, and its index."""
         node = value.node
         if node is None:
             return None
@@ -277,8 +276,7 @@ class _Fuser:
             self.depth[operand] = max(below, self.depth.get(operand, 0))
 
     def _times_written(self, value: Value, group: OpenGroup) -> int:
-        """Return how often a group's code would compute the value: anew in each block, at each
-        index."""
+        """Return how often a group's code has the value: in each block, at each index."""
         return sum(map(len, self.within_blocks[value, group].values()))
 
     def _place_view(self, node: Node) -> None:

@@ -27,8 +27,7 @@ class GroupKind(StrEnum):
 
     @property
     def is_product(self) -> bool:
-        """True if the group has an epilogue: each element of its result is complete when it is
-        computed."""
+        """True if the group has an epilogue, since elements of its result are complete at once."""
         return self in (GroupKind.CONTRACT, GroupKind.ATTENTION)
 
 

@@ -47,8 +47,7 @@ def _visit(
 
 
 def _late_members(cycle: Sequence[OpenGroup], reach: Reach) -> frozenset[Value]:
-    """Return the values that a kernel of the cycle computes and that depend on another one of the
-    kernels."""
+    """Return the values of a kernel of the cycle that depend on another one of its kernels."""
     found: set[Value] = set()
     for group in cycle:
         others = 0

@@ -49,8 +49,7 @@ class Prepacked:
     folded: frozenset[Value] = frozenset()
 
     def separates(self, value: Value, other: Value) -> bool:
-        """Return whether one of the two is computed when weights are packed, and the other at
-        calls."""
+        """Return whether one is computed when weights are packed, the other at calls."""
         return (value in self.folded) != (other in self.folded)
 
 

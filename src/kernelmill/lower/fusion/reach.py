@@ -1,5 +1,4 @@
-"""Ancestors and descendants of nodes, and the test that adding a node to a kernel would make a
-cycle.
+"""Ancestors and descendants of nodes, and the test whether a kernel with a node makes a cycle.
 
 Nodes are numbered in program order, from 1; in sets of nodes, which are integers, number n is the
 bit of value 1 << (n - 1).
@@ -88,8 +87,7 @@ class _Spans:
         self._groups: dict[int, set[OpenGroup]] = {}
 
     def add(self, group: OpenGroup, first: int, last: int) -> None:
-        """Add a group whose nodes have numbers from `first` to `last`, so that it spans the places
-        between."""
+        """Add a group that spans the places between the numbers `first` and `last`."""
         low, high = first + self._places, last + self._places
         while low < high:
             if low & 1:

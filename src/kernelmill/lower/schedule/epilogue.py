@@ -50,8 +50,7 @@ class Epilogue:
                 emitter.store(self.targets[value], i, element)
 
     def roots_at(self, index: Index) -> list[tuple[Value, Index]]:
-        """Return the values that the group stores, with the index of each for an element of the
-        seed's result."""
+        """Return the values that the group stores, with their indices at an element of the seed."""
         axes = iter(self.group.outer)
         env = {
             next(axes).name: position

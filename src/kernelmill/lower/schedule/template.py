@@ -89,8 +89,7 @@ class Binding(Protocol[SpecT_co]):
 
     @property
     def layout(self) -> str:
-        """Name of the template's layout for the group, in which groups of equal structure may
-        differ."""
+        """Layout of the template for the group; groups of equal structure may differ in it."""
         ...
 
     @property
@@ -179,8 +178,7 @@ class NothingPacked(NoProducts):
 
 
 class UnknownLoss:
-    """Base of templates whose cost model does not compare bodies for all sizes with those for
-    one."""
+    """Base of templates whose cost model does not compare bodies for all sizes."""
 
     def loss(
         self, spec: object, schedule: object, sizes: Mapping[str, int], machine: Machine

@@ -8,8 +8,7 @@ from kernelmill.lower.elements.sizes import part_count
 
 
 def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
-    """Return the nanoseconds of a register tile for each k: multiply-adds or loads, whichever take
-    longer."""
+    """Return the nanoseconds of a tile for each k: multiply-adds or loads, the longer of both."""
     sums = rows * vectors / machine.dot_rate(MULTIPLY_ADD)
     return max(sums, machine.time(rows + vectors, {}))
 

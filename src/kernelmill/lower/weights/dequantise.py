@@ -66,8 +66,7 @@ def _leaves(value: Value, readers: Iterable[Node], inside: AbstractSet[Value]) -
 
 
 def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | None:
-    """Return all values between the weight and its leaves; None where it is no dequantised
-    weight."""
+    """Return the values between the weight and its leaves; None if it is not dequantised."""
     chain: set[Value] = set()
     leaves: set[Value] = set()
     pending = [weight]
@@ -137,8 +136,7 @@ def is_one_group(axes: tuple[int, ...]) -> bool:
 
 
 def changes_only_between(accesses: Iterable[Access], group: int, size: int) -> bool:
-    """Return whether the accesses are the same for all k of a group, the `size` being cut into
-    groups."""
+    """Return whether the accesses are the same for all k of a group of `size / group`."""
     first, inner = sym("group", 0, size // group - 1), sym("inside", 0, group - 1)
     read = [substitute(i, {DEPTH: first * group + inner}) for a in accesses for i in _indices(a)]
     return all("inside" not in symbols(index) for index in read)
@@ -165,8 +163,7 @@ def _divisors_of(atom: object) -> Iterable[int]:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A stored value that a weight is computed from, and the number of its dim along the
-    columns."""
+    """A stored value that a weight is computed from, and its dim along the columns."""
 
     value: Value
     dim: int

@@ -152,8 +152,7 @@ class _Copy:
         b.store("b1", to + self._position(column) * self.width, outs)
 
     def _position(self, step: Dim) -> Dim:
-        """Return the position in a panel of a step along a row: [block of
-        channels][tap][channel]."""
+        """Return the position in a panel of a step along a row: [block][tap][channel]."""
         if "taps" not in self.size:
             return step
         b, taps, block = self.b, self.size["taps"], self.size["block"]

@@ -1,5 +1,4 @@
-"""The proof that padding changes nothing, node by node, and the padding and cropping left to do
-around the graph.
+"""The proof that padding changes nothing, and the padding and cropping to do around the graph.
 
 By induction: an element that is kept (its indices are inside the shape at the true sizes) is what
 the graph computes at the true sizes, when the arguments are padded at their ends with zeros. Every
@@ -25,8 +24,7 @@ from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 
 
 def padding_of(graph: Graph, symbols: frozenset[str], masks: frozenset[str]) -> Padding:
-    """Return the padding and cropping by which `graph` at larger values of `symbols` computes the
-    results at the true ones.
+    """Return the padding by which `graph` at larger `symbols` computes the true results.
 
     `masks` are names of arguments that hide padding where they are zero: where one of them has gone
     into a value, sums over padding (reductions, softmax, attention, norms) are taken on the

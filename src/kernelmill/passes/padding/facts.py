@@ -82,8 +82,7 @@ def joined(factors: Sequence[Factor]) -> Factor:
 
 
 def pointwise(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Return the facts of a pointwise node. Raises Refusal where operands are padded in different
-    ways."""
+    """Return the facts of a pointwise node. Raises Refusal if operands are padded differently."""
     rank = len(operands[0].axes)
     columns = [join_axes(padded, [known.axes[d] for known in operands]) for d in range(rank)]
     aligned = [

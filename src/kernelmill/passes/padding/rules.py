@@ -41,8 +41,7 @@ class Scene(Padded):
         return [factor for factor in axis if self.depends(factor.size)]
 
     def trusts(self, *operands: Known) -> bool:
-        """Return whether a sum over padding is taken on the user's word: a mask has gone into
-        it."""
+        """Return whether a sum over padding is taken on the user's word: a mask is in it."""
         return self.trusted and any(known.masked for known in operands)
 
 
@@ -248,8 +247,8 @@ def _hides(scene: Scene, node: Node, keys: Axis) -> bool:
 
 
 def _is_causal(scene: Scene, node: Node, rows: Axis, keys: Axis) -> bool:
-    """Return whether causality hides every key that is not kept: a kept row is below the number of
-    rows, and so are its keys."""
+    """Return whether causality hides padding: a kept row sees only keys below the number of
+    rows."""
     if not node.attrs["causal"]:
         return False
     first, last = scene.prefix(rows), scene.prefix(keys)

@@ -35,8 +35,7 @@ class AttentionBinding(NothingPacked):
     context: GroupContext
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
-        """Return the spec of the attention. Raises UnsupportedError for symbolic depths or numbers
-        of heads."""
+        """Return the spec. UnsupportedError for symbolic depths or numbers of heads."""
         node = self.context.group.seed
         assert node is not None
         query, key, value = node.operands[:3]
@@ -98,8 +97,7 @@ class AttentionBinding(NothingPacked):
 def entry_reader(
     emitter: Emitter, operand: Value, per_group: int, wanted: DType
 ) -> Callable[..., Register]:
-    """Return the callback that reads an operand in the dtype `wanted`; `per_group` query heads
-    share one of its heads."""
+    """Return a reader of an operand, whose heads `per_group` query heads share each."""
 
     def load(_: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None) -> Register:
         at = (bi[0], bi[1] // per_group, row, column)
@@ -109,8 +107,7 @@ def entry_reader(
 
 
 def contiguous_along(context: GroupContext, operand: Value) -> Along | None:
-    """Return the axis along which an operand is contiguous: OUTER for rows, K for the elements of a
-    row."""
+    """Return the contiguous axis of an operand: OUTER along rows, K along a row's elements."""
     found, _ = contiguity(
         operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
         operand.shape[3:], context.stored,

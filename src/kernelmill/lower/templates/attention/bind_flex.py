@@ -33,8 +33,7 @@ class FlexBinding(NothingPacked):
     context: GroupContext
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
-        """Return the spec of the attention. Raises UnsupportedError for symbolic depths or numbers
-        of heads."""
+        """Return the spec. UnsupportedError for symbolic depths or numbers of heads."""
         node = self.context.group.seed
         assert node is not None
         modified, value, *rest = node.operands

@@ -44,8 +44,7 @@ def packed_tile(spec: AttentionSpec, machine: Machine) -> tuple[int, int]:
 
 
 def block_rows(spec: AttentionSpec, tile_rows: int) -> int:
-    """Choose the rows of a task: many, so that packing is cheap, but not so many that threads stay
-    idle."""
+    """Choose the rows of a task: many make packing cheap, too many leave threads idle."""
     if not isinstance(spec.rows, int):
         return round_up(_BLOCK_ROWS, tile_rows)
     blocks, outer = _ceil_div(spec.rows, _BLOCK_ROWS), product(spec.batch)
@@ -73,8 +72,7 @@ def neighbouring_keys(spec: AttentionSpec) -> Dim:
 
 
 def panel_vectors(keys: Dim, lanes: int, widest: int) -> int:
-    """Choose the vectors across a score tile: wide ones are fast, narrow ones waste less at the
-    end."""
+    """Choose the vectors across a score tile: wide ones are fast, narrow ones waste less."""
     if not isinstance(keys, int):
         return 2
     vectors = _ceil_div(keys, lanes)

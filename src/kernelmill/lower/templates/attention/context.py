@@ -124,8 +124,7 @@ class AttentionContext:
         return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
 
     def unseen_rows(self, start: Dim, first: Dim) -> Dim:
-        """Return how many rows of a task, in whole tiles from its `first` row on, see no key from
-        `start` on because of the mask."""
+        """Return how many rows of a task, in whole tiles, see no key from `start` on."""
         later, rows = self._later, self.schedule.tile_rows
         if later is None:
             return 0

@@ -77,8 +77,7 @@ def _emit_block(
 
 
 def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) -> None:
-    """Emit a register tile's rows against `count` keys of the packed block that starts at
-    `start`."""
+    """Emit a register tile's rows against `count` keys of the packed block at `start`."""
     scratch = context.scratch
     panel = scratch.width // context.schedule.lanes
     panels = ceildiv(count, scratch.width)

@@ -73,8 +73,7 @@ def emit_attention(
 
 
 def attention_candidates(spec: AttentionSpec, schedule: AttentionBlocks) -> list[Candidate]:
-    """Return candidates to try in place of the cost model's schedule; none where a size is
-    symbolic."""
+    """Return candidates to try besides the cost model's schedule; none if a size is symbolic."""
     if not all(isinstance(size, int) for size in (*spec.batch, spec.rows, spec.keys)):
         return []
     step = schedule.key_step

@@ -132,8 +132,7 @@ def _added(context: AttentionContext, mask: Value) -> Value:
 
 
 def _raise_peak(context: AttentionContext, row: Row, tile_row: Dim, peak: Value) -> Value:
-    """Return the number to subtract from the row's scores, and store the factor for earlier
-    sums."""
+    """Return the number to subtract from the row's scores; store the factor of earlier sums."""
     b, offset = context.builder, context.scratch.peaks + row.number
     if context.schedule.single_block:
         if context.spec.normaliser:

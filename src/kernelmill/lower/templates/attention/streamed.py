@@ -93,8 +93,7 @@ class Streamed(AttentionBlocks):
         return self.lanes
 
     def estimated_work(self, spec: AttentionSpec, machine: Machine) -> Dim:
-        """Return nanoseconds, with keys and values that are streamed from an outer cache or
-        memory."""
+        """Return nanoseconds, with keys and values streamed from an outer cache or memory."""
         pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
         bytes = pairs * depths * spec.accumulate.bytes
         streamed = ceildiv(bytes, machine.stream_bytes * spec.group)
@@ -187,8 +186,7 @@ def _scores_along_depth(
 
 
 def _dot(context: AttentionContext, left: Sequence[Value], right: Sequence[Value]) -> Value:
-    """Return the sum of products of two rows, with one running sum for each width of their
-    vectors."""
+    """Return the sum of products of two rows, by a running sum for each width of vectors."""
     b = context.builder
     running: dict[int, Value] = {}
     for x, y in zip(left, right, strict=True):

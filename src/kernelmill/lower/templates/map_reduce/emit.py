@@ -338,8 +338,7 @@ class _Emission:
         return using
 
     def _behind_reductions(self, node: Node) -> set[Node]:
-        """Return the nodes that `node` needs only through results of other reductions, which are
-        known by then."""
+        """Return the nodes that `node` needs through other reductions only."""
         direct: set[Node] = set()
         pending = list(node.operands)
         while pending:

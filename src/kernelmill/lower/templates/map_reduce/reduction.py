@@ -1,5 +1,4 @@
-"""Reductions: identity, folding in an element, joining two accumulators, and ending in one
-register.
+"""Reductions: identity, folding in elements or accumulators, and ending in one register.
 
 Accumulators have the register form of the operand: half types sum in f32. Every accumulator is a
 tuple of registers: one, or (best value, its position) for argmax and argmin.
@@ -79,8 +78,7 @@ class Reduction:
     def fold(
         self, b: KernelBuilder, old: Registers, new: Registers, mask: Value | None
     ) -> Registers:
-        """Return `old` with an element (or another accumulator) folded in, in the lanes of
-        `mask`."""
+        """Fold an element (or another accumulator) into `old`, in the lanes of `mask`."""
         if self.node.op == "reduce_maxnum":
             larger = b.op("gt", new[0], old[0])
             return (self._masked(b, mask, b.op("select", larger, new[0], old[0]), old[0]),)
@@ -99,8 +97,7 @@ class Reduction:
         return new if mask is None else b.op("select", mask, new, old)
 
     def _better(self, b: KernelBuilder, old: Registers, new: Registers) -> Value:
-        """Emit a bool: whether `new` wins, being beyond, or equal and earlier; NaN wins over all
-        numbers."""
+        """Emit whether `new` wins: beyond, or equal and earlier; NaN wins over all numbers."""
         wins = b.op("gt" if self.node.op == "argmax" else "lt", new[0], old[0])
         same = b.op("eq", new[0], old[0])
         if self.dtype.is_float:

@@ -29,8 +29,7 @@ def segments(axis: Axis, accesses: Iterable[Access]) -> Sequence[tuple[int, int]
 
 
 def _cuts(condition: Dim, axis: Axis) -> Iterator[int]:
-    """Yield the positions where `condition >= 0` begins or ceases to hold whatever other axes
-    are."""
+    """Yield positions where `condition >= 0` begins or ends whatever other axes are."""
     linear = linear_part(condition, axis.name)
     factor = 0 if linear is None else linear[0]
     if linear is None or not isinstance(factor, int) or factor == 0:

@@ -356,8 +356,7 @@ class _Operands:
         return replace(operand, load=packed.loader, direct=direct, prefetch=near and prefetch)
 
     def _lane_within(self, lane: Lane, places: Places) -> Lane:
-        """Return the lane with all elements masked off where a position, the same for all, is
-        outside."""
+        """Return the lane, masked off as a whole where a position is outside."""
         conditions: list[Register] = []
         for position, size in places:
             if not provably_nonnegative(position):

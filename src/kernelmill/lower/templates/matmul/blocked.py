@@ -208,8 +208,7 @@ def _choose_vectors(sizes: ProductSizes, unit: DotUnit, machine: Machine) -> int
 
 
 def _streams_a(sizes: ProductSizes, machine: Machine) -> bool:
-    """Return whether A is constant and comes from beyond the second-level cache for each column
-    tile."""
+    """Return whether A is constant and comes from memory anew for each column tile."""
     bytes = size_hint(sizes.m) * size_hint(sizes.depth) * sizes.accumulate.bytes
     return sizes.packed_a and bytes > machine.l2_bytes
 
@@ -255,8 +254,7 @@ def _read_b(spec: Contraction, machine: Machine, rows: int) -> ReadB:
 
 
 def _must_copy_b(spec: Contraction, machine: Machine, rows: int) -> bool:
-    """Return whether B is copied to scratch: to transpose it, or since it is read again and
-    again."""
+    """Return whether B is copied to scratch: to transpose it, or since it is read often."""
     if spec.b.contiguous_along == Along.K or spec.group > 1:
         return True
     if isinstance(spec.m, int) and spec.m <= rows:
@@ -271,15 +269,13 @@ def _must_copy_b(spec: Contraction, machine: Machine, rows: int) -> bool:
 
 
 def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
-    """Return whether panels of constants come from far, each to be read by several tiles at a
-    time."""
+    """Return whether panels of constants come from far, each for several tiles at a time."""
     whole = schedule.b is ReadB.PACKED and not schedule.depth_block and schedule.row_tiles > 1
     return whole and _is_far(spec, machine)
 
 
 def _is_far(spec: Contraction, machine: Machine) -> bool:
-    """Return whether B is larger than a quarter of the second-level cache, so that it is read from
-    further out."""
+    """Return whether B is larger than the share of a core's caches that it is likely to have."""
     return _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
 
 

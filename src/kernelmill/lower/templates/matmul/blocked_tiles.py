@@ -169,13 +169,11 @@ class BlockedTiles(TileSchedule):
         return self.b.in_scratch
 
     def unit(self, spec: Contraction) -> DotUnit:
-        """Return the unit that multiplies: that of the contraction, or the one for its words'
-        halves."""
+        """Return the unit that multiplies: the contraction's, or that of its words' halves."""
         return (self.widened and spec.unit.halves) or spec.unit
 
     def run(self, spec: Contraction) -> int:
-        """Return the vectors of the longest run that the source of B's panels writes; 0 without
-        one."""
+        """Return the vectors of the longest run of the source of B's panels, 0 without one."""
         source = spec.b.source
         return 0 if source is None else source.run(self.lanes, self.vectors)
 

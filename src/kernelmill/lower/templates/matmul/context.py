@@ -93,8 +93,7 @@ class BlockedContext(ContractionContext[BlockedTiles]):
 
     @property
     def halves(self) -> DotUnit | None:
-        """Unit that multiplies the numbers of words where even and odd ones are separate, else
-        None."""
+        """Unit that multiplies numbers of words split into even and odd ones, else None."""
         unit = self.schedule.unit(self.spec)
         return None if unit == self.spec.unit else unit
 

@@ -77,8 +77,7 @@ class FourBits(FourBitTiles):
 
 
 def _unit(b: FourBitB, rows: int, machine: Machine) -> DotUnit:
-    """Return the unit that multiplies: that for integers where numbers of bf16 have none of their
-    own."""
+    """Return the unit that multiplies: that for integers where bf16 has none of its own."""
     if not b.bf16:
         return MULTIPLY_ADD
     unit = machine.dot_unit(BF16)
@@ -87,8 +86,7 @@ def _unit(b: FourBitB, rows: int, machine: Machine) -> DotUnit:
 
 
 def _products_ns(rows: int, columns: int, depth: int, machine: Machine) -> float:
-    """Return the nanoseconds of that many columns of products: B comes from beyond the second
-    cache."""
+    """Return the nanoseconds of these columns of products, with B from beyond the caches."""
     vectors = columns * depth / machine.isa.lanes(F32)
     operations = (_TAKING + _MULTIPLYING * rows) * vectors
     return machine.streaming(columns * depth / 2) + machine.time(operations, {})

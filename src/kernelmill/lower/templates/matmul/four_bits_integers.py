@@ -48,8 +48,7 @@ class IntegerTask(FourBitTask):
     """One task's code, for numbers of bf16."""
 
     def emit(self) -> None:
-        """Write A's numbers into scratch, then emit all panels in the way that these numbers
-        permit."""
+        """Write A as integers to scratch and emit all panels, in f32 if A is not ordinary."""
         ordinary = self._make_integers()
         with self.builder.when(ordinary) as branch:
             self._panels(self._integer_run)

@@ -135,8 +135,7 @@ class FourBitTask:
         self.paired = self.schedule.unit.b == BF16
 
     def emit(self) -> None:
-        """Write A's numbers into scratch, then emit all panels in the way that these numbers
-        permit."""
+        """Write A to scratch and emit all panels, by plain products if A is not ordinary."""
         ordinary = self._read_a()
         with self.builder.when(ordinary) as branch:
             self._panels(self._fast_run)
@@ -335,8 +334,7 @@ class FourBitTask:
         return self._with_factors(panel, run, rows, vectors, totals, numbers)
 
     def _less(self, row: int, run: Dim, more: int = 0) -> Value | None:
-        """Return the sum of A's numbers in a run times `low` less `more`, None where that factor is
-        zero."""
+        """Return the sum of A in a run times `low` less `more`, None if that factor is zero."""
         if self.b.low == more:
             return None
         return self.builder.op("mul", self._of_run(row, run), float(self.b.low - more))

@@ -43,8 +43,7 @@ class InnerProduct(AlongK):
     def plan(
         cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN
     ) -> InnerProduct | None:
-        """Plan the schedule where A has few rows and both operands are read in place, B along k;
-        else None."""
+        """Plan the schedule for few rows with both operands in place, B along k; else None."""
         rows = spec.m
         special = spec.rows is not None or spec.group == 4 or spec.unit.on_blocks
         if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:

@@ -361,8 +361,7 @@ T = TypeVar("T")
 
 
 def _need(given: T | None, fault: str) -> T:
-    """Return a given part of an operand. Raises ValueError where the schedule reads one that is not
-    given."""
+    """Return what is given of an operand. ValueError for None, which the schedule cannot read."""
     if given is None:
         raise ValueError(f"the schedule does not fit the contraction: {fault}")
     return given

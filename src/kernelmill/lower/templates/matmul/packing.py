@@ -1,5 +1,4 @@
-"""Layouts of the constant operands of a contraction, packed once for the schedule that reads
-them."""
+"""Layouts of constant operands of a contraction, packed once for the schedule that reads them."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ class Packable:
 
 
 class Layout(Hashable, Protocol):
-    """The layout that a schedule wants for constant operands. Equal for groups of equal
-    structure."""
+    """The layout that a schedule wants for constant operands, equal for equal groups."""
 
     def pack(self, product: Packable) -> PackedWeights:
         """Pack the constant operands."""

@@ -172,8 +172,7 @@ def _magnitudes(
     context: EmitContext, operand: Operand, batch: Dims, first: Dim, count: Dim, size: Dim,
     depth: Dim,
 ) -> Magnitudes:  # fmt: skip
-    """Return the magnitudes over all k of `count` rows of A or columns of B, of which `size`
-    exist."""
+    """Return the magnitudes over all k of `count` of the `size` rows of A or columns of B."""
     builder, lane, load = context.builder, context.lane, loader(operand)
     lanes, none = lane.count, Magnitudes.none(builder, lane.count)
     carry = [(none.least.type, none.least), (none.most.type, none.most)]

@@ -40,8 +40,7 @@ class Roles:
 
 
 def product_roles(node: Node, first: Dim) -> Roles:
-    """Return the roles of a product of matrices, or of a grouped one whose rows count from
-    `first`."""
+    """Return the roles of a product, or of a grouped one whose rows count from `first`."""
     return _grouped_roles(node, first) if node.op == "grouped_matmul" else _matmul_roles(node)
 
 

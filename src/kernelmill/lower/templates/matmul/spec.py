@@ -71,8 +71,7 @@ class PanelSource(Protocol):
         ...
 
     def kept(self, depth: Dim, columns: Dim, lanes: int, run: int) -> KeptInput:
-        """Return the kept input for that many indices of the first k axis and neighbouring
-        columns."""
+        """Return the kept input for so many indices of the first k axis and columns."""
         ...
 
 
@@ -246,8 +245,7 @@ class Contraction:
 
     @property
     def dot_i8(self) -> bool:
-        """True if elements are groups of four bytes and A's are unsigned in place of signed ones:
-        sums are shifted."""
+        """True if A's bytes are unsigned in place of signed ones, so that sums are shifted."""
         return self.group == 4 and self.unit.a == U8 and not self.unit.on_tiles
 
     @property

@@ -39,8 +39,7 @@ class TileSchedule(ABC):
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Layout | None:
-        """Return the layout of constant operands for the schedule; None where it does not decide
-        that."""
+        """Return the layout for constant operands; None where it does not decide that."""
         return None
 
     @property

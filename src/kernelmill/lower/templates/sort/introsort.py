@@ -112,8 +112,7 @@ class Sorter:
             self._insert(loop.index)
 
     def select(self, nth: Dim, size: Dim) -> None:
-        """Select among the first `size` elements, of which one exists at least, as `nth_element`
-        does."""
+        """Do `nth_element` on the first `size` elements, at least one."""
         b = self.b
         if isinstance(size, int) and size <= _LEAST_SELECTED:
             self._insertion_sort(0, size)
@@ -204,8 +203,7 @@ class Sorter:
         return first, last, depth
 
     def _depth(self, size: Value) -> Value:
-        """Return how often a piece is cut before a heap sorts it: twice the logarithm of its
-        size."""
+        """Return how often a piece is cut before a heap sorts it: 2 * log2 of its size."""
         b = self.b
         with b.repeat([(_INDEX, size), (_INDEX, b.index(-2))]) as loop:
             left, twice = loop.carried
@@ -243,8 +241,7 @@ class Sorter:
         items.set(items.at(shift.results[0]), item)
 
     def _partition(self, first: Dim, last: Dim) -> Value:
-        """Cut at the median of three elements, which comes first; return where the right part
-        begins."""
+        """Cut at the median of three elements, put first; return where the right part begins."""
         b, items = self.b, self.items
         pivot = self._median_first(first, last)
         with b.repeat([(_INDEX, b.index(first + 1)), (_INDEX, b.index(last))]) as loop:

@@ -41,8 +41,7 @@ def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
 
 
 def streams(spec: SortSpec) -> bool | None:
-    """Return whether the best are kept in a heap while the row is read; None where that depends on
-    a symbolic size."""
+    """Return whether the best are kept in a heap as the row is read; None for unknown sizes."""
     if spec.top is None:
         return False
     left = spec.size - spec.top.count * PARTIAL

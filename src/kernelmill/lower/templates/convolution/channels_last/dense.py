@@ -177,8 +177,7 @@ def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
 
 
 def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
-    """Choose channels such that a panel's part stays in the second-level cache beside the
-    pixels."""
+    """Choose channels such that a panel's part stays in the second-level cache."""
     bytes = geometry.depth * tile.width * geometry.accumulate.bytes
     most = machine.l2_bytes * 3 // 8
     tiles = part_count(tile.outputs[0], tile.down) * part_count(tile.outputs[1], tile.across)
@@ -215,7 +214,6 @@ def _keeps_panels(geometry: Geometry, schedule: Dense, machine: Machine) -> bool
 
 
 def _prefetches_weights(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
-    """Return whether weights come from beyond the second-level cache and each is read by few
-    tiles."""
+    """Return whether weights come from beyond the second-level cache for few tiles each."""
     bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
     return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES

@@ -286,8 +286,7 @@ def _origin(context: DenseContext, pixels: Pixels) -> Dim:
 def _source(
     context: DenseContext, channel: Dim, at: tuple[Dim, Dim]
 ) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
-    """Return image, channel and place of the input pixel for an output pixel, where windows are
-    pixels."""
+    """Return image, channel and place of an output pixel's input, where windows are pixels."""
     row, column = _output(context, at)
     return (
         context.image,
@@ -306,8 +305,7 @@ def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
 
 
 def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
-    """Return the offset of the sums of the tile's pixel number `i`: a tile is pixels in a row, or
-    rows."""
+    """Return the offset of the sums of the tile's pixel `i`: a tile is pixels in a row, or rows."""
     first: Dim = 0
     if context.blocked:
         first = (pixels.row - context.first) * context.schedule.outputs[1] + pixels.column

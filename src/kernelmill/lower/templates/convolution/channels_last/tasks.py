@@ -72,8 +72,7 @@ def choose_task(
 
 
 def task_ns(geometry: Geometry, schedule: PixelTiles, machine: Machine) -> float:
-    """Return the cost of a task: its sums, its padded tile, and weights and pixels as they come
-    from the caches."""
+    """Return the cost of a task: sums, padded tile, and weights and pixels from the caches."""
     bytes = geometry.accumulate.bytes
     pixels = schedule.rows * schedule.outputs[1]
     read = pixels * geometry.channels * bytes

@@ -66,8 +66,7 @@ class DirectWindow:
     def plan(
         cls, planar: PlanarConvolution, machine: Machine, candidate: Candidate
     ) -> DirectWindow | None:
-        """Plan the schedule where so few sums share a window that a panel would not pay, else
-        None."""
+        """Plan the schedule where too few sums share a window for panels to pay, else None."""
         spec, window = planar.contraction, planar.window
         if not isinstance(spec.m, int) or not 0 < spec.m <= _MOST_SUMS:
             return None

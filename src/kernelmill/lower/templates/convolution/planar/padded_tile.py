@@ -52,7 +52,7 @@ class PaddedTile:
     last: Dim
 
     def place(self, channel: Dim, row: Dim, down: Dim, across: Dim) -> Dim:
-        """Return the offset of the pixels `down` and `across` from the first taps of output row
+        """Return the offset of the pixels `down` and `across` from the start of output row
         `row`."""
         window, shape = self.window, self.shape
         down = (row - self.first) * window.stride[0] + down
@@ -93,8 +93,7 @@ class PaddedTile:
                     self._keep(channel, local, phase, column, value)
 
     def _fill_both(self, column: Dim, top: Dim, rows: tuple[Dim, Dim]) -> None:
-        """Fill the tile for a window that moves by 2: two vectors of pixels become the even and the
-        odd ones."""
+        """Fill the tile for windows that move by 2: vectors of even and of odd pixels."""
         context, lanes = self.context, self.context.lane.count
         starts = (column * 2, column * 2 + lanes)
         inside = [self._inside(start, 1) for start in starts]
@@ -116,8 +115,7 @@ class PaddedTile:
                 self._keep(channel, local, phase, column, value)
 
     def _pixels(self, channel: Dim, row: Dim, first: Dim, step: int, lane: Lane) -> Value:
-        """Read pixels `first`, `first + step`, ... of a padded row; zero where the image has
-        none."""
+        """Read pixels `first`, `first + step`, ... of a padded row, zero outside the image."""
         context, mask = self.context, lane.mask
         assert mask is not None
         x = first + lane.index * step - self.window.low[1]
@@ -129,8 +127,7 @@ class PaddedTile:
         self.context.write(place, value)
 
     def _inside(self, first: Dim, step: int) -> Lane:
-        """Return the lane with a mask of the l for which the image has pixel `first + l * step` of
-        a row."""
+        """Return the lane masked to the pixels of a padded row that the image has."""
         builder, window, lane = self.context.builder, self.window, self.context.lane
         stop = builder.index(ceildiv(window.sizes[1] + window.low[1] - first, step))
         mask = builder.op("lane_mask", stop, lanes=lane.count)

@@ -11,9 +11,8 @@ from kernelmill.lower.templates.matmul.roles import Roles
 
 
 def window_roles(node: Node) -> Roles:
-    """Return the roles of a convolution whose windows come from a padded input tile. The index of B
-    is that of the window's first tap where the window neither moves by more than one nor is
-    padded."""
+    """Return the roles of a convolution with windows from a padded input tile. B is indexed at the
+    window's first tap where the window neither moves by more than one nor is padded."""
     x, weight = node.operands
     groups, outputs = node.attrs["groups"], node.result.shape[2:]
     assert isinstance(groups, int)

@@ -41,8 +41,7 @@ class TileShape:
 
 
 def tile_shape(window: Window, channels: Dim, positions: Dim, lanes: int, slack: int) -> TileShape:
-    """Return the tile for that many channels and for windows at that many neighbouring
-    positions."""
+    """Return the tile for these numbers of channels and of neighbouring window positions."""
     (height, width), (high, wide) = window.outputs, window.kernel
     spanned = minimum(height, floordiv(positions + width - 2, maximum(width, 1)) + 1)
     row_step = window.stride[0] if _only_multiples(window, 0) else 1
