@@ -399,8 +399,7 @@ class Body:
             self.values[value] = result
 
     def _finals(self, loop: ir.For | ir.Repeat) -> list[Reg]:
-        """Return the values that a pass leaves to the next one, the last pass to the code after
-        it."""
+        """Return the values that a pass leaves to the next one, the last pass to later code."""
         finals = [
             self.operand(operand, value.type)
             for operand, value in zip(loop.yields, loop.carried, strict=True)

@@ -46,9 +46,8 @@ class Footprint:
 
 
 def footprints(plan: Plan, launch: Launch, kernel: ir.Kernel) -> tuple[Footprint, ...]:
-    """Return the footprints of the tasks of a launch of constant size, without the status word:
-    tasks only ever set it to one value. An event is a byte that one launch writes and another
-    reads."""
+    """Return the footprints of tasks of a launch of constant size, without the status word, which
+    tasks only set to one value. An event is a byte that one launch writes and another reads."""
     return Footprints(plan, {launch.kernel: kernel}).of(launch)
 
 
@@ -165,7 +164,7 @@ class _Ranges:
             self._lets[name] = self._resolved(dim)
 
     def _loop(self, loop: ir.For) -> None:
-        """The loop's symbol in its body: where it starts, and so many steps from there."""
+        """Bind the loop's symbol in its body: its start plus a number of steps."""
         start, step = self._resolved(loop.start), self._resolved(loop.step)
         passes = _most_passes(start, self._resolved(loop.stop), step)
         if passes is None:

@@ -17,8 +17,8 @@ from kernelmill.plan import ir
 
 
 def lowered_at_sizes(lowered: Lowered, sizes: Mapping[str, int], name: str) -> Lowered:
-    """The program under this name for these values of all of its symbols. Integer arguments that
-    bind these are dropped; the other arguments keep their order."""
+    """Return the program under this name for these values of all its symbols. Integer arguments
+    that bind these are dropped; the other arguments keep their order."""
     plan = _Sizes(lowered.plan, sizes).plan(name)
     buffers, arena_bytes = in_arena(plan.buffers, plan.steps, lowered.kernels)
     return replace(lowered, plan=replace(plan, buffers=buffers, arena_bytes=arena_bytes))

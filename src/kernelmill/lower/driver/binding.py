@@ -132,7 +132,7 @@ class _Binder:
     # ---- kernels ---------------------------------------------------------------------------------
 
     def _launches(self, work: Work) -> list[Launch]:
-        """The launches that do it: those that were chosen, else one of a kernel made here."""
+        """Return the launches that do the work: chosen ones, else one of a kernel made here."""
         inlined = self.making.inlined.get(work)
         return [self._kernel(work)] if inlined is None else self._inlined(work, *inlined)
 
@@ -179,8 +179,8 @@ class _Binder:
         buffers: Iterable[int],
         loss: Loss | None = None,
     ) -> Kernel:
-        """The kernel under a name made of its text, so that equal kernels are one. Its own symbols
-        stay, for an equal kernel may be about other sizes. `buffers` are those of a launch."""
+        """Name the kernel by its text, so that equal kernels are one. Its own symbols stay, for an
+        equal kernel may be about other sizes. `buffers` are those of a launch."""
         text = ""
         if kernel.name == UNNAMED:
             used = used_symbols(kernel)
@@ -265,7 +265,7 @@ def _origin(nodes: Iterable[Node]) -> str:
 
 
 def _structure(value: Value) -> tuple[object, ...]:
-    """A key by which equal views of the same values are equal."""
+    """Return a key by which equal views of the same values are equal."""
     node = value.node
     if node is None or not OPS[node.op].transparent:
         return (id(value),)
@@ -273,7 +273,7 @@ def _structure(value: Value) -> tuple[object, ...]:
 
 
 def _argument(argument: Any, operands: list[int]) -> Any:
-    """A node's ("tensor", operand number) arguments as ("tensor", buffer number)."""
+    """Replace ("tensor", operand number) by ("tensor", buffer number) in a node's argument."""
     if isinstance(argument, DType):
         return ("dtype", argument.name)
     if not isinstance(argument, tuple):

@@ -26,7 +26,7 @@ from kernelmill.lower.elements.axes import is_reduction, reduced_dims
 
 
 def normalise_by_channel(graph: Graph, images: Collection[Value]) -> Graph | None:
-    """The graph with the norms of these images written by channel; None where there are none."""
+    """Write the norms of these images by channel; return None where there are none."""
     return _ByChannel(graph, images).run()
 
 

@@ -35,7 +35,7 @@ def donated_buffers(
 
 
 def _pairs(launch: Launch, kernel: Kernel) -> Iterator[tuple[int, int]]:
-    """(output, input) by their numbers in the plan, of buffers that the launch has once."""
+    """Yield (output, input) by their numbers in the plan, of buffers that the launch has once."""
     if not any(buffer.over for buffer in kernel.buffers):
         return
     once = {

@@ -20,7 +20,7 @@ from kernelmill.plan.arena import assign_with_donations, lifetimes
 
 
 def finish(placed: Placed, bound: Bound) -> Lowered:
-    """The plan, with a place in the arena for what lives within a call."""
+    """Return the plan, with a place in the arena for buffers of a single call."""
     graph = placed.prepared.graph
     results = [_result(placed, result) for result in graph.results]
     only_results = bound.checks is None and not graph.updates
@@ -46,7 +46,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
 def in_arena(
     buffers: Sequence[ir.BufferSpec], steps: Sequence[ir.Step], kernels: Mapping[str, Kernel]
 ) -> tuple[tuple[ir.BufferSpec, ...], Dim]:
-    """The buffers with their offsets, and the arena's bytes."""
+    """Return the buffers with their offsets, and the arena's bytes."""
     lives = lifetimes(steps, buffers)
     donated = donated_buffers(steps, kernels, lives)
     arena = assign_with_donations(lives, donated)

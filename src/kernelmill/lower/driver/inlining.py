@@ -37,7 +37,7 @@ class InlinedPlan:
             self.numbers[result.buffer] = output
 
     def buffers(self, first: int) -> list[BufferSpec]:
-        """The plan's own buffers, which get the numbers from `first` on."""
+        """Return the plan's own buffers, which get the numbers from `first` on."""
         own: list[BufferSpec] = []
         for number, buffer in enumerate(self.plan.buffers):
             if number not in self.numbers:
@@ -49,7 +49,7 @@ class InlinedPlan:
         return own
 
     def launches(self, steps: Iterable[Step], mark: Mark = UNMARKED) -> list[Launch]:
-        """These steps of the plan as steps of the program, in the range of `mark`."""
+        """Return these steps of the plan as steps of the program, in the range of `mark`."""
         found: list[Launch] = []
         for step in steps:
             if not isinstance(step, Launch):

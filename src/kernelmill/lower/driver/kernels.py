@@ -71,7 +71,7 @@ class KernelCache:
     general: dict[str, Lowered | None] = field(default_factory=dict[str, "Lowered | None"])
 
     def number(self, signature: Signature) -> int:
-        """The number of a signature, given out at first sight."""
+        """Return the number of a signature, a new one at first sight."""
         return self.signatures.setdefault(signature.key, len(self.signatures))
 
 
@@ -95,7 +95,7 @@ class KernelMaker:
     cache: KernelCache
 
     def make(self, work: Work) -> Made:
-        """The kernel that does this. Raises UnsupportedError for what has no template."""
+        """Make the kernel for the work. Raises UnsupportedError if no template takes it."""
         context = self._context(work)
         template = template_for(context)
         signature = signature_of(work.group, work.targets, context.stored)

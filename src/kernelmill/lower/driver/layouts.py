@@ -35,7 +35,7 @@ class Layouts:
 
 
 def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
-    """The layouts of a graph whose `constants` never change; none where little would be gained.
+    """Choose the layouts of a graph with `constants`; none where little would be gained.
 
     `values` may hold views and values that are never stored.
     """

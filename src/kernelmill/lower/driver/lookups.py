@@ -17,8 +17,8 @@ from kernelmill.lower.fusion.costs import extent
 
 
 def look_up_by_axis(graph: Graph, images: Collection[Value]) -> tuple[Graph, frozenset[Value]]:
-    """The graph with lookups of whole rows and columns taken apart, but of these images; and what
-    is to be stored for it."""
+    """Return the graph with lookups of whole rows and columns split by axis, but for these images,
+    and the values to store for that."""
     apart = {node: found for node in graph.nodes if (found := _along_axes(node, images))}
     if not apart:
         return graph, frozenset()

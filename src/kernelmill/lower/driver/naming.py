@@ -13,7 +13,7 @@ MOST_PARTS = 4
 
 
 def kernel_type(nodes: Sequence[Node]) -> str:
-    """CamelCase operators of a kernel, the heaviest first; "Copy" when there are only views."""
+    """Return a kernel's operators in CamelCase, the heaviest first; "Copy" for views only."""
     computing = [n for n in nodes if _computes(OPS[n.op])]
     ranked = sorted(computing, key=lambda n: _RANK.get(OPS[n.op].kind, 9))
     parts: list[str] = []
@@ -37,7 +37,7 @@ def _computes(definition: OpDef) -> bool:
 
 
 def operator_name(node: Node) -> str:
-    """The operator's name in CamelCase; a product of a value with itself is a Square."""
+    """Return the operator's name in CamelCase; a product of a value with itself is a Square."""
     if node.op == "mul" and node.operands[0] is node.operands[1]:
         return "Square"
     return OPS[node.op].title

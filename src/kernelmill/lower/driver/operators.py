@@ -64,7 +64,7 @@ class Extracted:
 
 
 def extract(placed: Placed) -> Extracted:
-    """The operators of a program in which every one is a group of its own."""
+    """Extract the operators of a program in which every one is a group of its own."""
     found: dict[Work, Operator] = {}
     for step in placed.steps:
         operator = _isolate(step, placed) if isinstance(step, Work) else None
@@ -74,7 +74,7 @@ def extract(placed: Placed) -> Extracted:
 
 
 def _isolate(work: Work, placed: Placed) -> Operator | None:
-    """A group's work by itself; None for what has no such form: kernels that write into what they
+    """Return a group's work by itself; None without such a form: kernels that write into what they
     read, or into a piece of a buffer. Parameters are told from other arguments, since kernels of
     one shape may pack them once."""
     if not _writes_apart(work):
@@ -91,7 +91,7 @@ def _isolate(work: Work, placed: Placed) -> Operator | None:
 
 
 def generalise(work: Work, placed: Placed) -> Operator | None:
-    """A group's work by itself, for all sizes; None for what has no such form."""
+    """Return a group's work by itself, for all sizes; None if it has no such form."""
     if not _writes_apart(work):
         return None
     general = _attempt(_General(work.targets, _outside(work, placed)))
@@ -117,7 +117,7 @@ def _outside(work: Work, placed: Placed) -> Stored:
 
 
 def _operator(work: Work, built: _Exact) -> Operator:
-    """The work without a graph."""
+    """Describe the work without a graph."""
     nodes, targets = work.nodes, work.targets
     return Operator(
         kernel_type(nodes), None, None, {}, _first_shape(nodes, targets),
@@ -176,7 +176,7 @@ class _Exact:
     # ---- sizes -----------------------------------------------------------------------------------
 
     def size(self, dim: Dim, role: Hashable) -> Dim:
-        """A size as this form has it. Sizes of one role and one value are one symbol, if any."""
+        """Return a size in this form. Sizes of one role and one value are one symbol, if any."""
         return dim
 
     def _same(self, shape: Sequence[Dim], built: Sequence[Dim]) -> bool:
@@ -290,7 +290,7 @@ class _Exact:
     # ---- pointwise operators ---------------------------------------------------------------------
 
     def _coalesced(self) -> Value | None:
-        """A pointwise operator over as few dims as possible; None for anything else."""
+        """Coalesce the dims of a pointwise operator where possible; None for other operators."""
         (root, target), *others = self.targets.items()
         node = root.node
         if others or node is None or OPS[node.op].kind is not OpKind.POINTWISE:
@@ -388,13 +388,13 @@ def _strides_of(places: Mapping[Value, StridedView]) -> list[tuple[Dim, ...]]:
 
 
 def _by_memory(shape: Sequence[Dim], strides: Sequence[Dim]) -> list[int]:
-    """The dims that are not 1, the one with the largest stride first."""
+    """Return the dims that are not 1, the one with the largest stride first."""
     order = [i for i, size in enumerate(shape) if size != 1]
     return _sorted(order[::-1], strides)[::-1]
 
 
 def _sorted(order: Sequence[int], strides: Sequence[Dim]) -> list[int]:
-    """These dims by ascending stride, where all strides are numbers; else in the order given."""
+    """Sort these dims by ascending stride if all strides are numbers, else keep the order."""
     if any(isinstance(stride, Expr) for stride in strides):
         return list(order)
     return sorted(order, key=lambda i: evaluate(strides[i], {}))
@@ -403,7 +403,7 @@ def _sorted(order: Sequence[int], strides: Sequence[Dim]) -> list[int]:
 def _merge(
     shape: Sequence[Dim], order: Sequence[int], strides: Sequence[Sequence[Dim]]
 ) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
-    """(sizes, the dim that gives each its strides): neighbours that are one dim in all tensors."""
+    """Merge neighbours that are one dim in all tensors: (sizes, dims that give strides)."""
     sizes: list[Dim] = []
     kept: list[int] = []
     for i in order:

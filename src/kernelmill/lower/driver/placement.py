@@ -175,8 +175,8 @@ class _Placing:
         self.locations[value] = replace(location, strides=strides)
 
     def _add(self, value: Value, kind: BufferKind, type: TensorType, source: int = -1) -> Location:
-        """A new buffer with this type's shape and strides, and the value in it. The arena counts
-        elements: what lies there, and what is packed, has no gaps."""
+        """Add a buffer with this type's shape and strides for the value. The arena counts elements:
+        its buffers, and packed ones, have no gaps."""
         if kind in (BufferKind.ARENA, BufferKind.PACKED) and not _is_dense(type):
             type = replace(type, strides=None)
         spec, location = buffer_of(type, kind, len(self.buffers), source)
@@ -188,7 +188,7 @@ class _Placing:
 def buffer_of(
     type: TensorType, kind: BufferKind, number: int, source: int = -1
 ) -> tuple[BufferSpec, Location]:
-    """A buffer of this number for a value of this type, and where the value lies in it."""
+    """Return a buffer of this number for a value of this type, and the value's location in it."""
     strides = type.memory_strides
     spec = BufferSpec(kind, type.dtype, type.shape, strides, source)
     return spec, Location(number, type.dtype, strides, span(type.shape, strides))
@@ -199,7 +199,7 @@ def _is_dense(type: TensorType) -> bool:
 
 
 def _overwritten_input(value: Value) -> Value | None:
-    """The input whose memory this value is written into, where a pass found that safe."""
+    """Return the input whose memory the value is written into, if a pass found that safe."""
     node = value.node
     if node is None or not node.attrs.get("inplace"):
         return None

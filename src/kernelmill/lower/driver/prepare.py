@@ -84,7 +84,7 @@ def _with_layouts(
 
 
 def _restore_order(graph: Graph, images: Collection[Value]) -> None:
-    """Images are stored channels last; results among them are copied into their own order."""
+    """Copy results among images stored channels last into their own order."""
     for number, result in enumerate(graph.results):
         if not isinstance(result, Value) or is_view(result) or is_channels_last(result):
             continue
@@ -93,7 +93,7 @@ def _restore_order(graph: Graph, images: Collection[Value]) -> None:
 
 
 def _computed(graph: Graph, value: Value) -> Value:
-    """A value that a kernel computes: others get a node of their own."""
+    """Return a value that a kernel computes; values of other origins get a node of their own."""
     node = value.node
     if node is None or OPS[node.op].transparent or OPS[node.op].kind is OpKind.SOURCE:
         return _add_layout(graph, value)
@@ -107,7 +107,7 @@ def _add_layout(graph: Graph, value: Value) -> Value:
 
 
 def layout_of(value: Value) -> Node:
-    """A node that is the value itself, made a member of the program so that it can be stored."""
+    """Make a node for a value itself, as a member of the program, so that it can be stored."""
     node = Node("layout", (value,), {"strides": value.type.memory_strides})
     kind = TensorType(value.dtype, value.shape, value.type.strides)
     node.results = (Value(f"{value.name}_stored", kind, node),)

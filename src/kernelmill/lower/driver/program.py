@@ -61,16 +61,16 @@ def lower_traced(graph: Graph, machine: Machine) -> tuple[Lowered, Placed]:
 
 
 def extract_operators(graph: Graph, machine: Machine) -> Extracted:
-    """The operators of a verified graph, each by itself. What becomes of them is the caller's
-    choice, which `lower_operators` puts together."""
+    """Extract the operators of a verified graph. The caller chooses how each is lowered, which
+    `lower_operators` puts together."""
     return extract(_placed(graph, machine, separate=True))
 
 
 def lower_operators(
     extracted: Extracted, chosen: Mapping[Work, LoweredOperator], machine: Machine
 ) -> Lowered:
-    """A program of operators by themselves: what each was lowered to is inlined; for what has no
-    such form a kernel is made here. Raises UnsupportedError as `lower_graph` does."""
+    """Build the program of operators lowered by themselves, which are inlined; for others a kernel
+    is made here. Raises UnsupportedError as `lower_graph` does."""
     inlined = {work: (extracted.operators[work], lowered) for work, lowered in chosen.items()}
     placed = extracted.placed
     return finish(placed, bind(placed, Making(machine, inlined=inlined)))

@@ -35,9 +35,9 @@ def returned_views(
     results: Sequence[ir.Result],
     only_results: bool = True,
 ) -> ReturnedViews:
-    """Takes the views that are returned out of the steps. One that other steps read is made there,
-    too. `only_results`: launches write to nothing else that lasts, and raise no errors; assertions
-    with only launches behind them are then taken out as well."""
+    """Take the views that are returned out of the steps, in which views that other steps read stay.
+    `only_results`: launches write to nothing else that lasts, and raise no errors; assertions with
+    only launches behind them are then taken out as well."""
     returned = {result.buffer for result in results if isinstance(result, ir.TensorResult)}
     calls: list[ir.AtenCall] = []
     kept: list[ir.Step] = []

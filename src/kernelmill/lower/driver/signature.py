@@ -23,7 +23,7 @@ class Signature:
     buffers: list[int] = field(default_factory=list[int])
 
     def local(self, buffer: int) -> int:
-        """The local number of a plan buffer, given out at first sight."""
+        """Return the local number of a plan buffer, a new one at first sight."""
         if buffer not in self.buffers:
             self.buffers.append(buffer)
         return self.buffers.index(buffer)
@@ -32,7 +32,7 @@ class Signature:
 def signature_of(
     group: Group, targets: Mapping[Value, Location], stored: Callable[[Value], Location | None]
 ) -> Signature:
-    """The signature of a group. `stored` must give None for the group's own members."""
+    """Return the signature of a group. `stored` must give None for the group's own members."""
     return _Walk(group, targets, stored).run()
 
 

@@ -29,8 +29,8 @@ SmallConstants = dict[Work, tuple[Operator, LoweredOperator]]
 def lower_small_constants(
     placed: Placed, lower: Callable[[Graph], Lowered], known: dict[str, Lowered | None]
 ) -> SmallConstants:
-    """The work of this kind, as operators by themselves, and what each was lowered to. `known` has
-    operators lowered before by the text of their graphs, and gets the new ones."""
+    """Lower the small constants, as operators by themselves. `known` has operators lowered before
+    by the text of their graphs, and gets the new ones."""
     found: SmallConstants = {}
     for step in placed.steps:
         if not isinstance(step, Work) or not _is_small(step):
@@ -62,8 +62,7 @@ def _is_pointwise(op: str) -> bool:
 
 
 def _lowered(graph: Graph, lower: Callable[[Graph], Lowered]) -> Lowered | None:
-    """One launch that fills the results and needs no other memory; None where there is no such
-    form."""
+    """Return one launch that fills the results and needs no other memory, None without one."""
     try:
         lowered = lower(graph)
     except UnsupportedError:

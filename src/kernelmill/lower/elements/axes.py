@@ -50,7 +50,7 @@ def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
 def fresh_axes(
     shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]
 ) -> tuple[list[Sym], Index]:
-    """A symbol for each dim that is not 1, and the index that they make; sizes go to `extents`.
+    """Return a symbol for each dim that is not 1, and the index of these; sizes go to `extents`.
 
     Their names have a _, which those of a graph's dims have not.
     """

@@ -108,8 +108,8 @@ class Emitter:
 
     @contextmanager
     def block(self, known: Known | None = None) -> Generator[None]:
-        """Registers emitted inside are forgotten afterwards: use one for each loop body. What is to
-        be known again in a later block of the same loop goes into `known`."""
+        """Open a block, whose registers are forgotten after it: use one for each loop body.
+        Registers for later blocks of the same loop go into `known`."""
         self._layers.append({} if known is None else known)
         self._positions.append({})
         try:
@@ -133,7 +133,7 @@ class Emitter:
     def read(
         self, value: Value, index: Index, lane: Lane | None, dtype: DType | None = None
     ) -> Register:
-        """One element in a block of its own, or with a lane the vector along the lane's symbol.
+        """Read an element in a block of its own, with a lane the vector along its symbol.
 
         With a dtype it is of that type, and with a lane it is a vector though all lanes are alike.
         """

@@ -49,7 +49,7 @@ def repeated_lanes(address: Dim, lane: Lane) -> tuple[Dim, Dim, int] | None:
 
 
 def repeat_lanes(b: KernelBuilder, register: Value, lanes: int) -> Value:
-    """A vector of so many lanes, in which each lane of a shorter one stands several times."""
+    """Return a vector in which each lane of a shorter one stands several times."""
     while register.type.lanes < lanes:
         width, dtype = register.type.lanes, register.type.dtype
         halves = [

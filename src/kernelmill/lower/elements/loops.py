@@ -106,7 +106,7 @@ class Loops:
 
     @contextmanager
     def nested(self, axes: Sequence[Axis], part: tuple[Dim, Dim] | None = None) -> Generator[None]:
-        """A loop for each axis, the first outermost, which may be over a part [first, end) only."""
+        """Open a loop for each axis, the first outermost, over all or a part [first, end) of it."""
         if not axes:
             yield
             return
@@ -164,7 +164,7 @@ class Loops:
             yield
 
     def flat(self, axis: Axis, body: Callable[[], None]) -> None:
-        """One axis alone: tasks are runs of whole vectors, and the last one has the tail too."""
+        """Loop over a single axis: tasks are runs of whole vectors; the last also has the tail."""
         lanes = self.lanes
         run = max(1, TASK_ELEMENTS // lanes)
         blocks = axis.extent // lanes

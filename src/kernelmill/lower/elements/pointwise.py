@@ -18,7 +18,7 @@ from kernelmill.kernel.ir import Value
 
 
 def constant(b: KernelBuilder, value: object, dtype: DType) -> Value:
-    """A register that holds the number `value` of this (graph) dtype."""
+    """Return a register that holds the number `value` of this (graph) dtype."""
     if dtype == BOOL:
         return b.op("splat", bool(value), dtype=BOOL, lanes=1)
     number = float(value) if dtype.is_float else int(value)  # type: ignore[arg-type]
@@ -27,26 +27,26 @@ def constant(b: KernelBuilder, value: object, dtype: DType) -> Value:
 
 
 def round_to(b: KernelBuilder, register: Value, dtype: DType) -> Value:
-    """An f32 register rounded to a half type and widened again; others unchanged."""
+    """Round an f32 register to a half type and widen it again; others are unchanged."""
     if dtype.compute == dtype:
         return register
     return b.op("cast", b.op("cast", register, dtype=dtype), dtype=F32)
 
 
 def from_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
-    """A just-loaded register in the form in which registers hold `dtype`."""
+    """Convert a just-loaded register to the form in which registers hold `dtype`."""
     return b.op("cast", register, dtype=F32) if dtype.compute != dtype else register
 
 
 def to_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
-    """A register in the form in which memory holds `dtype`."""
+    """Convert a register to the form in which memory holds `dtype`."""
     return b.op("cast", register, dtype=dtype) if dtype.compute != dtype else register
 
 
 def convert(
     b: KernelBuilder, register: Value, source: DType, target: DType, rounded: bool = True
 ) -> Value:
-    """A value of graph dtype `source` converted to `target` as a torch cast does.
+    """Convert a value of graph dtype `source` to `target` as a torch cast does.
 
     Unless `rounded`, one of a half type keeps the digits it has in f32.
     """
@@ -125,7 +125,7 @@ def _mod(b: KernelBuilder, x: Value, y: Value) -> Value:
 
 
 def _differ(b: KernelBuilder, rest: Value, divisor: Value) -> Value:
-    """rest != 0 and its sign is not the divisor's: where floor and truncation part."""
+    """Emit whether rest != 0 with another sign than the divisor: floor and truncation differ."""
     zero = 0.0 if _is_float(rest) else 0
     nonzero = b.op("ne", rest, zero)
     if rest.type.dtype.kind == "uint":
@@ -173,7 +173,7 @@ def _next_half(b: KernelBuilder, dtype: DType, x: Value, y: Value) -> Value:
 
 
 def floor_integer(b: KernelBuilder, kind: str, x: Value, y: Value) -> Value:
-    """Floor division ("div") or modulo ("mod") of signed integer registers."""
+    """Emit floor division ("div") or modulo ("mod") of signed integer registers."""
     return _mod(b, x, y) if kind == "mod" else _floordiv(b, x, y)
 
 

@@ -164,8 +164,8 @@ def _window(node: Node, index: Index) -> tuple[Source, ...]:
 
 
 def written_over(node: Node) -> Value | None:
-    """The value that a concatenation is with parts of it replaced: its other operands are slices
-    of that value, each where it was. None where there is no such value."""
+    """Return the value of which a concatenation replaces parts: its other operands are slices of
+    that value, each in place. None without one."""
     dim = _int(node, "dim")
     return next(
         (base for operand, at in _parts(node) if (base := _kept(node, operand, dim, at))), None

@@ -62,13 +62,13 @@ class BlockTile(Tile):
         return result
 
     def _columns(self, k: Dims, b: Fetch) -> Iterator[tuple[int, Value]]:
-        """Loaded late: of all the columns there are not enough registers."""
+        """Yield numbered columns, loaded late, as registers do not hold all of them."""
         for first in range(0, self._across, _TOGETHER):
             numbers = range(first, min(first + _TOGETHER, self._across))
             yield from list(zip(numbers, [b(j, k) for j in numbers], strict=True))
 
     def _blocks(self, builder: KernelBuilder, rows: list[Value]) -> list[Value]:
-        """Blocks, row-major, of parts of rows."""
+        """Return blocks, row-major, of parts of rows."""
         blocks: list[Value] = []
         for i in range(0, self.rows, 2):
             other = min(i + 1, self.rows - 1)
@@ -78,7 +78,7 @@ class BlockTile(Tile):
         return blocks
 
     def _rows(self, builder: KernelBuilder, blocks: list[Value]) -> list[Value]:
-        """Parts of rows of blocks."""
+        """Return parts of rows of blocks."""
         rows: list[Value] = []
         for first in range(0, self.count, self._across):
             pairs = range(first, first + self._across, 2)
@@ -88,7 +88,7 @@ class BlockTile(Tile):
 
 
 def _exchanged(builder: KernelBuilder, low: Value, high: Value) -> list[Value]:
-    """The lower halves of two vectors, and the upper ones."""
+    """Return the lower halves of two vectors, and the upper ones."""
     pairs = [builder.op("bitcast", each, dtype=I64, lanes=2) for each in (low, high)]
     return [
         builder.op(

@@ -70,7 +70,7 @@ class Depth:
 def for_each_k(
     builder: KernelBuilder, depth: Depth, sums: list[Value], body: Body, step: int = 1
 ) -> list[Value]:
-    """Loop over the k in row-major order, along the last axis by `step`; gives the final sums.
+    """Loop over the k in row-major order, along the last axis by `step`; return the final sums.
 
     `step` need not divide the last axis: the last pass then reaches beyond its end.
     """

@@ -31,7 +31,7 @@ class LaneTile(Tile):
         return super()._add(builder, points, sums, self._elements(builder, points, a), b)
 
     def _elements(self, builder: KernelBuilder, points: list[Dims], a: Fetch) -> Fetch:
-        """Lanes of vectors; elements by themselves where the points fill no vector."""
+        """Return lanes of vectors, single elements where the points fill no vector."""
         whole = len(points) // self.lanes * self.lanes
         numbers = {k: number for number, k in enumerate(points)}
 

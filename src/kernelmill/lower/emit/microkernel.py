@@ -68,7 +68,7 @@ class Tile:
         initial: list[Value],
         factors: Fetch | None = None,
     ) -> list[Value]:
-        """`initial` plus the sum over k of A times B, rows by vectors in row-major order.
+        """Return `initial` plus the sum over k of A times B, rows by vectors in row-major order.
 
         A long sum in floating point is taken in parts, since the error of one chain of additions
         grows with its length. `factors` are for the sums of each index of the first axis.
@@ -108,7 +108,7 @@ class Tile:
         return for_each_k(builder, depth, initial, step, length)
 
     def _along_last(self, depth: Depth) -> int:
-        """So many k of the last of several axes for each pass of its loop."""
+        """Return how many k of the last of several axes each pass of its loop takes."""
         return 1 if depth.paired or mod(depth.axes[-1], self.unrolled) else self.unrolled
 
     def _sum_groups(
@@ -120,7 +120,7 @@ class Tile:
         initial: list[Value],
         factors: Fetch | None,
     ) -> list[Value]:
-        """The sums of each index of the first axis are made apart: so their errors stay small."""
+        """Sum each index of the first axis separately, so that errors stay small."""
 
         def group(k: Dims, totals: list[Value]) -> list[Value]:
             sums = self._inside(k).sum_products(
@@ -144,7 +144,7 @@ class Tile:
         return for_each_k(builder, depth.first, initial, group)
 
     def _inside(self, k: Dims) -> Tile:
-        """The tile that sums the products of one group, whose operands are by the axes left."""
+        """Return the tile that sums one group's products, with operands by the other axes."""
         return self
 
     def _sum_in_sets(
@@ -172,7 +172,7 @@ class Tile:
     def _add(
         self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
     ) -> list[Value]:
-        """The sums with the products of each k, which go to its sets in turn."""
+        """Add the products of each k to the sums, whose sets take turns."""
         count, result = self.count, list(sums)
         for number, k in enumerate(points):
             first = number * count % len(result)

@@ -29,7 +29,7 @@ class Rows:
 
 
 def panel_shape(outer: Dim, depth: Dim, width: int) -> tuple[Dim, Dim, Dim]:
-    """Shape (panels, depth, width) of a packed operand with `outer` rows or columns.
+    """Return the shape (panels, depth, width) of an operand with `outer` rows or columns.
 
     Element (p, k, i) is A[p * width + i, k] or B[k, p * width + i], zero beyond `outer`; k counts
     the reduction axes row-major. The width is `Schedule.rows` for A and `Schedule.width` for B.

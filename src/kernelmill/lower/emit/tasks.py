@@ -12,8 +12,7 @@ from kernelmill.lower.elements.views import unravel
 def task_index(
     builder: KernelBuilder, sizes: Sequence[Dim], task: Dim | None = None
 ) -> tuple[Dim, ...]:
-    """The number of a task, the running one if none is given, as an index into a grid of these
-    sizes, the last fastest.
+    """Return the index of a task, the running one by default, in a row-major grid of these sizes.
 
     Each position is a symbol of its own, so that expressions made of it stay short.
     """

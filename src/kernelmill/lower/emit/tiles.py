@@ -62,14 +62,14 @@ class TileBlock:
         return VType(self.unit.b, WORDS * self.unit.group, TILE_ROWS)
 
     def zeros(self, builder: KernelBuilder) -> list[Value]:
-        """Sums of nothing, row-major."""
+        """Return zero sums, row-major."""
         return [builder.tile_zero(self.sums) for _ in range(self.down * self.across)]
 
     def sum_products(
         self, builder: KernelBuilder, start: Dim, stop: Dim, a: FetchTile, b: FetchTile,
         initial: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
-        """`initial` plus the products of tiles [start, stop) along k, row-major."""
+        """Return `initial` plus the products of tiles [start, stop) along k, row-major."""
         carry = [(self.sums, value) for value in initial]
         with builder.loop(start, stop, carry=carry, prefix="k") as loop:
             sums = list(loop.carried)
@@ -83,14 +83,14 @@ class TileBlock:
         return list(loop.results)
 
     def read(self, builder: KernelBuilder, place: Dim, width: int) -> list[Value]:
-        """The block's sums from scratch, where its rows of `width` sums lie from `place` on."""
+        """Load the block's sums from scratch, with rows of `width` sums from `place` on."""
         return [
             builder.tile_load(SCRATCH, place + offset, self.sums, width)
             for offset in self._offsets(width)
         ]
 
     def write(self, builder: KernelBuilder, place: Dim, width: int, values: list[Value]) -> None:
-        """The block's sums into scratch, as `read` finds them."""
+        """Store the block's sums in scratch, as `read` finds them."""
         for offset, value in zip(self._offsets(width), values, strict=True):
             builder.tile_store(SCRATCH, place + offset, value, width)
 
@@ -136,7 +136,7 @@ class Part:
 
 
 def copy_a_tiles(context: EmitContext, source: TileSource, part: Part, place: PlaceRow) -> None:
-    """Rows of A into tiles, zeros behind the last word. The context's lane has WORDS lanes."""
+    """Copy rows of A into tiles, zeros behind the last word. The context's lane has WORDS lanes."""
     if source.contiguous_along == Along.OUTER:
         _turned_a(context, source, part, place)
         return
@@ -155,8 +155,7 @@ def copy_a_tiles(context: EmitContext, source: TileSource, part: Part, place: Pl
 
 
 def _turned_a(context: EmitContext, source: TileSource, part: Part, place: PlaceRow) -> None:
-    """The same of rows whose neighbours are neighbours in memory: blocks are turned in
-    registers."""
+    """Copy rows of A that are contiguous along them: blocks are transposed in registers."""
     builder = context.builder
     with builder.loop(0, ceildiv(part.count, WORDS), prefix="v") as group:
         row = group.index * WORDS
@@ -176,7 +175,7 @@ def _turned_a(context: EmitContext, source: TileSource, part: Part, place: Place
 
 
 def copy_b_tiles(context: EmitContext, source: TileSource, part: Part, place: PlaceRow) -> None:
-    """Columns of B into tiles, zeros behind the last word; some behind the last column are
+    """Copy columns of B into tiles, zeros behind the last word; some behind the last column are
     anything. The context's lane has WORDS lanes."""
     builder = context.builder
     copy = _turned_b if source.contiguous_along == Along.K else _straight_b
@@ -187,7 +186,7 @@ def copy_b_tiles(context: EmitContext, source: TileSource, part: Part, place: Pl
 def _turned_b(
     context: EmitContext, source: TileSource, part: Part, column: Dim, place: PlaceRow
 ) -> None:
-    """A tile's columns, read along k and turned in registers."""
+    """Copy a tile's columns, read along k and transposed in registers."""
     builder, lane = context.builder, context.lane
     columns = [minimum(part.first + column + i, source.outer - 1) for i in range(WORDS)]
     with builder.loop(part.start, part.stop, prefix="k") as tile:
@@ -203,7 +202,7 @@ def _turned_b(
 def _straight_b(
     context: EmitContext, source: TileSource, part: Part, column: Dim, place: PlaceRow
 ) -> None:
-    """A tile's columns, read side by side."""
+    """Copy a tile's columns, read side by side."""
     builder = context.builder
     first = part.first + column
     lane = context.masked(source.outer - first, source.outer)
@@ -223,7 +222,7 @@ def _word(
     builder: KernelBuilder, source: TileSource, load: LoadElement, outer: Dim, number: Dim,
     lane: Lane,
 ) -> Value:  # fmt: skip
-    """Word `number` along k at `outer`, 0 behind the last."""
+    """Return word `number` along k at `outer`, 0 behind the last."""
     if mod(source.words, WORDS) == 0:
         return load(builder, source.batch, outer, (number,), lane)
     exists = builder.op("lt", builder.index(number), builder.index(source.words))
@@ -243,7 +242,7 @@ class TilesInMemory:
     stride: Dim
 
     def fetch(self, builder: KernelBuilder, first: Dim) -> FetchTile:
-        """Loads the tiles of a block, whose first is tile number `first`."""
+        """Return a loader of the tiles of a block, whose first is tile number `first`."""
         return lambda i, k: builder.tile_load(
             self.buffer, self.place(first + i, k), self.type, self.stride
         )

@@ -51,7 +51,7 @@ def widening_shows(machine: Machine) -> bool:
 
 
 def widen(context: EmitContext, name: str, first: Dim, count: Dim, start: Dim) -> None:
-    """`count` elements of a packed operand, whole vectors, into scratch from `start` on."""
+    """Widen `count` elements of a packed operand, whole vectors, into scratch from `start` on."""
     lanes = context.lane.count
     together = next((n for n in _TOGETHER if mod(count, n * lanes) == 0), 1)
     with context.builder.loop(0, count, together * lanes, prefix="v") as loop:

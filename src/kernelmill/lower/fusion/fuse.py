@@ -298,7 +298,7 @@ class _Fuser:
         return growth.fits(node, group.code, self._readers(node.result)[group], times)
 
     def _pass_through(self, node: Node) -> None:
-        """The readers of a view read its operands; those of a source read nothing."""
+        """Pass the readers of a view on to its operands; those of a source read nothing."""
         for group, indices in self._readers(node.result).items():
             for index in indices:
                 blocks = self.within_blocks[node.result, group][index]
@@ -375,7 +375,7 @@ class _Fuser:
         return sum(len(indices) for indices in self._readers(value).values()) == 1
 
     def _store_unless_free(self, value: Value) -> None:
-        """An operand of a contraction is stored unless reading it costs next to nothing."""
+        """Store an operand of a contraction unless reading it costs next to nothing."""
         if value in self.in_place:
             return
         value = viewed(value)

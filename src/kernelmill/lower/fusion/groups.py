@@ -73,7 +73,7 @@ class Group:
         return list(found)
 
     def reductions(self) -> dict[Value, Index]:
-        """Reductions in the group with their index, which uses outer axes only."""
+        """Return the reductions in the group with their index, which uses outer axes only."""
         return _reductions({**self.internal, **self.roots})
 
 
@@ -109,8 +109,7 @@ class OpenGroup:
 
 
 def storing(value: Value) -> Group:
-    """A group that computes and stores one value by itself: an element of it by others, which may
-    be a reduction's result."""
+    """Return a group that computes and stores one value by itself."""
     extents: dict[str, Dim] = {}
     axes, index = fresh_axes(value.shape, "d", extents)
     inner: tuple[Sym, ...] = ()

@@ -49,7 +49,7 @@ def code(node: Node) -> int:
 
 @cache
 def _code_of(op: str) -> int:
-    """`code` of all operators but one, whose operands count: a view that fills has two values."""
+    """Return the `code` of all operators but concat; a view that fills has two values."""
     definition = OPS[op]
     if definition.transparent:
         return _OF_CASE if definition.fills else 0

@@ -55,6 +55,6 @@ OPEN = Candidate()
 
 
 def first_of(*kinds: Iterator[Candidate]) -> list[Candidate]:
-    """Candidates of each kind in turn, each once, and not too many."""
+    """Return candidates of each kind in turn, each once, and not too many."""
     found = dict.fromkeys(one for some in zip_longest(*kinds) for one in some if one is not None)
     return list(found)[:MOST]

@@ -37,7 +37,7 @@ def emit_by_size(
 
 
 def tasks_by_size(size: Dim, classes: Sequence[SizeClass[T]]) -> Dim:
-    """The number of tasks: that of the class, picked with a factor that is 1 within it, else 0."""
+    """Return the tasks: those of the class, picked by factors that are 1 within it, else 0."""
     *smaller, rest = classes
     tasks, larger = rest.tasks, rest.tasks
     for one in reversed(smaller):
@@ -49,7 +49,7 @@ def tasks_by_size(size: Dim, classes: Sequence[SizeClass[T]]) -> Dim:
 
 
 def class_texts(size: Dim, classes: Sequence[SizeClass[T]]) -> tuple[str, ...]:
-    """The classes in words, for reports."""
+    """Return the classes in words, for reports."""
     *smaller, _ = (one.most for one in classes)
     return (*(f"{size} <= {most}" for most in smaller), f"{size} > {smaller[-1]}")
 

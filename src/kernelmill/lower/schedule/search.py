@@ -111,7 +111,7 @@ def _draft(template: Template[Any, Any], context: GroupContext, candidate: Candi
 
 
 def _pretend(context: GroupContext) -> Pack:
-    """Packing that leaves no trace in the program."""
+    """Return a packing function that leaves no trace in the program."""
     made: list[Value] = []
 
     def pack(view: Value, rows: Rows | None = None) -> Location | None:

@@ -57,7 +57,7 @@ class GroupContext:
     kernel_type: str
 
     def emitter(self, packed: PackedWeights) -> Emitter:
-        """An emitter of an empty kernel, in which the packed weights are declared."""
+        """Return an emitter of an empty kernel, in which the packed weights are declared."""
         builder = KernelBuilder(UNNAMED, self.kernel_type, outside=self.machine.isa.outside)
         emitter = Emitter(builder, self.stored, packed.substitutes)
         for location in self.targets.values():

@@ -31,7 +31,7 @@ _SIZES = re.compile(r"\b(\w+)=(\d+)\b")
 
 
 def print_schedule(schedule: object) -> str:
-    """The text of a template's schedule, a body for each class of sizes; "" for None."""
+    """Return the text of a template's schedule, a body for each class; "" for None."""
     if schedule is None:
         return ""
     if not isinstance(schedule, Sequence):
@@ -73,8 +73,8 @@ def _size(size: Dim) -> str:
 
 
 def parse_candidate(text: str) -> Candidate:
-    """The sizes that a text such as "rows=4 vectors=2" settles. ConfigError for another name than
-    those of `Candidate`, for what is no size, and for one that is given twice."""
+    """Parse a text such as "rows=4 vectors=2". ConfigError for an unknown name, for a value that is
+    no size, and for a name given twice."""
     known = tuple(Candidate.__dataclass_fields__)
     settled: dict[str, int] = {}
     for part in text.replace(",", " ").split():

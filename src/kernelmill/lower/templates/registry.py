@@ -30,7 +30,7 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
 
 
 def template_for(context: GroupContext) -> Template[Any, Any]:
-    """The first template that matches. UnsupportedError, naming the group's seed, if none does."""
+    """Return the first template that matches. UnsupportedError, naming the seed, if none does."""
     for template in TEMPLATES:
         if template.matches(context):
             return template

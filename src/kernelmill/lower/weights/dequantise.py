@@ -25,8 +25,8 @@ from kernelmill.lower.emit.panels import panel_shape
 def dequantised(
     graph: Graph, constants: AbstractSet[Value], stored: AbstractSet[Value]
 ) -> frozenset[Value]:
-    """The values between leaves and products: none is in `stored`, nothing else reads them, and
-    the leaves, all of them in `constants`, have fewer bytes than the weight."""
+    """Return the values between leaves and products: none is in `stored`, nothing else reads them,
+    and the leaves, all of them in `constants`, have fewer bytes than the weight."""
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for operand in node.operands:
@@ -118,7 +118,7 @@ COLUMN, DEPTH = "column", "depth"
 
 
 def depth_axes(accesses: Iterable[Access], size: int) -> tuple[int, ...]:
-    """The reduction axis cut so that what changes once in a group of k has an axis of its own.
+    """Cut the reduction axis so that factors of a group of k have an axis of their own.
 
     Groups are told by divisions of k in the indices: by 128, say, for scales, and by 2 for int4.
     """
@@ -136,7 +136,7 @@ def is_one_group(axes: tuple[int, ...]) -> bool:
 
 
 def changes_only_between(accesses: Iterable[Access], group: int, size: int) -> bool:
-    """Return whether the accesses are the same for all k of a group of `size / group`."""
+    """Return whether the accesses are the same for all k of each `group` of the `size`."""
     first, inner = sym("group", 0, size // group - 1), sym("inside", 0, group - 1)
     read = [substitute(i, {DEPTH: first * group + inner}) for a in accesses for i in _indices(a)]
     return all("inside" not in symbols(index) for index in read)

@@ -73,7 +73,7 @@ class DotOperand:
     def _along(
         self, builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None
     ) -> Value:
-        """A word, or with a lane along k one after another: their numbers are one vector."""
+        """Return a word, or with a lane along k several in order: their numbers are one vector."""
         *axes, number = at
         words, first = 1, number
         if lane is not None:

@@ -107,7 +107,7 @@ class _Taking:
 
 
 def words_in_panels(rows: Value, low: int, width: int, origin: str) -> Value:
-    """Numbers (1, n, k) of i32, from `low` on, as words (panels, k / 8, `width`); k is whole
+    """Pack numbers (1, n, k) of i32, from `low` on, as words (panels, k / 8, `width`); k is whole
     words. Columns that fill up the last panel have zeros."""
     builder = GraphBuilder("words")
     builder.origin = origin
@@ -133,8 +133,8 @@ def words_in_panels(rows: Value, low: int, width: int, origin: str) -> Value:
 
 
 def numbers_of(words: Value, low: int, columns: Dim) -> Value:
-    """The numbers (`columns`, k) of i32 that words in panels are made of; `columns` may be fewer
-    than there are."""
+    """Return the numbers (`columns`, k) of i32 that words in panels are made of; `columns` may be
+    fewer than there are."""
     builder = GraphBuilder("numbers")
     panels, count, width = words.shape
     turned = builder.emit("permute", words, dims=(0, 2, 1))

@@ -146,7 +146,7 @@ class _Copy:
             b.store("b1", to + self._position(column + step.index) * self.width, outs)
 
     def _step(self, begin: Dim, column: Dim, exist: Register, to: Dim) -> None:
-        """One step of depth, for the rows that exist."""
+        """Copy one step of depth, for the rows that exist."""
         b = self.b
         outs = b.load("b0", begin + column, self.dtype, self.lanes, exist, self.depth)
         b.store("b1", to + self._position(column) * self.width, outs)

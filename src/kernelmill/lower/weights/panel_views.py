@@ -65,7 +65,7 @@ def constant_rows(
 
 
 def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:
-    """The order of the value's dims that makes its elements read as `wanted`; dims of 1 first."""
+    """Return the order of dims in which the value reads as `wanted`; dims of 1 come first."""
     ones = [d for d, position in enumerate(element) if position == 0]
     order: list[int] = []
     for position in wanted:

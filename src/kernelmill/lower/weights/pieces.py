@@ -8,7 +8,7 @@ from kernelmill.graph.ir import Value
 
 
 def piece_values(value: Value, count: int, origin: str) -> list[Value]:
-    """The highest `count` pieces of a value, each a value of bf16."""
+    """Return the highest `count` pieces of a value, each a value of bf16."""
     builder = GraphBuilder("pieces")
     builder.origin = origin
     found: list[Value] = []

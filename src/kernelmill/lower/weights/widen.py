@@ -27,13 +27,13 @@ class _Wide:
 
 
 def widened(weight: Value, inside: AbstractSet[Value]) -> Value:
-    """The same weight, with what it computes of bytes `inside` computed in i32."""
+    """Return the weight with its computations of bytes `inside` in i32."""
     return _Widening(inside).plain(weight)
 
 
 def bytes_in_i32(value: Value, inside: AbstractSet[Value]) -> tuple[Value, int, int] | None:
-    """Bytes that are computed `inside` in i32, and between which numbers they are; None where
-    `value` is of another type."""
+    """Return bytes computed `inside` in i32, and their bounds; None if `value` is of another
+    type."""
     if value.dtype not in _RANGES:
         return None
     wide = _Widening(inside).wide(value)
@@ -48,7 +48,7 @@ class _Widening:
         self._wide: dict[Value, _Wide] = {}
 
     def plain(self, value: Value) -> Value:
-        """The value in its own type."""
+        """Return the value in its own type."""
         found = self._plain.get(value)
         if found is None:
             found = self._plain[value] = self._make(value)
@@ -65,7 +65,7 @@ class _Widening:
         return self.builder.emit(node.op, *map(self.plain, node.operands), **node.attrs)
 
     def wide(self, value: Value) -> _Wide:
-        """The bytes `value` in i32."""
+        """Return the bytes `value` in i32."""
         found = self._wide.get(value)
         if found is None:
             found = self._wide[value] = self._computed(value)
@@ -92,7 +92,7 @@ class _Widening:
         return self._fitted(_Wide(made, *_bounds(node, parts)), dtype)
 
     def _fitted(self, wide: _Wide, dtype: DType) -> _Wide:
-        """With the bits that a byte keeps."""
+        """Reduce to the bits that a byte keeps."""
         low, high = _RANGES[dtype]
         if low <= wide.low and wide.high <= high:
             return wide
@@ -101,7 +101,7 @@ class _Widening:
 
 
 def _bounds(node: Node, parts: list[_Wide]) -> tuple[int, int]:
-    """Between which numbers an operator's results are, in i32."""
+    """Return the bounds of an operator's results in i32."""
     a = parts[0]
     if node.op == "neg":
         return -a.high, -a.low
@@ -142,7 +142,7 @@ def factors(weight: Value) -> list[tuple[Value, Value]]:
 
 
 def made_of(*values: Value) -> frozenset[Value]:
-    """These values and all that they are computed from."""
+    """Return these values and all that they are computed from."""
     found: set[Value] = set()
     pending = list(values)
     while pending:

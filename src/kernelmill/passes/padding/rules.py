@@ -247,8 +247,7 @@ def _hides(scene: Scene, node: Node, keys: Axis) -> bool:
 
 
 def _is_causal(scene: Scene, node: Node, rows: Axis, keys: Axis) -> bool:
-    """Return whether causality hides padding: a kept row sees only keys below the number of
-    rows."""
+    """Return whether causality hides padding: a kept row sees only keys below the rows' number."""
     if not node.attrs["causal"]:
         return False
     first, last = scene.prefix(rows), scene.prefix(keys)

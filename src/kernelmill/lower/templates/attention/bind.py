@@ -67,7 +67,7 @@ class AttentionBinding(NothingPacked):
         return replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
 
     def _words(self, spec: AttentionSpec, b: KernelBuilder, reader: Reader) -> WordOperands | None:
-        """The operands for tiles, if these are worth it."""
+        """Return the operands for tiles, None if these are not worth it."""
         node, machine = self.context.group.seed, self.context.machine
         assert node is not None
         query, key, value = node.operands[:3]

@@ -73,8 +73,8 @@ class AttentionBlocks(ABC):
     @classmethod
     @abstractmethod
     def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Self | None:
-        """The cost model's schedule for this attention on this processor, so many rows at a time
-        where that is not 0; None where this is not the one."""
+        """Plan the schedule for this attention on this processor, with `rows_at_a_time` unless 0;
+        None if another class is the one."""
 
     @property
     def heads_together(self) -> int:
@@ -87,7 +87,7 @@ class AttentionBlocks(ABC):
 
     @abstractmethod
     def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Self:
-        """The schedule with so many rows of a task and keys of a block, multiples of
+        """Return the schedule with these rows of a task and keys of a block, multiples of
         `tile_rows` and `key_step`."""
 
     @property
@@ -120,7 +120,7 @@ class PanelBlocks(AttentionBlocks):
 
     @classmethod
     def cut(cls, spec: AttentionSpec, machine: Machine, tile_rows: int, widest: int) -> Self:
-        """With register tiles of so many rows and vectors at most. Keys and values of a block stay
+        """Plan register tiles of so many rows and vectors at most. Keys and values of a block stay
         in the second-level cache."""
         lanes = machine.isa.lanes(spec.accumulate)
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes

@@ -44,7 +44,7 @@ class AttentionClass:
 def plan_attention_classes(
     spec: AttentionSpec, machine: Machine, candidate: Candidate = OPEN
 ) -> tuple[AttentionClass, ...]:
-    """The classes, smallest first; one, with the candidate's sizes, for a known number of
+    """Plan the classes, smallest first; one, with the candidate's sizes, for a known number of
     rows.
 
     Raises UnsupportedError when a depth is symbolic or zero.
@@ -68,7 +68,7 @@ def attention_loss(
     sizes: Mapping[str, int],
     machine: Machine,
 ) -> float:
-    """As `Loss` (lower/schedule/template.py): none where only batch dims are symbolic, and the
+    """Return the `Loss` (lower/schedule/template.py): 0 where only batch dims are symbolic, and the
     sizes alone would get the same schedule."""
     if not (isinstance(spec.rows, int) and isinstance(spec.keys, int)):
         return math.inf

@@ -99,7 +99,7 @@ class AttentionContext:
         return builder.op("select", builder.op("gt", a, b), a, b)
 
     def row_vectors(self, elements: Dim) -> list[tuple[int, int]]:
-        """(start, lanes) of vectors that make up a row: whole ones, then narrower powers of two."""
+        """Return (start, lanes) of a row's vectors: whole ones, then smaller powers of two."""
         assert isinstance(elements, int)
         found: list[tuple[int, int]] = []
         start, lanes = 0, self.schedule.lanes
@@ -187,8 +187,8 @@ class AttentionContext:
                 spec.store(b, row.batch, row.m, lane.index + start, lane, value)
 
     def _store_normaliser(self, row: Row, total: Value) -> None:
-        """The logarithm of the sum of exponentials, behind the values. It is infinite where a score
-        is, or where no key took part."""
+        """Store the logarithm of the sum of exponentials behind the values. It is infinite where a
+        score is, or where no key took part."""
         b, spec = self.builder, self.spec
         peak = self.read(self.scratch.peaks + row.number)
         infinite = b.op("eq", b.op("abs", peak), float("inf"))
@@ -209,7 +209,7 @@ class AttentionContext:
         self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
 
     def query_elements(self, tile: Tile, k: Dim, *, lanes: int = 1) -> list[Value]:
-        """Elements k, k + 1, ... of each of the tile's scaled queries, so many lanes of them."""
+        """Load `lanes` elements from k on of each of the tile's scaled queries."""
         row = self.scratch.query_row
         offset = self.scratch.queries + tile.first * row + k
         return [self.read(offset + i * row, lanes) for i in range(tile.count)]
@@ -221,7 +221,7 @@ class AttentionContext:
 
 
 def row_of_tile(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
-    """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
+    """Return row i of the tile at `number`; one past the end repeats the last one's mask."""
     b, total = context.builder, context.spec.rows
     sizes = total, context.schedule.rows
     whole = all(isinstance(n, int) and n % context.schedule.tile_rows == 0 for n in sizes)

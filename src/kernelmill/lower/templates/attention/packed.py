@@ -103,7 +103,7 @@ def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) ->
 
 
 def _pack_keys(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -> None:
-    """Keys start..end-1 transposed into panels, each with `width` keys side by side."""
+    """Transpose keys start..end-1 into panels, each with `width` keys side by side."""
     b, spec, width = context.builder, context.spec, context.scratch.width
     with b.loop(0, ceildiv(end - start, width), prefix="p") as loop:
         base = context.scratch.keys + loop.index * spec.depth * width
@@ -118,7 +118,7 @@ def _pack_keys(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -> 
 def _transpose_keys(
     context: AttentionContext, batch: Dims, base: Dim, left: Dim, right: Dim
 ) -> None:
-    """Keys contiguous along the depth: in small squares, and by the element at the edges."""
+    """Transpose keys contiguous along the depth: small squares, single elements at the edges."""
     b, spec, width = context.builder, context.spec, context.scratch.width
     assert isinstance(spec.depth, int)
     side = min(context.schedule.lanes, _SQUARE)

@@ -28,7 +28,7 @@ def multiply_tile(
     right: Vectors,
     initial: Sequence[Sequence[Operand]],
 ) -> list[list[Value]]:
-    """initial[i][j] + the sum over k < stop of left(k)[i] * right(k)[j]."""
+    """Return initial[i][j] + the sum over k < stop of left(k)[i] * right(k)[j]."""
     width = len(initial[0])
     values: Sequence[Operand] = [value for row in initial for value in row]
     sums, start = _add_by_lanes(context, stop, left, right, values)
@@ -95,7 +95,7 @@ def _added(
     vectors: Sequence[Value],
     sums: Sequence[Value],
 ) -> list[Value]:
-    """The sums, row-major, with the product of each row's factor and each vector."""
+    """Return the sums, row-major, with the product of each row's factor and each vector."""
     width = len(vectors)
     return [
         context.multiply_add(factors[place // width], vectors[place % width], total)
@@ -117,7 +117,7 @@ class ValuePanel(Protocol):
 def add_weighted_values(
     context: AttentionContext, tile: Tile, count: Dim, values: ValuePanel
 ) -> None:
-    """sums[row] = sums[row] * factor + the weighted values of the block's first `count` keys."""
+    """Add the weighted values of the block's first `count` keys to sums[row] * factor."""
     scratch, lanes = context.scratch, context.schedule.lanes
 
     def weights(k: Dim, *, lanes: int = 1) -> list[Value]:

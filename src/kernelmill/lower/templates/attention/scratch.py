@@ -43,7 +43,7 @@ class ScratchLayout:
 
 
 def scratch_layout(spec: AttentionSpec, schedule: AttentionBlocks) -> ScratchLayout:
-    """The regions one after another, each at a whole vector."""
+    """Lay the regions out one after another, each at a whole vector."""
     assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
     lanes, kept = schedule.lanes, schedule.regions(spec)
     query_row, value_row = round_up(spec.depth, lanes), round_up(spec.value_depth, lanes)

@@ -158,7 +158,7 @@ def _power(context: AttentionContext, shifted: Value) -> Value:
 def _totals(
     context: AttentionContext, numbers: Sequence[Dim], shifts: Sequence[Value], vectors: Dim
 ) -> list[Value]:
-    """Exponentials in offset of the scores, and their sum for each row."""
+    """Store exponentials of scores less shifts; return their sum for each row."""
     b, lanes = context.builder, context.schedule.lanes
     carry = [(context.vector, 0.0)] * len(shifts)
     with b.loop(0, vectors, carry=carry, prefix="v") as loop:

@@ -79,7 +79,7 @@ class Streamed(AttentionBlocks):
         return Regions(rows, self.lanes, rows * round_up(spec.depth, self.lanes))
 
     def with_sizes(self, spec: AttentionSpec, rows: int, keys: int) -> Streamed:
-        """The schedule with these keys; the rows stay as they are."""
+        """Return the schedule with these keys; the rows stay as they are."""
         return replace(self, keys=keys, single_block=covers(keys, spec))
 
     @property
@@ -172,7 +172,7 @@ def _value(context: AttentionContext, batch: Dims, n: Dim, e: int) -> Value:
 def _scores_along_depth(
     context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim
 ) -> None:
-    """Each score by itself: vectors along the depth, added up across lanes at the end."""
+    """Compute each score by itself: vectors along the depth, summed across lanes at the end."""
     spec, scratch = context.spec, context.scratch
     vectors = context.row_vectors(spec.depth)
     queries = [
@@ -203,7 +203,7 @@ def _dot(context: AttentionContext, left: Sequence[Value], right: Sequence[Value
 def _scores_along_keys(
     context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim
 ) -> None:
-    """A vector of scores at a time: keys are neighbours in memory."""
+    """Compute a vector of scores at a time: keys are contiguous in memory."""
     b, spec, lanes = context.builder, context.spec, context.schedule.lanes
     queries = partial(context.query_elements, tile)
     with b.loop(start, end, lanes, prefix="n") as loop:

@@ -31,11 +31,11 @@ class AttentionTemplate:
     name: str = "attention"
 
     def matches(self, context: GroupContext) -> bool:
-        """Any group around an attention node."""
+        """Return whether the group is around an attention node."""
         return context.group.kind is GroupKind.ATTENTION
 
     def bind(self, context: GroupContext) -> AttentionBinding | FlexBinding:
-        """The node's operands and mask."""
+        """Bind the node's operands and mask."""
         seed = context.group.seed
         flex = seed is not None and seed.op == "flex_attention"
         return FlexBinding(context) if flex else AttentionBinding(context)
@@ -43,26 +43,26 @@ class AttentionTemplate:
     def schedule(
         self, spec: AttentionSpec, machine: Machine, candidate: Candidate
     ) -> tuple[AttentionClass, ...]:
-        """The cost model's schedule for each class of sizes. UnsupportedError for a depth of 0."""
+        """Plan a schedule for each class of sizes. UnsupportedError for a depth of 0."""
         return plan_attention_classes(spec, machine, candidate)
 
     def candidates(
         self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
     ) -> Sequence[Candidate]:
-        """Other blocks of rows and keys."""
+        """Return other blocks of rows and keys."""
         return attention_candidates(spec, schedule[-1].schedule)
 
     def cost(
         self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], machine: Machine
     ) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
 
     def loss(
         self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], sizes: Mapping[str, int],
         machine: Machine,
     ) -> float:  # fmt: skip
-        """None where rows and keys are known, and blocks are those of the sizes alone."""
+        """Return 0 where rows and keys are known, and blocks are those of the sizes alone."""
         return attention_loss(spec, schedule, sizes, machine)
 
     def emit(

@@ -129,7 +129,7 @@ class _Task:
     # ---- products --------------------------------------------------------------------------------
 
     def _scores(self, tile: Tile, count: Dim) -> None:
-        """The tile's rows against so many keys, two tiles of them at a time."""
+        """Compute scores of the tile's rows against `count` keys, two tiles of keys at a time."""
         block, scratch = self._product(2), self.context.scratch
         queries = self._tiles(block.a, scratch.queries, self.depth)
         keys = self._tiles(block.b, scratch.keys, self.depth)
@@ -169,7 +169,7 @@ class _Task:
         return TileBlock(self.words.unit, self.down, across, TILE_ROWS)
 
     def _tiles(self, type: VType, start: int, along: int) -> TilesInMemory:
-        """Tiles in scratch from `start` on, so many along k for each outer one."""
+        """Return tiles in scratch from `start` on, `along` of them along k for each outer one."""
         return TilesInMemory(
             SCRATCH, type, lambda outer, k: (start + (outer * along + k) * TILE_WORDS) * 2, _KEYS
         )

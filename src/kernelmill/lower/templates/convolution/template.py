@@ -24,30 +24,30 @@ class ConvolutionTemplate:
     name: str = "convolution"
 
     def matches(self, context: GroupContext) -> bool:
-        """Any group around a convolution."""
+        """Return whether the group is around a convolution."""
         seed = context.group.seed
         return context.group.kind is GroupKind.CONTRACT and seed is not None and seed.op == "conv"
 
     def bind(self, context: GroupContext) -> ConvolutionBinding:
-        """The group in the terms of its layout."""
+        """Bind the group in the terms of its layout."""
         return ConvolutionBinding(context)
 
     def schedule(self, spec: Convolution, machine: Machine, candidate: Candidate) -> Any:
-        """The cost model's schedule."""
+        """Return the cost model's schedule."""
         return spec.layout.schedule(spec.what, machine, candidate)
 
     def candidates(self, spec: Convolution, schedule: Any) -> Sequence[Candidate]:
-        """Other register tiles, blocks of channels and tasks."""
+        """Return other register tiles, blocks of channels and tasks."""
         return spec.layout.candidates(spec.what, schedule)
 
     def cost(self, spec: Convolution, schedule: Any, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return spec.layout.cost(spec.what, schedule, machine)
 
     def loss(
         self, spec: Convolution, schedule: Any, sizes: Mapping[str, int], machine: Machine
     ) -> float:
-        """As the layout says."""
+        """Return the loss by the layout's cost model."""
         return spec.layout.loss(spec.what, schedule, sizes, machine)
 
     def emit(self, emitter: Emitter, spec: Convolution, schedule: Any) -> None:

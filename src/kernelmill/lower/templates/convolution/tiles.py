@@ -83,9 +83,9 @@ class TiledConvolution(ContractionBinding):
 
 
 def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
-    """The roles of a convolution of one group: k is taps by channels, on tiles as one axis, else
-    with zeros up to whole words of channels. An image that is read `in_place` is read where windows
-    reach, which are zeros beyond it."""
+    """Return the roles of a convolution of one group: k is taps by channels, on tiles as one axis,
+    else with zeros up to whole words of channels. An image that is read `in_place` is read where
+    windows reach, which are zeros beyond it."""
     x, weight = node.operands
     outs, channels, *kernel = weight.shape
     images, outputs = x.shape[0], node.result.shape[2:]

@@ -292,8 +292,8 @@ class _Emission:
                 self._vectors(last, self._parts(last), lambda: self._store_roots(self.full_roots))
 
     def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
-        """A value that several passes need is kept in scratch, if the row is small, where that is
-        quicker than computing it each time."""
+        """Plan to keep a value that several passes need in scratch, if the row is small and
+        computing it each time is slower."""
         row = extent([self.group.extents[axis.name] for axis in self.group.inner])
         strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
         by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
@@ -406,7 +406,7 @@ class _Emission:
         self._store_columns(fold, columns)
 
     def _side_by_side(self, vector: Axis) -> int:
-        """Vectors that go through the inner loops together: whole runs of memory at each step."""
+        """Return the vectors to take through the inner loops together: whole runs of memory."""
         if not isinstance(vector.extent, int):
             return 1
         whole = max(1, vector.extent // self.lanes)
@@ -429,9 +429,9 @@ class _Emission:
 
 
 def _scratch_strides(index: Index, strides: Mapping[str, Dim]) -> tuple[Dim, ...] | None:
-    """The scratch stride of each component of a value's index: that of the inner axis that it is, 0
-    for one of outer axes. None where components are anything else of inner axes, such as a part of
-    one, or the same one twice: they would not tell a row's elements apart, or leave its room."""
+    """Return the scratch stride of each component of a value's index: 0 for those of outer axes.
+    None where components are anything else of inner axes, such as a part of one, or the same one
+    twice: they would not tell a row's elements apart, or leave its room."""
     found: list[Dim] = []
     seen: set[str] = set()
     for position in index:

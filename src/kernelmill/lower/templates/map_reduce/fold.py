@@ -75,8 +75,8 @@ class Fold:
         self, axes: Sequence[Axis], reductions: Sequence[Reduction], spill: Spill | None,
         beside: Callable[[], None] | None = None,
     ) -> list[Registers]:  # fmt: skip
-        """One pass with the vector along the last of `axes`: each reduction's scalars. `beside` is
-        called for each whole vector. Where the order of the elements counts, a vector is one."""
+        """Emit a pass with vectors along the last axis; return each reduction's scalars. `beside`
+        is called for each whole vector. Where the order of the elements counts, a vector is one."""
         self._spill, self._beside = spill, beside
         vectors = bool(axes) and not any(r.is_ordered for r in reductions)
         state, types = self._start(reductions, self.loops.lanes if vectors else 1)
@@ -94,7 +94,7 @@ class Fold:
     def along_outer(
         self, axes: Sequence[Axis], reductions: Sequence[Reduction], columns: Sequence[Column]
     ) -> None:
-        """One pass over vectors along an outer axis, all columns side by side. The results are
+        """Emit a pass over vectors along an outer axis, all columns side by side. The results are
         bound in the columns."""
         self._spill = self._beside = None
         every = [*reductions] * len(columns)
@@ -146,7 +146,7 @@ class Fold:
         self, axes: Sequence[Axis], reductions: Sequence[Reduction], state: list[Register],
         leaf: Callable[[list[Register]], list[Register]], steps: Dim = 1,
     ) -> list[Register]:  # fmt: skip
-        """Loops over `axes` that carry `state` through `leaf`, which folds in so many elements one
+        """Loop over `axes` and carry `state` through `leaf`, which folds in so many elements one
         after the other."""
         if not axes:
             return leaf(state)

@@ -66,9 +66,9 @@ def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
 
 
 def nest_loss(schedule: NestSchedule, sizes: Mapping[str, int]) -> float:
-    """As `Loss` (lower/schedule/template.py). What is symbolic may be how often the outer loops
-    run: the rest of a vector axis costs a vector more. Addresses and conditions over symbolic sizes
-    cost what nobody counts here."""
+    """Return the `Loss` (lower/schedule/template.py). Only passes of the outer loops may be
+    symbolic: the rest of a vector axis costs a vector more. Addresses and conditions over symbolic
+    sizes cost what nobody counts here."""
     inside = [axis.extent for axis in schedule.inner]
     read = [access.expression for access in schedule.accesses]
     if any(sizes.keys() & symbols(dim).keys() for dim in (*inside, *read)):
@@ -130,7 +130,7 @@ def _work(
 
 
 def _lanes(group: Group, machine: Machine) -> int:
-    """Lanes of a vector: what fills a register in the widest type the group computes in.
+    """Return the lanes of a vector that fill a register in the widest type the group computes in.
 
     64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
     """

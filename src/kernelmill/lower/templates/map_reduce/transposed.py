@@ -22,7 +22,7 @@ from kernelmill.lower.emit.transpose import transpose
 def crosswise_axis(
     vector: Axis, others: Sequence[Axis], accesses: Sequence[Access], lanes: int
 ) -> Axis | None:
-    """Another axis along which something is contiguous that is not so along `vector`."""
+    """Return an axis along which something is contiguous that is not so along `vector`."""
     if not isinstance(vector.extent, int) or vector.extent < lanes or lanes & (lanes - 1):
         return None
     for axis in others:
@@ -35,7 +35,7 @@ def crosswise_axis(
 def crosswise_loads(
     vector: Axis, axis: Axis, accesses: Sequence[Access]
 ) -> list[tuple[Value, Index]]:
-    """The loads that are contiguous along `axis` and strided along `vector`.
+    """Return the loads that are contiguous along `axis` and strided along `vector`.
 
     A block is read ahead of what needs it: what is behind a condition, or looked up, is not.
     """
@@ -69,7 +69,7 @@ class TransposeMap:
         self.body = body
 
     def emit(self, others: Sequence[Axis]) -> None:
-        """The whole kernel; `others` are the axes but for the two of the blocks."""
+        """Emit the whole kernel; `others` are the axes but for the two of the blocks."""
         lanes = self.loops.lanes
         blocks = ceildiv(self.axis.extent, lanes)
         block = Axis(self.b.fresh_symbol("c", 0, blocks - 1), blocks)
@@ -107,7 +107,7 @@ class TransposeMap:
     def _turn(
         self, value: Value, index: Index, first: Dim, start: Dim, rows: int
     ) -> list[Register]:
-        """The block's columns: one vector along the written axis for each step of the other."""
+        """Return the block's columns: vectors along the written axis, one a step of the other."""
         loops, lanes = self.loops, self.loops.lanes
         mask = None
         if self.axis.extent % lanes != 0:

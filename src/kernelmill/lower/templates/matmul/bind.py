@@ -296,7 +296,7 @@ class _Operands:
         return made if binding.pieces is None else in_pieces(made, binding.pieces, pieces)
 
     def _leaf(self, packed: PackedWeights, depth: Dim) -> str | None:
-        """The first of B's leaves that has a number for each k in its panels, if there is one."""
+        """Return the first of B's leaves with a number for each k in its panels, if any."""
         stored = packed.substitutes.stored.items()
         found = (location for panels, location in stored if panels.shape[1] == depth)
         location = next(found, None) if self.binding.unit.group == 1 else None
@@ -307,7 +307,7 @@ class _Operands:
         return Operand(None, packed=name, layout=packing, half=is_half(location.dtype))
 
     def _loose(self, roles: Roles) -> tuple[Operand, Operand, Dims]:
-        """Both operands, none of them packed, and k in what is multiplied at a time."""
+        """Return both operands unpacked, and k in units of the elements that are multiplied."""
         binding = self.binding
         b = read_operand(self.e, roles.b, roles.b_index, roles.batch, roles.n, roles.k)
         if binding.computes_b:
@@ -325,7 +325,7 @@ class _Operands:
         return a, b, (*outer, ceildiv(k, unit.group))
 
     def _computed(self, b: Operand, roles: Roles) -> Operand:
-        """B that is computed, from panels."""
+        """Return B as it is computed from panels."""
         b = replace(b, contiguous_along=Along.OUTER, direct=False, panelled=True)
         if self.binding.unit.group > 1 or self.binding.factors is None:
             return b
@@ -371,7 +371,7 @@ class _Operands:
         return replace(lane, mask=self.b.op("lane_mask", left, lanes=lane.count))
 
     def _aligned_rows(self, roles: Roles, whole: bool) -> AlignedRows | None:
-        """A's rows, if they are `whole` tile rows and begin on cache lines."""
+        """Return A's rows, if they are `whole` tile rows and begin on cache lines."""
         along, direct = contiguity(
             roles.a, roles.a_index, roles.batch, roles.m, roles.k, self.e.stored
         )
@@ -441,7 +441,7 @@ def read_operand(
 def _prefetching(
     emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
 ) -> PrefetchElement | None:
-    """Of an operand that is read where it lies, if its rows follow one another."""
+    """Return a prefetch of an operand that is read in place, if its rows follow one another."""
 
     def first(bi: Dims, oi: Dim) -> Access:
         (access,) = collect([(value, at(bi, oi, (0,) * len(k)))], emitter.stored, set())

@@ -40,7 +40,7 @@ Reads = Callable[[Value], list[Access]]
 
 
 def four_bit_weight(roles: Roles, context: GroupContext, reads: Reads) -> FourBitWeight | None:
-    """B in that form, if it has it: k in groups of whole words, with a factor for each."""
+    """Return B as words with factors, None if k is not in groups of whole words with a factor."""
     n, (k,) = roles.n, roles.k
     if roles.batch or not isinstance(n, int) or not isinstance(k, int) or not n or k % WORD:
         return None

@@ -113,7 +113,7 @@ class Blocked(BlockedTiles):
         return Panels(vectors * lanes, rows, dtype)
 
     def candidates(self, spec: Contraction) -> Sequence[Candidate]:
-        """Other register tiles too."""
+        """Return other register tiles too."""
         return first_of(register_tiles(spec, self), task_sizes(spec, self))
 
     def loss(self, alone: TileSchedule, spec: Contraction, machine: Machine) -> float:
@@ -172,7 +172,7 @@ def _plan(spec: Contraction, machine: Machine, candidate: Candidate) -> Blocked:
 def _register_tile(
     sizes: ProductSizes, unit: DotUnit, machine: Machine, candidate: Candidate
 ) -> tuple[int, int]:
-    """Its vectors and rows, which are those of whole blocks where the unit works on these."""
+    """Return the tile's vectors and rows: those of whole blocks if the unit works on these."""
     most = len(_ROWS[machine.isa.vector_registers])
     vectors = min(candidate.vectors or _choose_vectors(sizes, unit, machine), most)
     limit = min(_row_limit(sizes, unit, machine, vectors), candidate.rows or _MOST_ROWS)
@@ -188,7 +188,7 @@ def _row_limit(sizes: ProductSizes, unit: DotUnit, machine: Machine, vectors: in
 
 
 def _choose_vectors(sizes: ProductSizes, unit: DotUnit, machine: Machine) -> int:
-    """Fewest cycles for a row of C. A packed B has one width whatever m is, to be shared."""
+    """Choose the fewest cycles for a row of C. A packed B has one width whatever m is."""
     if not isinstance(sizes.n, int):
         return 2
     count = part_count(sizes.n, machine.isa.lanes(sizes.accumulate))
@@ -208,7 +208,7 @@ def _choose_vectors(sizes: ProductSizes, unit: DotUnit, machine: Machine) -> int
 
 
 def _streams_a(sizes: ProductSizes, machine: Machine) -> bool:
-    """Return whether A is constant and comes from memory anew for each column tile."""
+    """Return whether A is constant and is read from beyond the L2 cache for each column tile."""
     bytes = size_hint(sizes.m) * size_hint(sizes.depth) * sizes.accumulate.bytes
     return sizes.packed_a and bytes > machine.l2_bytes
 
@@ -375,7 +375,7 @@ def _task_ns(
 
 
 def _source_operations(schedule: BlockedTiles, spec: Contraction) -> float:
-    """Vector operations for what the source of a task's panels keeps, and for the panels."""
+    """Return vector operations for a task's panels and the input that their source keeps."""
     source, kept = spec.b.source, schedule.kept(spec)
     assert source is not None and kept is not None
     rows = schedule.column_tiles * size_hint(spec.depth)
@@ -393,7 +393,7 @@ def _copying(operand: Operand, along: tuple[Along, ...], lanes: int) -> float:
 
 
 def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
-    """The same where each row has one of the matrices B."""
+    """Return nanoseconds on one core where each row has one of the matrices B."""
     rows, matrices = spec.m, minimum(product(spec.batch), spec.m)
     sums = floordiv(rows * spec.n * spec.depth, machine.products(lanes))
     bytes = (rows + matrices * spec.n) * spec.depth * spec.accumulate.bytes
@@ -401,7 +401,7 @@ def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
 
 
 def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[Candidate]:
-    """Other register tiles, and with them other blocks along k."""
+    """Yield other register tiles, and with them other blocks along k."""
     count = part_count(size_hint(spec.n), schedule.lanes)
     for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
         if vectors != schedule.vectors and vectors <= count:

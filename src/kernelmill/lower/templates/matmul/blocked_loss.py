@@ -22,7 +22,7 @@ def blocked_loss(
     shared: tuple[BlockedTiles, TaskTime], alone: tuple[BlockedTiles, TaskTime],
     spec: Contraction, machine: Machine,
 ) -> float:  # fmt: skip
-    """As `TileSchedule.loss`, of two schedules with the times of their tasks at the sizes of
+    """Return the `TileSchedule.loss` of two schedules with the times of their tasks at the sizes of
     `spec`."""
     if _reads(shared[0]) != _reads(alone[0]):
         return math.inf
@@ -47,8 +47,7 @@ def _row_tiles(schedule: BlockedTiles, spec: Contraction) -> int:
 def _spent(
     schedule: BlockedTiles, task: TaskTime, spec: Contraction, machine: Machine, late: bool
 ) -> float:
-    """Nanoseconds, summed over several numbers of threads; B is waited for where it comes
-    `late`."""
+    """Return nanoseconds, summed over numbers of threads; B is waited for if it comes `late`."""
     assert isinstance(spec.m, int) and isinstance(spec.n, int) and isinstance(spec.depth, int)
     down, across = part_count(spec.m, schedule.rows), part_count(spec.n, schedule.width)
     column_tiles = min(schedule.column_tiles, across)
@@ -65,8 +64,8 @@ def _row_blocks(
     schedule: BlockedTiles, task: TaskTime, spec: Contraction, machine: Machine, down: int,
     column_tiles: int,
 ) -> list[float]:  # fmt: skip
-    """Nanoseconds of the tasks with the same columns, which follow each other: what B has there
-    comes from memory once if the second-level cache holds it."""
+    """Return the nanoseconds of consecutive tasks with the same columns, for which B comes from
+    memory once if the second-level cache holds it."""
     assert isinstance(spec.m, int) and isinstance(spec.depth, int)
     each = _row_tiles(schedule, spec)
     full, rest = divmod(down, each)

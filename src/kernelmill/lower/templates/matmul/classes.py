@@ -37,9 +37,9 @@ class RowClass:
 
 
 def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tuple[RowClass, ...]:
-    """The classes, smallest first; `schedule` is that of the last. It is the only one for a known
-    number of rows, and where every number of rows wants the same, as with a packed B: tiles have as
-    many rows as there are anyway."""
+    """Plan the classes, smallest first; `schedule` is that of the last. It is the only one for a
+    known number of rows, and where every number of rows wants the same, as with a packed B: tiles
+    have as many rows as there are anyway."""
     rest = RowClass(None, schedule)
     packed = spec.b.packed is not None or spec.b.panelled
     if isinstance(spec.m, int) or packed or spec.b.source is not None or spec.rows is not None:

@@ -52,8 +52,8 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
         return self.row_block * self.schedule.row_tiles
 
     def zero_beyond(self, operand: Operand, value: Value, lane: Lane) -> Value:
-        """A vector of an operand along k, with zeros in lanes beyond the last one: what is computed
-        there, such as what a padding is filled with, may be infinite."""
+        """Put zeros in the lanes of a vector along k beyond the last k, since values computed
+        there, such as a padding's, may be infinite."""
         if lane.mask is None or operand.direct:
             return value
         zero = 0.0 if value.type.dtype.is_float else 0
@@ -98,8 +98,8 @@ class BlockedContext(ContractionContext[BlockedTiles]):
         return None if unit == self.spec.unit else unit
 
     def columns(self, tile: Dim, place: int) -> Lane:
-        """The lane of a vector that begins `place` columns behind the first of a column tile whose
-        products are summed: of a known size tiles have no vectors behind the last column."""
+        """Return the lane of a vector that begins `place` columns behind the first of a column tile
+        whose products are summed: of a known size tiles have no vectors behind the last column."""
         n, width = self.spec.n, self.schedule.width
         left = n - tile * width - place
         return self.masked(left, n) if isinstance(n, int) else self.masked(left, n, width, place)

@@ -50,7 +50,7 @@ def _copy_columns(context: BlockedContext, depth: Depth, tile: Dim, columns: lis
 
 
 def _turn_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
-    """Square blocks, vectors along k of neighbouring columns, are turned round in registers.
+    """Transpose square blocks, vectors along k of neighbouring columns, in registers.
 
     A block at the end of the last k axis fills rows of the panel that are written after it, or are
     beyond the last one.
@@ -101,7 +101,7 @@ def panels_of_a(context: BlockedContext) -> None:
 
 
 def _copy_a(context: BlockedContext) -> None:
-    """Vectors of neighbouring rows, zeros beyond the last."""
+    """Copy vectors of neighbouring rows, zeros beyond the last."""
     spec, schedule = context.spec, context.schedule
     rows, lanes, load = schedule.rows, schedule.lanes, loader(spec.a)
     with context.row_tiles() as tile:
@@ -123,7 +123,7 @@ def _copy_a(context: BlockedContext) -> None:
 
 
 def _turn_a(context: BlockedContext) -> None:
-    """Square blocks of neighbouring rows, vectors along k, are turned round in registers.
+    """Transpose square blocks of neighbouring rows, vectors along k, in registers.
 
     A block at the end of the last k axis fills rows of the panel that are written after it, or are
     beyond the last one. Rows that are not there repeat the last.

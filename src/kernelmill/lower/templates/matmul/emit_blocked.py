@@ -210,7 +210,7 @@ def _register_tile(
 
 
 def _along_first(fetch: Fetch, depth: Depth) -> Fetch:
-    """The same by the first axis of k alone, where the others have one element."""
+    """Return the reader by the first axis of k alone, where the others have one element."""
     others = (0,) * (len(depth.axes) - 1)
     return lambda i, k: fetch(i, (*k, *others))
 
@@ -227,7 +227,7 @@ def _clear(context: BlockedContext, start: int, size: int) -> None:
 
 
 def _add_shift(task: _Task, depth: Depth, column: Dim) -> None:
-    """For dot_i8: 128 times the sums of the tile's columns, which A's bytes add to every row."""
+    """Compute for dot_i8 128 times the sums of the tile's columns, which A's bytes add."""
     context = task.context
     if not context.spec.dot_i8:
         return

@@ -16,7 +16,7 @@ ContextT = TypeVar("ContextT", bound=ContractionContext[Any])
 
 
 def emit_rows(context: ContextT, number: Dim, emit: Callable[[ContextT], None]) -> None:
-    """A task by `emit`, with the rows that there are; `number` is `TaskPlace.number`."""
+    """Emit a task by `emit`, with the rows that exist; `number` is `TaskPlace.number`."""
     if context.spec.rows is None:
         emit(context)
     else:
@@ -45,7 +45,7 @@ def _emit_found_rows(
 
 
 def _sums_of_nothing(context: ContractionContext[Any], found: Found) -> None:
-    """Zeros in the task's columns of the rows behind those that were found."""
+    """Store zeros in the task's columns of the rows behind those that were found."""
     schedule = context.schedule
     with (
         context.builder.loop(found.rows, found.end, prefix="m") as row,

@@ -59,8 +59,8 @@ class IntegerTask(FourBitTask):
     # ---- A ---------------------------------------------------------------------------------------
 
     def _make_integers(self) -> Value:
-        """A's rows as integers into scratch, and what is known of their runs. Gives whether all of
-        it is ordinary.
+        """Write A's rows as integers, and facts about their runs, into scratch. Return whether all
+        is ordinary.
 
         Three loops over the runs, so that none waits for its own largest number, nor reads what it
         has just written: other runs lie between.
@@ -82,8 +82,8 @@ class IntegerTask(FourBitTask):
         return builder.op("and", exact, finite)
 
     def _measure_run(self, row: int, run: Dim, most: Value) -> Value:
-        """A run's sum and units into scratch. Gives the larger ones of `most` and the bits of its
-        magnitudes."""
+        """Write a run's sum and units into scratch. Return the larger ones of `most` and the bits
+        of its magnitudes."""
         builder = self.builder
         values = [self._load_a(row, k) for k in self._vectors_of(run)]
         total, large = values[0], self._magnitude(values[0])
@@ -100,7 +100,7 @@ class IntegerTask(FourBitTask):
         return builder.op("max", most, large)
 
     def _make_run(self, row: int, run: Dim, lost: Value) -> Value:
-        """A run's integers into scratch. Gives `lost` and the bits that none of them has."""
+        """Write a run's integers into scratch. Return `lost` and the bits that none of them has."""
         builder, lanes = self.builder, self.schedule.lanes
         unit = builder.load(SCRATCH, self._fact(row, run, _UNIT), I32)
         inverse = builder.op("bitcast", builder.op("sub", 2 * _bits(0), unit), dtype=F32)
@@ -113,7 +113,7 @@ class IntegerTask(FourBitTask):
         return lost
 
     def _vectors_of(self, run: Dim) -> list[Dim]:
-        """The first k of each vector of a run."""
+        """Return the first k of each vector of a run."""
         size = self.schedule.run
         return [run * size + first for first in range(0, size, self.schedule.lanes)]
 
@@ -122,7 +122,7 @@ class IntegerTask(FourBitTask):
         return self.builder.op("and", self.builder.op("bitcast", value, dtype=I32), _MAGNITUDE)
 
     def _store_whole(self, row: int, part: int, k: Dim, numbers: Value) -> Value:
-        """Numbers as whole ones, which go to scratch as i16. Gives what is left of them."""
+        """Store numbers as whole ones, i16, in scratch. Return their remainders."""
         builder = self.builder
         moved = builder.op("add", numbers, _TO_WHOLE)
         narrow = builder.op("cast", builder.op("bitcast", moved, dtype=I32), dtype=I16)
@@ -131,7 +131,7 @@ class IntegerTask(FourBitTask):
         return builder.op("sub", numbers, builder.op("sub", moved, _TO_WHOLE))
 
     def _list_lower(self, row: int, run: Dim) -> None:
-        """The words of a run whose numbers have something lower, by their numbers."""
+        """List the words of a run whose numbers have lower parts, by their numbers."""
         builder, words = self.builder, self.schedule.run // WORD
         count = builder.index(0)
         for word in range(words):
@@ -158,7 +158,7 @@ class IntegerTask(FourBitTask):
     # ---- panels ----------------------------------------------------------------------------------
 
     def _rows_at_once(self) -> int:
-        """Registers have room for the sums of one."""
+        """Return 1: registers have room for the sums of one row."""
         return 1
 
     def _integer_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:
@@ -216,5 +216,5 @@ class IntegerTask(FourBitTask):
 
 
 def _bits(exponent: int) -> int:
-    """Of 2 to this exponent, as f32."""
+    """Return 2 to this exponent as the bits of an f32."""
     return (_BIAS + exponent) << _FRACTION

@@ -171,7 +171,7 @@ class FourBitTask:
         return builder.op("and", ordinary, builder.op("ge", found.least, _LEAST))
 
     def _copy_a(self, row: int, k: Dim, first: int) -> Value:
-        """A vector of A along k, which goes to scratch; `first` is the place of k in its word."""
+        """Copy a vector of A along k to scratch; `first` is the place of k in its word."""
         builder, lanes = self.builder, self.schedule.lanes
         value = self._load_a(row, k)
         where = self.scratch.numbers + row * self.scratch.row
@@ -188,7 +188,7 @@ class FourBitTask:
         return self.b.a(self.builder, self.context.batch, row, (k + lane.index,), lane)
 
     def _divisors(self, first: int) -> Value:
-        """1 / 2^b for the lowest bits b of a word's numbers from `first` on, one a lane."""
+        """Return 1 / 2^b for the lowest bits b of a word's numbers from `first` on, one a lane."""
         builder = self.builder
         number = builder.op("iota", dtype=I32, lanes=self.schedule.lanes)
         number = builder.op("and", builder.op("add", number, first), WORD - 1)
@@ -199,7 +199,7 @@ class FourBitTask:
         return builder.op("bitcast", builder.op("shl", exponents, 23), dtype=F32)
 
     def _copy_undivided(self) -> None:
-        """A's numbers as they are into scratch."""
+        """Copy A's numbers as they are into scratch."""
         builder, schedule = self.builder, self.schedule
         for row in range(schedule.rows):
             where = self.scratch.numbers + row * self.scratch.row
@@ -233,7 +233,7 @@ class FourBitTask:
             store_tile(self.context, 0, panel, 0)
 
     def _rows_at_once(self) -> int:
-        """Sums of all runs and of one are in registers, with some to spare."""
+        """Return how many rows have the sums of all runs and of one in registers."""
         return max(1, CHAINS // self.schedule.vectors)
 
     def _sum(
@@ -281,8 +281,8 @@ class FourBitTask:
         return found[0], found[1]
 
     def _fast_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:
-        """`totals` with the products of a run, by numbers of B that are powers of two too large, or
-        1 + q / 16."""
+        """Return `totals` with the products of a run, by numbers of B that are powers of two too
+        large, or 1 + q / 16."""
         builder, schedule, tile = self.builder, self.schedule, self._tile(len(rows), len(vectors))
         sets = max(1, CHAINS // len(totals))
         sums = [self.context.zeros()] * (len(totals) * sets)
@@ -307,8 +307,8 @@ class FourBitTask:
         return self._scaled(panel, run, rows, vectors, totals, joined)
 
     def _numbers(self, words: Value, bit: int) -> Value:
-        """The numbers whose lowest bit is `bit`: f32, times 2^bit, or 1 + q / 16 in i32 words of
-        two bf16."""
+        """Return numbers whose lowest bit is `bit`: f32 times 2^bit, or 1 + q / 16 in words of
+        bf16."""
         builder = self.builder
         if not self.paired:
             if bit == _SIGN_BIT:
@@ -322,7 +322,7 @@ class FourBitTask:
     def _scaled(
         self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums, sums: Sums
     ) -> Sums:
-        """`totals` and what these sums of products stand for."""
+        """Return `totals` plus the values that these sums of products stand for."""
         numbers: Sums = []
         for i, row in enumerate(rows):
             less = self._less(row, run, 16 if self.paired else 0)
@@ -342,7 +342,7 @@ class FourBitTask:
     def _with_factors(
         self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums, numbers: Sums
     ) -> Sums:
-        """`totals` and, times their factors, these sums of A's products with a run's numbers."""
+        """Return `totals` plus sums of A's products with a run's numbers times factors."""
         builder = self.builder
         factors = [self._factors(panel, run * self.schedule.run, vector) for vector in vectors]
         result: Sums = []
@@ -415,5 +415,5 @@ class FourBitTask:
 
 
 def _parts(count: int, most: int) -> list[range]:
-    """The numbers below `count`, so many at a time."""
+    """Return the numbers below `count` in ranges of `most`."""
     return [range(first, min(count, first + most)) for first in range(0, count, most)]

@@ -16,7 +16,7 @@ from kernelmill.lower.templates.matmul.spec import Contraction
 def contraction_loss(
     spec: Contraction, classes: Sequence[RowClass], sizes: Mapping[str, int], machine: Machine
 ) -> float:
-    """As `Loss` (lower/schedule/template.py), of the class that these sizes are of."""
+    """Return the `Loss` (lower/schedule/template.py) of the class that has these sizes."""
     if spec.rows is not None or not all(isinstance(size, int) for size in (spec.n, *spec.k)):
         return math.inf
     batch, rows = [evaluate(size, sizes) for size in spec.batch], evaluate(spec.m, sizes)

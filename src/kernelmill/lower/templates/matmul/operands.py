@@ -128,8 +128,8 @@ def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], r
 def elements_of_a(
     context: EmitContext, spec: Contraction, batch: Dims, depth: Depth, tile: Dim, rows: int
 ) -> Fetch:
-    """Elements of A in tile number `tile` of so many rows, from panels of constants or where they
-    lie; of a unit that works on blocks, from panels, those of its rows together."""
+    """Return a reader of A in tile number `tile` of so many rows, from panels of constants or where
+    they lie; of a unit that works on blocks, from panels, those of its rows together."""
     if spec.a.packed is not None:
         name = spec.a.packed
         return lambda i, k: _read_packed(
@@ -216,7 +216,7 @@ def _widen_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
 
 
 def _halve_b(context: BlockedContext, name: str, first: Dim, depth: Depth) -> None:
-    """The same of words: the even numbers, and the odd ones after them."""
+    """Split words into even numbers, and behind them the odd ones, in scratch."""
     lanes, layout = context.schedule.lanes, context.scratch
     with context.builder.loop(0, depth.size * context.schedule.width, lanes, prefix="v") as loop:
         words = _read_packed(context, context.spec, name, first + loop.index, lanes)
@@ -282,8 +282,8 @@ def _step_of_b(context: BlockedContext) -> Dim:
 def _prefetching_b(
     context: BlockedContext, step: Dim, b: Fetch, depth: Depth, row: Dim, column: Dim
 ) -> Fetch:
-    """`b`, and with its products the row tile's share of the next panel brought near, `step`
-    elements with each k."""
+    """Return `b` with prefetches of the row tile's share of the next panel, `step` elements with
+    each k."""
     spec, schedule = context.spec, context.schedule
     name = _need(spec.b.packed, "B is not packed")
     share = step * spec.depth
@@ -306,7 +306,7 @@ def _prefetching_b(
 
 
 def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
-    """`b`, and with its products the lines brought near that come some way behind them."""
+    """Return `b` with prefetches of lines some way behind its own."""
     name = _need(context.spec.b.panels, "B is not in panels")
     bytes, group = context.packed_dtype(name).bytes, context.spec.group
     size = context.schedule.width * group * bytes  # of what is read with each k
@@ -326,7 +326,7 @@ def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, colu
 def _prefetching_a(
     context: BlockedContext, a: Fetch, prefetch: PrefetchElement, tile: Dim
 ) -> Fetch:
-    """`a`, read where it lies, and with its products the rows of the next tile brought near.
+    """Return `a`, read in place, with prefetches of the rows of the next tile.
 
     Each row is a stream of its own, which a processor would have to find out about in every tile.
     """

@@ -118,7 +118,7 @@ class Pieced(TileSchedule):
         return self.tiled.work
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """All of a thread's scratch, which both schedules use from its beginning."""
+        """Return the bytes of a thread's scratch, which both schedules use from its beginning."""
         assert spec.exact is not None
         exact = self.exact.scratch_bytes(spec.exact.contraction)
         return maximum(self.tiled.scratch_bytes(spec), exact)
@@ -205,7 +205,7 @@ def _join(builder: KernelBuilder, loop: Loop, values: Value) -> None:
 def _packed_magnitudes(
     context: EmitContext, names: tuple[str, ...], first: Dim, count: Dim, size: Dim
 ) -> Magnitudes:
-    """The same of a constant B, whose columns have theirs in two buffers."""
+    """Return the magnitudes of columns of a constant B, which are in two buffers."""
     builder, lanes = context.builder, context.lane.count
     none = Magnitudes.none(builder, lanes)
     carry = [(none.least.type, none.least), (none.most.type, none.most)]

@@ -64,7 +64,7 @@ def _matmul_roles(node: Node) -> Roles:
 
 
 def _grouped_roles(node: Node, first: Dim) -> Roles:
-    """A batch of matrices B, and A's rows from `first` on, counted anew for each."""
+    """Return the roles of a batch of matrices B and A's rows from `first` on, counted for each."""
     a, b, _ = node.operands
     return Roles(
         b.shape[:1], a.shape[0], b.shape[2], (a.shape[1],), a, b,

@@ -23,8 +23,8 @@ _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
 def plan_contraction(spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Schedule:
-    """The schedule for this contraction on this processor, with what the candidate settles.
-    Depends on nothing else."""
+    """Plan the schedule for this contraction on this processor, with the sizes that the candidate
+    fixes. Depends on nothing else."""
     plans = (kind.plan(spec, machine, candidate) for kind in _KINDS)
     return next(plan for plan in plans if plan is not None)
 

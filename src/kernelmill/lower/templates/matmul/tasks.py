@@ -22,7 +22,7 @@ def choose_tasks(
     spec: Contraction, tile: tuple[int, int], task_ns: Callable[[int, int], float],
     candidate: Candidate,
 ) -> tuple[int, int]:  # fmt: skip
-    """A task's tiles along m and along n: the least time summed over several numbers of threads.
+    """Choose a task's tiles along m and n by the least time summed over several numbers of threads.
     `task_ns` is that of a task by its tiles."""
     row_tiles = part_count(size_hint(spec.m), tile[0])
     column_tiles = part_count(size_hint(spec.n), tile[1])
@@ -41,7 +41,7 @@ def choose_tasks(
 
 
 def estimated_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
-    """Nanoseconds on one core: the multiply-adds, and streaming in both operands once."""
+    """Return nanoseconds on one core: multiply-adds, and streaming in both operands once."""
     batch, depth = product(spec.batch), spec.depth
     sums = floordiv(batch * spec.m * spec.n * depth, machine.products(lanes))
     bytes = batch * depth * (spec.m + spec.n) * spec.accumulate.bytes

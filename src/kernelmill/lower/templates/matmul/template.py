@@ -27,33 +27,33 @@ class MatmulTemplate:
     name: str = "matmul"
 
     def matches(self, context: GroupContext) -> bool:
-        """Any group around a product or a grouped product."""
+        """Return whether the group is around a product or a grouped product."""
         seed = context.group.seed
         return context.group.kind is GroupKind.CONTRACT and seed is not None and seed.op != "conv"
 
     def bind(self, context: GroupContext) -> ContractionBinding:
-        """The group as a contraction."""
+        """Bind the group as a contraction."""
         return ContractionBinding(context, product_roles)
 
     def schedule(
         self, spec: Contraction, machine: Machine, candidate: Candidate
     ) -> Sequence[RowClass]:
-        """The cost model's schedule for each class of sizes."""
+        """Plan the schedule for each class of sizes."""
         return plan_classes(spec, machine, plan_contraction(spec, machine, candidate))
 
     def candidates(self, spec: Contraction, schedule: Sequence[RowClass]) -> Sequence[Candidate]:
-        """Other register tiles and tasks."""
+        """Return other register tiles and tasks."""
         return contraction_candidates(spec, schedule[-1].schedule) if spec.rows is None else ()
 
     def cost(self, spec: Contraction, schedule: Sequence[RowClass], machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
 
     def loss(
         self, spec: Contraction, schedule: Sequence[RowClass], sizes: Mapping[str, int],
         machine: Machine,
     ) -> float:  # fmt: skip
-        """By the tiles and tasks of both, and how much of B comes ahead of its use."""
+        """Return the loss by the tiles and tasks of both, and the part of B that is prefetched."""
         return contraction_loss(spec, schedule, sizes, machine)
 
     def emit(self, emitter: Emitter, spec: Contraction, schedule: Sequence[RowClass]) -> None:

@@ -48,11 +48,11 @@ class TileGrid(Protocol):
         ...
 
     def row_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along m."""
+        """Return the number of tasks along m."""
         ...
 
     def column_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along n."""
+        """Return the number of tasks along n."""
         ...
 
 
@@ -70,7 +70,7 @@ class TaskPlace:
 
 
 def task_sizes(spec: Contraction, schedule: TileGrid) -> Iterator[Candidate]:
-    """Tasks of other sizes, with the cost model's register tile."""
+    """Yield tasks of other sizes, with the cost model's register tile."""
     rows, columns = schedule.row_tiles, schedule.column_tiles
     most_rows = part_count(size_hint(spec.m), schedule.rows)
     most_columns = part_count(size_hint(spec.n), schedule.width)

@@ -34,8 +34,8 @@ class TileSchedule(ABC):
     @classmethod
     @abstractmethod
     def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate) -> Self | None:
-        """The schedule for this contraction on this processor, with what the candidate settles;
-        None where this is not the one. Depends on nothing else."""
+        """Plan the schedule for this contraction on this processor, with the candidate's sizes;
+        None if another class is the one. Depends on nothing else."""
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Layout | None:
@@ -61,7 +61,7 @@ class TileSchedule(ABC):
 
     @abstractmethod
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """All of a thread's scratch."""
+        """Return the bytes of a thread's scratch."""
 
     def candidates(self: TileGrid, spec: Contraction) -> Sequence[Candidate]:
         """Return candidates to try in its place where all sizes are known, the likelier first."""

@@ -147,7 +147,7 @@ class Tiled(TileSchedule):
         return self.across * WORDS
 
     def scratch(self, spec: Contraction) -> TiledScratch:
-        """The regions of a thread's scratch, each on a cache line of its own."""
+        """Return the regions of a thread's scratch, each on a cache line of its own."""
         blocks = self.row_tiles if self.depth_block else 1
         block = self.rows * self.width
         part = blocks * block
@@ -160,7 +160,7 @@ class Tiled(TileSchedule):
         return TiledScratch(0, part, a, b, b + len(planes.b) * panel)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """All of a thread's scratch."""
+        """Return the bytes of a thread's scratch."""
         return self.scratch(spec).end * 4
 
     @classmethod
@@ -192,7 +192,7 @@ class TiledContext(ContractionContext[Tiled]):
         return depth_tiles(self.spec.depth)
 
     def block(self, down: int, across: int) -> TileBlock:
-        """A block of so many tiles."""
+        """Return a block of so many tiles."""
         return TileBlock(self.spec.unit, down, across, self.schedule.height)
 
 
@@ -294,7 +294,7 @@ def _counts(tiles: Dim, block: Dim, most: int, emit: Callable[[int], None]) -> l
 
 
 def _tiles_of_a(context: TiledContext) -> list[TilesInMemory]:
-    """The planes of A. Emits the copies of the task's rows."""
+    """Return the planes of A. Emits the copies of the task's rows."""
     spec, schedule, scratch = context.spec, context.schedule, context.scratch
     kind, group = context.block(1, 1).a, spec.group
     planes = spec.planes.a
@@ -324,7 +324,7 @@ def _tiles_of_a(context: TiledContext) -> list[TilesInMemory]:
 
 
 def _tiles_of_b(context: TiledContext, column: Dim, start: Dim, stop: Dim) -> list[TilesInMemory]:
-    """The planes of a block's columns, tiles [start, stop) along k. Emits their copies."""
+    """Return the planes of a block's columns, tiles [start, stop) along k. Emits their copies."""
     spec, schedule, scratch = context.spec, context.schedule, context.scratch
     kind, group = context.block(1, 1).b, spec.group
     planes = spec.planes.b
@@ -357,7 +357,7 @@ def _source(context: TiledContext, planes: tuple[Operand, ...], outer: Dim) -> T
 
 
 def _in_place(context: TiledContext, operand: Operand, kind: VType) -> TilesInMemory:
-    """Rows of A where they lie."""
+    """Return rows of A in place."""
     if operand.rows is None:
         raise ValueError("the schedule does not fit the contraction: A's rows are not aligned")
     rows, words = operand.rows, WORDS * context.spec.group
@@ -369,7 +369,7 @@ def _in_place(context: TiledContext, operand: Operand, kind: VType) -> TilesInMe
 
 
 def _packed(context: TiledContext, operand: Operand, kind: VType, first: Dim) -> TilesInMemory:
-    """Constants, tile after tile along k, for each tile of rows or columns from number `first`."""
+    """Return tiles of constants, contiguous along k, for rows or columns from `first` on."""
     if operand.packed is None:
         raise ValueError("the schedule does not fit the contraction: an operand is not packed")
     group = context.spec.group
@@ -421,7 +421,7 @@ def _read_a(spec: Contraction, height: int) -> ReadA:
 
 
 def _exact_depth_block(spec: Contraction) -> int:
-    """Tiles along k of planes that are summed at a time."""
+    """Return the tiles along k of planes that are summed at a time."""
     tiles = depth_tiles(spec.depth)
     if not isinstance(tiles, int):
         return _EXACT_DEPTH

@@ -49,7 +49,7 @@ def _emit_vectors(
     builder: KernelBuilder, spec: ScanSpec, schedule: ScanSchedule, at: Callable[[Dim], Dims],
     start: Dim, stop: Dim,
 ) -> None:  # fmt: skip
-    """Positions start..stop-1 of the last axis, a vector at a time."""
+    """Emit positions start..stop-1 of the last axis, a vector at a time."""
     lanes, width = schedule.lanes, spec.shape[-1]
     whole = isinstance(width, int) and width % lanes == 0
     with builder.loop(start, stop, lanes, prefix="v") as loop:

@@ -35,7 +35,7 @@ class ScanSchedule:
 
 
 def plan_scan(spec: ScanSpec, machine: Machine) -> ScanSchedule:
-    """Vectors along the last axis, or rows side by side when that is the one scanned."""
+    """Plan vectors along the last axis, or rows side by side when that is the scanned one."""
     rank = len(spec.shape)
     work = product(spec.shape)
     if rank == 1:

@@ -47,7 +47,7 @@ class _Writer:
 
     @contextmanager
     def walk(self, sizes: Dims) -> Generator[Dims]:
-        """Loops over an index space, the last axis innermost."""
+        """Loop over an index space, the last axis innermost."""
         if not sizes:
             yield ()
             return
@@ -56,7 +56,7 @@ class _Writer:
 
     @contextmanager
     def places(self, i: Dims, w: Dims) -> Generator[Dims]:
-        """The positions that the indices address; what is inside runs only where all exist."""
+        """Yield the positions that the indices address; code inside runs only where all exist."""
         b, spec = self.b, self.spec
         wrapped: list[tuple[Value, Dim]] = []
         valid: Value | None = None
@@ -72,14 +72,14 @@ class _Writer:
             yield tuple(b.let(index, 0, size - 1) for index, size in wrapped)
 
     def write(self, i: Dims, w: Dims, lane: Lane | None) -> None:
-        """One element of the window, with indices of its own."""
+        """Write one element of the window, with indices of its own."""
         with self.places(i, () if self.spec.shared else w) as places:
             self._update(i, w, lane, places)
 
     def write_block(
         self, i: Dims, outer: Dims, start: Dim, stop: Dim, lanes: int, places: Dims
     ) -> None:
-        """Positions start..stop-1 of the window's last axis, for one index."""
+        """Write positions start..stop-1 of the window's last axis, for one index."""
         b, width = self.b, self.spec.window[-1]
         with b.loop(start, stop, lanes, prefix="w") as loop:
             if lanes == 1:

@@ -32,7 +32,7 @@ class ScatterSchedule:
 
 
 def plan_scatter(spec: ScatterSpec, machine: Machine) -> ScatterSchedule:
-    """Vectors along the window's last axis where memory and indices allow it."""
+    """Plan vectors along the window's last axis where memory and indices allow it."""
     updates = product(spec.space) * product(spec.window)
     if not spec.window:
         return ScatterSchedule(1, 1, True, (), updates * 2 + 1)

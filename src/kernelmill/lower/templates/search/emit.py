@@ -32,7 +32,7 @@ def emit_search(builder: KernelBuilder, spec: SearchSpec, schedule: SearchSchedu
 
 
 def _search(builder: KernelBuilder, spec: SearchSpec, numbers: Sequence[Dim]) -> None:
-    """The positions of these values, counted row-major."""
+    """Search for the values with these row-major numbers."""
     # A shape without elements still needs an index for the code that never runs.
     shape = [1 if size == 0 else size for size in spec.shape]
     places = [unravel(number, shape) for number in numbers]
@@ -71,7 +71,7 @@ def _halve(
     builder: KernelBuilder, spec: SearchSpec, places: Sequence[Dims], values: Sequence[Value],
     carried: Sequence[Value],
 ) -> Sequence[Value]:  # fmt: skip
-    """One step of each search: its starts, then its ends. Those that are done stay as they are."""
+    """Do one step of each search and return its starts, then its ends. Finished ones stay."""
     count = len(values)
     starts, ends = list(carried[:count]), list(carried[count:])
     for i, (place, value) in enumerate(zip(places, values, strict=True)):

@@ -79,7 +79,7 @@ class _Row:
         return (*self.place[:axis], along, *self.place[axis:])
 
     def _partial_sort(self, top: Top) -> None:
-        """The first elements are a heap, which better ones that follow replace its worst in."""
+        """Keep the first elements as a heap, whose worst is replaced by better ones that follow."""
         if top.count == 0:
             return
         b = self.b
@@ -116,7 +116,7 @@ class _Row:
     # ---- keys -----------------------------------------------------------------------------------
 
     def _fill(self, count: Dim) -> None:
-        """The first elements of the row, in order."""
+        """Fill in the first elements of the row, in order."""
         b = self.b
         with self._vectors(0, count) as (start, keys, mask):
             number = b.op("iota", dtype=I64, lanes=self.lanes)
@@ -125,8 +125,7 @@ class _Row:
 
     @contextmanager
     def _vectors(self, start: Dim, stop: Dim) -> Generator[tuple[Dim, Value, Value | None]]:
-        """A loop over elements, `lanes` at a time: the first one, their keys, and a mask of those
-        that exist."""
+        """Loop over elements, `lanes` at a time: yield the first one, their keys and a mask."""
         b, lanes = self.b, self.lanes
         with b.loop(start, stop, lanes, prefix="v") as loop:
             if lanes == 1:

@@ -24,7 +24,7 @@ _INDEX = VType(I64)
 
 
 def ordered_bits(b: KernelBuilder, element: Value, key: DType) -> Value:
-    """An integer of type `key` that compares as the element does, NaN above all else."""
+    """Return an integer of type `key` that compares as the element does, NaN above all else."""
     dtype = element.type.dtype
     if not dtype.is_float:
         return element if dtype == key else b.op("cast", element, dtype=key)
@@ -71,7 +71,7 @@ class Items:
         self.b.store(SCRATCH, self._positions + place, item.position)
 
     def set_vector(self, place: Dim, keys: Value, positions: Value, mask: Value | None) -> None:
-        """Neighbours from `place` on."""
+        """Store neighbours from `place` on."""
         self.b.store(SCRATCH, self._keys + place, keys, mask)
         self.b.store(SCRATCH, self._positions + place, positions, mask)
 
@@ -285,7 +285,7 @@ class Sorter:
     # ---- heaps ----------------------------------------------------------------------------------
 
     def _heap_select(self, first: Dim, middle: Dim, last: Dim) -> None:
-        """The elements before `middle` are those that come first, as a heap."""
+        """Make [first, middle) a heap of the elements that come first."""
         b, items = self.b, self.items
         size = middle - first
         self.make_heap(first, size)
@@ -339,7 +339,7 @@ class Sorter:
     # ---- parts ----------------------------------------------------------------------------------
 
     def _end(self, place: Value) -> Expr:
-        """A register as a place in the row or behind it."""
+        """Return a register as a place in the row or behind it."""
         return self.b.let(place, 0, self.items.size)
 
     def _results(

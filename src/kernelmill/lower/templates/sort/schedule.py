@@ -27,7 +27,7 @@ class SortSchedule:
 
 
 def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
-    """Rows are independent; short ones share a task."""
+    """Plan tasks of independent rows; short ones share a task."""
     total = product(size for axis, size in enumerate(spec.shape) if axis != spec.axis)
     rows = max(1, _TASK_ELEMENTS // size_hint(spec.size))
     lanes = machine.isa.vector_bits // spec.key.bits

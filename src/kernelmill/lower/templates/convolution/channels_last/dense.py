@@ -116,7 +116,7 @@ def _fits(candidate: Candidate, tile: Dense) -> bool:
 
 
 def _cost(geometry: Geometry, tile: Dense, machine: Machine) -> tuple[float, int]:
-    """Nanoseconds of an image, and of tiles that take the same those with more pixels. Where pixels
+    """Return a sort key: nanoseconds of an image, then more pixels of a tile first. Where pixels
     are read in vectors, loads count beside multiply-adds: some tiles need half as many."""
     pixels = tile.down * tile.across
     spent = image_ns(geometry, tile, machine)

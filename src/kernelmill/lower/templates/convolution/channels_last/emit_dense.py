@@ -221,8 +221,8 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
 
 
 def _register_tile(context: DenseContext, pixels: int, along: Dim, channels: Fetch) -> Tile:
-    """That of so many pixels, with what reads a vector of the channels of one; the last axis of k
-    has so many."""
+    """Return the tile of these pixels with a reader of vectors of channels; the last axis of k has
+    `along`."""
     schedule, dtype = context.schedule, context.geometry.accumulate
     shape = (pixels, schedule.vectors, schedule.lanes, dtype, schedule.use_fma)
     if not schedule.by_lane:
@@ -259,8 +259,8 @@ def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
 
 
 def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
-    """The loops over a block's products in the order of the packed weights, and for each what it
-    moves in the padded tile. Loops that move evenly are one."""
+    """Return the loops over a block's products in the order of the packed weights, and for each
+    what it moves in the padded tile. Loops that move evenly are one."""
     geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
     rows = (geometry.kernel[0], geometry.dilation[0] * line)
     columns = (geometry.kernel[1], geometry.dilation[1] * pixel)

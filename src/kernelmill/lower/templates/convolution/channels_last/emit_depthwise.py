@@ -14,7 +14,7 @@ from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
 
 
 def convolve_depthwise(context: DepthwiseContext) -> None:
-    """All of the task's channels and rows, some pixels of a row at a time."""
+    """Emit all of the task's channels and rows, some pixels of a row at a time."""
     geometry, schedule = context.geometry, context.schedule
     lanes, size = schedule.lanes, geometry.groups
     first = context.panel_block * schedule.width

@@ -29,25 +29,25 @@ class ChannelsLast(UnknownLoss):
     name: str = "channels last"
 
     def matches(self, context: GroupContext) -> bool:
-        """Constant weights, and results whose channels lie side by side."""
+        """Return whether weights are constant and results are stored channels last."""
         return convolves_last(context)
 
     def bind(self, context: GroupContext) -> ChannelsLastBinding:
-        """The node's sizes, and how its image is read."""
+        """Bind the node's sizes, and the way its image is read."""
         return ChannelsLastBinding(context)
 
     def schedule(
         self, spec: Convolution[Schedule], machine: Machine, candidate: Candidate
     ) -> Schedule:
-        """The one that the weights are packed for."""
+        """Return the schedule that the weights are packed for."""
         return spec.schedule
 
     def candidates(self, spec: Convolution[Schedule], schedule: Schedule) -> Sequence[Candidate]:
-        """Other register tiles, blocks of channels and tasks."""
+        """Return other register tiles, blocks of channels and tasks."""
         return convolution_candidates(spec.geometry, schedule)
 
     def cost(self, spec: Convolution[Schedule], schedule: Schedule, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: Convolution[Schedule], schedule: Schedule) -> None:

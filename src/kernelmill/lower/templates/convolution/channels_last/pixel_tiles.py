@@ -72,48 +72,48 @@ class PixelTiles(ABC):
         return self.lanes * self.vectors
 
     def row_blocks(self) -> int:
-        """Tasks along the rows of an image."""
+        """Return the number of tasks along the rows of an image."""
         return part_count(self.outputs[0], self.rows)
 
     def groups(self, geometry: Geometry) -> int:
-        """Groups of channels, each with tasks of its own."""
+        """Return the number of groups of channels, each with tasks of its own."""
         return geometry.groups
 
     @abstractmethod
     def panel_count(self, geometry: Geometry) -> int:
-        """Panels of a group."""
+        """Return the number of panels of a group."""
 
     @abstractmethod
     def most_panels(self, geometry: Geometry) -> int:
-        """Panels that one task may compute."""
+        """Return the most panels that one task may compute."""
 
     @abstractmethod
     def panel_blocks(self, geometry: Geometry) -> int:
-        """Tasks along the panels of a group."""
+        """Return the number of tasks along the panels of a group."""
 
     @abstractmethod
     def padded_elements(self, geometry: Geometry) -> int:
-        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        """Return the elements of the padded tile, with those written beyond its end."""
 
     @abstractmethod
     def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
-        """Other register tiles that are worth trying, the likelier first."""
+        """Yield other register tiles that are worth trying, the likelier first."""
 
     @abstractmethod
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
-        """The weights of a node as a view in the order of this file's head, and the rows that it
-        copies, if it does."""
+        """Return the weights of a node as a view in the order of this file's head, and the rows
+        that it copies, if it does."""
 
     @abstractmethod
     def emit(self, place: ConvolutionPlace) -> None:
         """Set the kernel's scratch, and write one task."""
 
     def widenings(self, geometry: Geometry) -> int:
-        """Vectors of weights that a task widens."""
+        """Return the number of vectors of weights that a task widens."""
         return 0
 
     def padded_size(self, geometry: Geometry) -> Pair:
-        """Most rows of the padded tile, and its columns."""
+        """Return the most rows of the padded tile, and its columns."""
         high, wide = (
             (count - 1) * geometry.stride[axis]
             + (geometry.kernel[axis] - 1) * geometry.dilation[axis]
@@ -172,7 +172,7 @@ class DenseTiles(PixelTiles):
             raise ValueError(f"a tile of {self.down} rows has parts of rows")
 
     def block(self, geometry: Geometry) -> int:
-        """Input channels that are summed before the next tile."""
+        """Return the input channels that are summed before the next tile."""
         return self.order.block if isinstance(self.order, ChannelBlocks) else geometry.channels
 
     @property
@@ -181,33 +181,33 @@ class DenseTiles(PixelTiles):
         return part_count(self.rows, self.down) * part_count(self.outputs[1], self.across)
 
     def panel_count(self, geometry: Geometry) -> int:
-        """Panels of a group."""
+        """Return the number of panels of a group."""
         return part_count(geometry.outs, self.width)
 
     def most_panels(self, geometry: Geometry) -> int:
-        """Panels that one task may compute."""
+        """Return the most panels that one task may compute."""
         return self.panel_count(geometry)
 
     def panel_blocks(self, geometry: Geometry) -> int:
-        """Tasks along the panels of a group."""
+        """Return the number of tasks along the panels of a group."""
         return part_count(self.panel_count(geometry), self.panels)
 
     def widenings(self, geometry: Geometry) -> int:
-        """Vectors of weights that a task widens: for each tile, or once, with two instructions more
-        for their way through scratch."""
+        """Return the vectors of weights that a task widens: for each tile, or once, with two
+        instructions more for their way through scratch."""
         if not (self.by_lane and geometry.half):
             return 0
         return min(self.tiles, READINGS) * self.panels * geometry.depth * self.vectors
 
     def widened_elements(self, geometry: Geometry) -> int:
-        """Weights that are in scratch at a time."""
+        """Return the number of weights in scratch at a time."""
         if not self.widened:
             return 0
         panels = self.panels if isinstance(self.order, TileMajor) else 1
         return panels * geometry.taps * self.block(geometry) * self.width
 
     def padded_elements(self, geometry: Geometry) -> int:
-        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        """Return the elements of the padded tile, with those written beyond its end."""
         if not self.padded:
             return 0
         high, wide = self.padded_size(geometry)
@@ -225,22 +225,22 @@ class DepthwiseTiles(PixelTiles):
     unrolled: bool
 
     def groups(self, geometry: Geometry) -> int:
-        """All channels are one."""
+        """Return 1: all channels are one group."""
         return 1
 
     def panel_count(self, geometry: Geometry) -> int:
-        """Panels of all channels."""
+        """Return the number of panels of all channels."""
         return part_count(geometry.groups, self.width)
 
     def most_panels(self, geometry: Geometry) -> int:
-        """Panels that one task may compute."""
+        """Return the most panels that one task may compute."""
         return 1
 
     def panel_blocks(self, geometry: Geometry) -> int:
-        """Tasks along the channels."""
+        """Return the number of tasks along the channels."""
         return self.panel_count(geometry)
 
     def padded_elements(self, geometry: Geometry) -> int:
-        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        """Return the elements of the padded tile, with those written beyond its end."""
         high, wide = self.padded_size(geometry)
         return high * wide * self.pixel + self.lanes

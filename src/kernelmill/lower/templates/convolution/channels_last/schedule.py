@@ -20,7 +20,7 @@ _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
 def plan_convolution(geometry: Geometry, machine: Machine, candidate: Candidate = OPEN) -> Schedule:
-    """The schedule for this convolution on this processor, with what the candidate settles."""
+    """Plan the schedule for this processor, with the sizes that the candidate fixes."""
     plans = (kind.plan(geometry, machine, candidate) for kind in _KINDS)
     return next(plan for plan in plans if plan is not None)
 

@@ -47,8 +47,8 @@ def choose_task(
     geometry: Geometry, tile: PixelTiles, panels: list[int], task: Callable[[Pair], PixelTiles],
     machine: Machine, candidate: Candidate,
 ) -> tuple[Pair, int]:  # fmt: skip
-    """A task's rows and panels: the least time summed over several numbers of threads; and the
-    nanoseconds of all tasks on one core."""
+    """Choose a task's rows and panels by the least time summed over several numbers of threads;
+    return also the nanoseconds of all tasks on one core."""
     height, batch = tile.outputs[0], size_hint(geometry.images) * geometry.groups
     rows = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
 

@@ -105,7 +105,7 @@ class DirectWindow:
         return product(spec.contraction.batch) * self.row_blocks(spec)
 
     def shape(self, spec: PlanarConvolution) -> TileShape:
-        """The padded input tile of a task; two vectors fit behind it."""
+        """Return the padded input tile of a task; two vectors fit behind it."""
         window = spec.window
         positions = (self.rows - 1) * window.outputs[1] + 1
         return tile_shape(
@@ -142,7 +142,7 @@ def _emit(builder: KernelBuilder, spec: PlanarConvolution, schedule: DirectWindo
 
 
 def _sum_rows(context: _DirectContext) -> None:
-    """All of the task's output rows, some rows of one vector of positions at a time."""
+    """Sum all of the task's output rows, some rows of one vector of positions at a time."""
     schedule, builder, spec = context.schedule, context.builder, context.spec
     window, depth = spec.window, Depth.whole(spec.contraction.k)
     height, width = window.outputs
@@ -165,7 +165,7 @@ def _sum_rows(context: _DirectContext) -> None:
 
 
 def _weights(context: _DirectContext, depth: Depth) -> Fetch:
-    """Elements of A as vectors; few enough are read once, here."""
+    """Return a reader of A as vectors; few enough are read once, here."""
     schedule, spec = context.schedule, context.spec.contraction
     element = elements_of_a(context, spec, context.batch, depth, 0, schedule.sums)
 
@@ -187,7 +187,7 @@ Sums = dict[tuple[int, int], Value]
 
 
 def _sums(context: _DirectContext, tile: PaddedTile, weights: Fetch, row: Dim, column: Dim) -> Sums:
-    """The sums of one vector of positions of some output rows."""
+    """Return the sums of one vector of positions of some output rows."""
     schedule, depth = context.schedule, tile.depth
     places = list(pairs(range(schedule.together), range(schedule.sums)))
 
@@ -229,7 +229,7 @@ def _add_channel(
 
 
 def _by_line(context: _DirectContext, window: Window) -> dict[int, list[tuple[int, int]]]:
-    """For each line of pixels the (output row, tap row) pairs that look at it."""
+    """Map each line of pixels to the (output row, tap row) pairs that look at it."""
     lines: dict[int, list[tuple[int, int]]] = {}
     for r in range(context.schedule.together):
         for i in range(size_hint(window.kernel[0])):

@@ -26,24 +26,24 @@ class Planar(UnknownLoss):
     name: str = "planar"
 
     def matches(self, context: GroupContext) -> bool:
-        """Windows of several pixels, or at other places than the image's pixels."""
+        """Return whether windows have several pixels, or are apart from the image's pixels."""
         assert context.group.seed is not None
         return slides(context.group.seed)
 
     def bind(self, context: GroupContext) -> PlanarBinding:
-        """The node's windows, and how its image is read."""
+        """Bind the node's windows, and the way its image is read."""
         return PlanarBinding(context)
 
     def schedule(self, spec: PlanarConvolution, machine: Machine, candidate: Candidate) -> Schedule:
-        """The cost model's schedule."""
+        """Return the cost model's schedule."""
         return plan_planar(spec, machine, candidate)
 
     def candidates(self, spec: PlanarConvolution, schedule: Schedule) -> Sequence[Candidate]:
-        """Other register tiles and tasks of panels."""
+        """Return other register tiles and tasks of panels."""
         return schedule.candidates(spec)
 
     def cost(self, spec: PlanarConvolution, schedule: Schedule, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
+        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: PlanarConvolution, schedule: Schedule) -> None:
@@ -58,9 +58,9 @@ class Pixels(MatmulTemplate):
     name: str = "pixels"
 
     def matches(self, context: GroupContext) -> bool:
-        """Every convolution."""
+        """Return True: the layout takes every convolution."""
         return True
 
     def bind(self, context: GroupContext) -> ContractionBinding:
-        """The product."""
+        """Bind the convolution as a product."""
         return ContractionBinding(context, pixel_roles)

@@ -52,8 +52,7 @@ class PaddedTile:
     last: Dim
 
     def place(self, channel: Dim, row: Dim, down: Dim, across: Dim) -> Dim:
-        """Return the offset of the pixels `down` and `across` from the start of output row
-        `row`."""
+        """Return the offset of pixels `down` and `across` from the start of output row `row`."""
         window, shape = self.window, self.shape
         down = (row - self.first) * window.stride[0] + down
         column = mod(across, window.stride[1]) * shape.columns + floordiv(across, window.stride[1])
@@ -148,7 +147,7 @@ class PaddedTile:
 
     @contextmanager
     def _rows(self, top: Dim, begin: Dim, end: Dim) -> Generator[tuple[Dim, Dim, Dim]]:
-        """Every channel with every row [begin, end) of the tile, and that row of the image."""
+        """Loop over channels and rows [begin, end) of the tile; yield also the image's row."""
         builder = self.context.builder
         with (
             builder.loop(self.depth.start, self.depth.stop, prefix="c") as channel,

@@ -21,16 +21,16 @@ class WindowPanels:
     window: Window
 
     def run(self, lanes: int, vectors: int) -> int:
-        """Vectors that hold any run of a panel's positions in one row of output."""
+        """Return the vectors that hold any run of a panel's positions in one row of output."""
         width = self.window.outputs[1]
         return vectors if not isinstance(width, int) else min(vectors, part_count(width, lanes))
 
     def row_operations(self, width: int, run: int) -> int:
-        """Vector operations for the runs of so many positions, of one channel and tap."""
+        """Return the vector operations for runs of `width` positions, of one channel and tap."""
         return 5 * (part_count(width, size_hint(self.window.outputs[1])) + 1) * run
 
     def kept(self, depth: Dim, columns: Dim, lanes: int, run: int) -> KeptTile:
-        """The tile for so many channels and positions."""
+        """Return the tile for so many channels and positions."""
         slack = max(run, 2) * lanes
         return KeptTile(self.window, tile_shape(self.window, depth, columns, lanes, slack), run)
 
@@ -63,7 +63,7 @@ class KeptTile:
 def _copy_windows(
     tile: PaddedTile, run: int, begin: Dim, end: Dim, start: Dim, stride: int
 ) -> None:
-    """The positions [begin, end) of a panel, one run of them for each output row.
+    """Copy the positions [begin, end) of a panel, one run of them for each output row.
 
     Runs are copied in whole vectors, each overwriting what the one before it wrote too much; the
     panel's rows are long enough for the last.

@@ -17,7 +17,6 @@ _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
 def plan_planar(spec: PlanarConvolution, machine: Machine, candidate: Candidate) -> Schedule:
-    """The schedule for this convolution on this processor, with what the candidate settles.
-    Depends on nothing else."""
+    """Plan the schedule for this processor, with the sizes that the candidate fixes."""
     plans = (kind.plan(spec, machine, candidate) for kind in _KINDS)
     return next(plan for plan in plans if plan is not None)
