@@ -17,7 +17,7 @@ Unary = Callable[[Reg], Reg]
 
 
 def lowest(dtype: DType) -> int:
-    """The most negative value of an integer type."""
+    """Return the most negative value of an integer type."""
     return -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
 
 
@@ -34,12 +34,12 @@ def mul(a: Reg, b: Reg) -> Reg:
 
 
 def div(a: Reg, b: Reg) -> Reg:
-    """Quotient; integers truncate, and dividing by zero or overflowing gives 0."""
+    """Divide; integers truncate, and dividing by zero or overflowing gives 0."""
     return a / b if a.dtype.is_float else _divided(a, b)[0]
 
 
 def rem(a: Reg, b: Reg) -> Reg:
-    """C's remainder: the sign of `a`; integers give 0 where the division is not defined."""
+    """Compute C's remainder, with the sign of `a`; integers give 0 where division is undefined."""
     return a.code.binary("frem", a, b) if a.dtype.is_float else _divided(a, b)[1]
 
 
@@ -130,7 +130,7 @@ def bit_not(a: Reg) -> Reg:
 
 
 def shl(a: Reg, b: Reg) -> Reg:
-    """a * 2^b; 0 for a count that is negative or reaches the width."""
+    """Shift left: a * 2^b, 0 for a count that is negative or reaches the width."""
     code, bits = a.code, a.dtype.bits
     valid = b.compare("ult", bits)
     return code.select(valid, code.binary("shl", a, code.select(valid, b, 0)), 0)

@@ -99,7 +99,7 @@ class Reg:
         return self._both("shl", count)
 
     def __rshift__(self, count: int) -> Reg:
-        """Arithmetic shift: the sign is kept."""
+        """Shift right arithmetically: the sign is kept."""
         return self._both("ashr", count)
 
     def logical_shift(self, count: int) -> Reg:
@@ -112,7 +112,7 @@ class Reg:
         return self.code.result(f"fneg {self.typed}", self.type)
 
     def compare(self, predicate: str, other: Reg | Number) -> Reg:
-        """`fcmp`/`icmp` with LLVM's predicate: "olt", "uno", "slt", ..."""
+        """Compare by LLVM's predicate of `fcmp` or `icmp`: "olt", "uno", "slt", ..."""
         right = other if isinstance(other, Reg) else self.like(other)
         word = "fcmp" if self.dtype.is_float else "icmp"
         text = f"{word} {predicate} {self.typed}, {right.text}"
@@ -282,7 +282,7 @@ class Code:
         return self.result(f"{operation} {a.typed}, {b.text}", a.type)
 
     def select(self, condition: Reg, a: Reg | Number, b: Reg | Number) -> Reg:
-        """Lane by lane `a` where the condition holds, else `b`. One of them must be a register."""
+        """Select lane by lane `a` where the condition holds, else `b`. One must be a register."""
         model = a if isinstance(a, Reg) else b
         assert isinstance(model, Reg)
         type = VType(model.dtype, max(condition.lanes, model.lanes))
@@ -292,7 +292,7 @@ class Code:
         return self.result(f"select {condition.typed}, {left.typed}, {right.typed}", type)
 
     def intrinsic(self, name: str, *arguments: Reg, extra: str = "") -> Reg:
-        """An `llvm.*` operation overloaded on its first argument, which has the result's type."""
+        """Call an `llvm.*` operation overloaded on its first argument, of the result's type."""
         type = arguments[0].type
         full = f"llvm.{name}.{suffix(type)}"
         kinds = [llvm_type(a.type) for a in arguments] + (["i1"] if extra else [])

@@ -21,7 +21,7 @@ _SUFFIX = "nontemporal"
 
 
 def compile_kernel(kernel: Kernel, isa: Isa) -> bytes:
-    """The ELF object of a kernel. It exports `kernel.name` with the ABI of kernel/ir.py.
+    """Return the ELF object of a kernel. It exports `kernel.name` with the ABI of kernel/ir.py.
 
     Several threads may compile at the same time. CodegenError when the kernel cannot be generated.
     """
@@ -29,12 +29,12 @@ def compile_kernel(kernel: Kernel, isa: Isa) -> bytes:
 
 
 def assembly(kernel: Kernel, isa: Isa) -> str:
-    """The same as assembly text, for people to read."""
+    """Return the assembly text of a kernel, for people to read."""
     return machine.emit(llvm_ir(kernel, isa), isa, assembly=True).decode()
 
 
 def external_symbols(source: Union[Kernel, bytes], isa: Isa | None = None) -> tuple[str, ...]:
-    """Names of the library functions that a kernel's object calls, sorted.
+    """Return the names of library functions that a kernel's object calls, sorted.
 
     Takes the object, or the kernel and its ISA, which is then compiled first.
     """
@@ -46,7 +46,7 @@ def external_symbols(source: Union[Kernel, bytes], isa: Isa | None = None) -> tu
 
 
 def llvm_ir(kernel: Kernel, isa: Isa) -> str:
-    """The LLVM IR text of a kernel: the same for the same kernel in every process.
+    """Return the LLVM IR text of a kernel: the same for the same kernel in every process.
 
     The exported function only unpacks its arguments for an inner one, whose parameters can have
     attributes.
@@ -73,7 +73,7 @@ def llvm_ir(kernel: Kernel, isa: Isa) -> str:
 def _tasks(
     module: Module, kernel: Kernel, names: dict[str, str], told: Mapping[str, Promises]
 ) -> Code:
-    """All tasks, in which these promises hold."""
+    """Write the loop over all tasks, under these promises."""
     code = Code(module)
     body = Body(code, kernel, names, told)
     for i, symbol in enumerate(kernel.dims):
@@ -94,7 +94,7 @@ def _tasks(
 
 
 def _if_any(code: Code, only_task: Callable[[], list[Reg]]) -> None:
-    """The one task of a kernel: no loop, but a thread may have no share of it."""
+    """Write the only task of a kernel: no loop, but a thread may have no share of it."""
     run, done = code.new_block("run"), code.new_block("done")
     some = code.result("icmp slt i64 %begin, %end", VType(BOOL))
     code.line(f"br {some.typed}, label %{run.label}, label %{done.label}")
@@ -143,7 +143,7 @@ def _call_if_aligned(code: Code, addresses: Sequence[str], call: str) -> None:
 
 
 def dims_function(name: str, symbols: Sequence[Sym], dims: Sequence[Dim], isa: Isa) -> bytes:
-    """The ELF object of `void name(const i64* symbols_in, i64* out)`: out[i] is dims[i].
+    """Return the ELF object of `void name(const i64* symbols_in, i64* out)`: out[i] is dims[i].
 
     `symbols_in` has the values of `symbols` in their order.
     """

@@ -10,7 +10,7 @@ from kernelmill.kernel.ir import VType
 
 
 def cast(value: Reg, dtype: DType, outside: str = "") -> Reg:
-    """`value` converted to `dtype`, lane by lane. `outside`: see kernel/ops.py; "" for conversions
+    """Convert `value` to `dtype`, lane by lane. `outside`: see kernel/ops.py; "" for conversions
     that are none of floats to integers."""
     source = value.dtype
     if source == dtype:
@@ -88,7 +88,7 @@ def bitcast(value: Reg, type: VType) -> Reg:
 
 
 def bf16_to_f32(value: Reg) -> Reg:
-    """bf16 is the upper half of f32."""
+    """Convert by a shift: bf16 is the upper half of f32."""
     wide = value.code.convert("zext", value, I32)
     return (wide << 16).bits_as(F32)
 
@@ -103,7 +103,7 @@ def f32_to_bf16(value: Reg) -> Reg:
 
 
 def f16_to_f32(value: Reg) -> Reg:
-    """Exact; denormals are kept."""
+    """Convert exactly; denormals are kept."""
     code = value.code
     if not code.isa.has_half:
         return _f16_to_f32_in_integers(value)

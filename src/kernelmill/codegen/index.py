@@ -37,7 +37,7 @@ class Indices:
         self._replaced: dict[str, Dim] = {}
 
     def bind(self, symbol: Sym, text: str) -> None:
-        """From here on `symbol` is the i64 `text`, defined in the current region."""
+        """Bind `symbol` to the i64 `text`, defined in the current region, from here on."""
         name = symbol.name
         if name in self._bound:
             # The same binding again, in a later copy of an unrolled body: its old results must
@@ -49,22 +49,22 @@ class Indices:
         self._bound[name] = text, len(self.code.regions) - 1, len(self._bound)
 
     def replace(self, symbol: Sym, value: int) -> None:
-        """From here on `symbol` is this number: one pass of an unrolled loop."""
+        """Replace `symbol` by this number from here on: one pass of an unrolled loop."""
         self._replaced[symbol.name] = value
 
     def resolve(self, dim: Dim) -> Dim:
-        """The dim with the numbers of unrolled loops put in."""
+        """Return the dim with the numbers of unrolled loops put in."""
         replaced = self._replaced
         if not replaced or not isinstance(dim, Expr) or replaced.keys().isdisjoint(symbols(dim)):
             return dim
         return substitute(dim, replaced)
 
     def value(self, dim: Dim) -> str:
-        """The i64 operand that is this dim's value."""
+        """Return the i64 operand that is this dim's value."""
         return self._value(self.resolve(dim))
 
     def pointer(self, base: str, dtype: DType, dim: Dim) -> str:
-        """The address of element `dim` of the memory at `base`."""
+        """Return the address of element `dim` of the memory at `base`."""
         dim = self.resolve(dim)
         constant = dim if isinstance(dim, int) else _constant(dim)
         if constant == 0:
@@ -158,8 +158,7 @@ class Indices:
         return total
 
     def _order(self, term: tuple[Monomial, int]) -> tuple[Any, ...]:
-        """A key that depends on how a term is made of the bound symbols, not on what they are
-        called."""
+        """Return a key of a term's structure, independent of the names of symbols."""
         monomial, coefficient = term
         return -len(monomial), sorted(map(self._atom_order, monomial)), coefficient
 

@@ -20,23 +20,23 @@ _ELEMENT = {
 
 
 def element(dtype: DType) -> str:
-    """The LLVM type of one element in a register."""
+    """Return the LLVM type of one element in a register."""
     return _ELEMENT[dtype.name]
 
 
 def in_memory(dtype: DType) -> str:
-    """The LLVM type of one element in memory: bool takes a byte there."""
+    """Return the LLVM type of one element in memory: bool takes a byte there."""
     return "i8" if dtype.kind == "bool" else _ELEMENT[dtype.name]
 
 
 def vector(element_type: str, lanes: int) -> str:
-    """A vector of an LLVM type, or the type itself for one lane."""
+    """Return a vector of an LLVM type, or the type itself for one lane."""
     return element_type if lanes == 1 else f"<{lanes} x {element_type}>"
 
 
 @cache
 def llvm_type(type: VType) -> str:
-    """The LLVM type of a register; of a tile that of a row."""
+    """Return the LLVM type of a register; of a tile that of a row."""
     return vector(_ELEMENT[type.dtype.name], type.lanes)
 
 
@@ -45,14 +45,14 @@ _SUFFIX = {"double": "f64", "float": "f32"}
 
 @cache
 def suffix(type: VType) -> str:
-    """The part of an overloaded intrinsic's name that tells the type: "v16f32", "i64"."""
+    """Return the suffix of an overloaded intrinsic's name for the type: "v16f32", "i64"."""
     name = _ELEMENT[type.dtype.name]
     name = _SUFFIX.get(name, name)
     return name if type.lanes == 1 else f"v{type.lanes}{name}"
 
 
 def constant(type: VType, value: float) -> str:
-    """A literal of this type, the same in all lanes."""
+    """Return a literal of this type, the same in all lanes."""
     # 0.0 and -0.0 are equal, and would be one key of a cache.
     return _constant(type, value, math.copysign(1.0, value) < 0)
 
@@ -78,12 +78,12 @@ def _scalar(dtype: DType, value: float) -> str:
 
 
 def hexadecimal(value: float) -> str:
-    """LLVM's exact spelling of a float or double constant: the bits of the double."""
+    """Return LLVM's exact spelling of a float or double: the bits of the double."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def round_f32(value: float) -> float:
-    """The nearest f32; beyond the largest, infinity."""
+    """Return the nearest f32; beyond the largest, infinity."""
     try:
         return struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -91,7 +91,7 @@ def round_f32(value: float) -> float:
 
 
 def half_bits(dtype: DType, value: float) -> int:
-    """The 16 bits of an f16 or bf16 literal, rounded to nearest even by way of f32."""
+    """Return the 16 bits of an f16 or bf16 literal, rounded to nearest even by way of f32."""
     if dtype == BF16:
         bits = struct.unpack("<I", struct.pack("<f", round_f32(value)))[0]
         if value != value:

@@ -67,7 +67,7 @@ def is_product(statement: ir.Stmt) -> bool:
 
 
 def _neighbours(body: Sequence[ir.Stmt], vector_bytes: int) -> Iterator[list[ir.Load]]:
-    """Loads, at least two, each of which reads what follows the one before."""
+    """Yield lists of at least two loads, each of which reads behind the one before."""
     found: list[ir.Load] = []
     for statement in body:
         if isinstance(statement, ir.Load):
@@ -87,7 +87,7 @@ def _neighbours(body: Sequence[ir.Stmt], vector_bytes: int) -> Iterator[list[ir.
 
 
 def _pairs_nearby(runs: list[Run]) -> set[Run]:
-    """Runs of two vectors that other instructions read as well, from one address for all."""
+    """Return runs of two vectors that other instructions read too, from one address for all."""
     heads: dict[Run, Run] = {}
     far: set[Run] = set()
     for run in runs:

@@ -34,7 +34,7 @@ _threads = _Threads()
 
 @cache
 def llvm_version() -> str:
-    """LLVM's and llvmlite's versions: they decide the bytes of every object."""
+    """Return LLVM's and llvmlite's versions: they decide the bytes of every object."""
     major, minor, patch = llvm.llvm_version_info
     return f"{major}.{minor}.{patch} (llvmlite {llvmlite.__version__})"
 
@@ -75,7 +75,7 @@ def emit(text: str, isa: Isa, assembly: bool = False) -> bytes:
 
 
 def _emitted(text: str, machine: llvm.TargetMachine, assembly: bool) -> bytes:
-    """The same through llvmlite's wrappers."""
+    """Emit through llvmlite's wrappers."""
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
         module.verify()

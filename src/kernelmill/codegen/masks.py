@@ -67,7 +67,7 @@ def _hidden_part(mask: Reg) -> Reg:
 
 
 def _is_computable(value: Reg) -> bool:
-    """True when nothing that the value is computed from is read or passed in."""
+    """Return True when nothing that the value is computed from is read or passed in."""
     if not value.text.startswith("%"):
         return True
     waiting, seen = [value.text], set[str]()

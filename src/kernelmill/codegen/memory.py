@@ -19,12 +19,12 @@ _INVARIANT = ", !invariant.load !0"
 
 
 def from_memory(value: Reg, dtype: DType) -> Reg:
-    """Bytes of a bool buffer as bits; anything else as it is."""
+    """Convert bytes of a bool buffer to bits; other values are unchanged."""
     return value.compare("ne", 0) if dtype == BOOL else value
 
 
 def to_memory(value: Reg) -> Reg:
-    """Bits as the bytes 0 and 1 of a bool buffer; anything else as it is."""
+    """Convert bits to the bytes 0 and 1 of a bool buffer; other values are unchanged."""
     return value.code.convert("zext", value, U8) if value.dtype == BOOL else value
 
 
@@ -49,7 +49,7 @@ class Access:
     # ---- contiguous -------------------------------------------------------------------------
 
     def load(self, type: VType, mask: Reg | None) -> Reg:
-        """Consecutive elements; masked-off lanes are 0 and their memory is not touched."""
+        """Load consecutive elements; masked-off lanes are 0 and their memory is not touched."""
         live = masks.known_first(mask)
         if live is not None:
             return self._first(type, live, lambda part: self.load(part, None))
@@ -71,7 +71,7 @@ class Access:
         return _unwrap(code, f"{call}{self.tail}", _vector_names(type)[0], type)
 
     def store(self, value: Reg, mask: Reg | None) -> None:
-        """Consecutive elements; masked-off lanes stay as they are."""
+        """Store consecutive elements; masked-off lanes stay as they are."""
         live = masks.known_first(mask)
         if live is not None:
             if live:
@@ -95,7 +95,7 @@ class Access:
     # ---- strided ----------------------------------------------------------------------------
 
     def load_strided(self, type: VType, stride: Reg | int, mask: Reg | None) -> Reg:
-        """Elements `stride` apart."""
+        """Load elements `stride` apart."""
         live = masks.known_first(mask)
         if live is not None:
             return self._first(type, live, lambda part: self.load_strided(part, stride, None))
@@ -114,7 +114,7 @@ class Access:
         return self._load_each(type, stride)
 
     def store_strided(self, value: Reg, stride: Reg | int, mask: Reg | None) -> None:
-        """Elements `stride` apart."""
+        """Store elements `stride` apart."""
         live = masks.known_first(mask)
         if live is not None:
             if live:
@@ -162,7 +162,7 @@ class Access:
     # ---- scattered --------------------------------------------------------------------------
 
     def gather(self, type: VType, offsets: Reg, mask: Reg | None) -> Reg:
-        """The elements at `offsets` (in elements) from the address."""
+        """Load the elements at `offsets` (in elements) from the address."""
         live = masks.known_first(mask)
         if live is not None:
             return self._first(
@@ -202,7 +202,7 @@ class Access:
         self.code.line(f"call void @{function}({inside})")
 
     def _first(self, type: VType, live: int, load: Callable[[VType], Reg]) -> Reg:
-        """The first `live` lanes as they are loaded, zeros in the others."""
+        """Load the first `live` lanes, with zeros in the others."""
         if live == 0:
             return self.code.const(type, 0)
         part = load(VType(type.dtype, live))
@@ -238,7 +238,6 @@ def _store_masked(module: Module, type: VType, value: str, address: str, mask: s
 
 
 def _loading(module: Module, type: VType) -> str:
-    """The name of a function for a masked load."""
     name = f"masked_load.{_vector_suffix(type)}"
     if name not in module.functions:
         kind, bits = _vector_names(type)
@@ -251,7 +250,6 @@ def _loading(module: Module, type: VType) -> str:
 
 
 def _storing(module: Module, type: VType) -> str:
-    """The name of a function for a masked store."""
     name = f"masked_store.{_vector_suffix(type)}"
     if name not in module.functions:
         kind, bits = _vector_names(type)
@@ -264,7 +262,7 @@ def _storing(module: Module, type: VType) -> str:
 
 
 def reverse(value: Reg) -> Reg:
-    """The lanes in the other order."""
+    """Return the lanes in reverse order."""
     lanes = value.lanes
     order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
     text = f"shufflevector {value.typed}, {value.typed}, <{lanes} x i32> <{order}>"

@@ -12,7 +12,7 @@ from kernelmill.kernel.ir import VType
 
 
 def iota(code: Code, type: VType) -> Reg:
-    """0, 1, 2, ... in the lanes."""
+    """Return 0, 1, 2, ... in the lanes."""
     if type.lanes == 1:
         return code.const(type, 0)
     one = VType(type.dtype)
@@ -22,7 +22,7 @@ def iota(code: Code, type: VType) -> Reg:
 
 
 def lane_mask(code: Code, count: Reg, lanes: int) -> Reg:
-    """Lanes below `count` (i64): none when it is negative, all when it is large."""
+    """Return a mask of lanes below `count` (i64): none when negative, all when large."""
     if lanes == 1:
         return count.compare("sgt", 0)
     narrow = I32 if lanes <= 16 or lanes > 127 else I8
@@ -33,14 +33,14 @@ def lane_mask(code: Code, count: Reg, lanes: int) -> Reg:
 
 
 def extract(code: Code, value: Reg, lane: Reg) -> Reg:
-    """One lane, by a constant or computed number; a scalar has only itself."""
+    """Extract one lane, by a constant or computed number; a scalar has only itself."""
     if value.lanes == 1:
         return value
     return code.result(f"extractelement {value.typed}, {lane.typed}", VType(value.dtype))
 
 
 def slice_lanes(value: Reg, start: int, lanes: int) -> Reg:
-    """Lanes start, start + 1, ... of a vector; one lane is a scalar."""
+    """Return lanes start, start + 1, ... of a vector; one lane is a scalar."""
     code = value.code
     if lanes == 1:
         return extract(code, value, code.const(VType(I64), start))
@@ -48,7 +48,7 @@ def slice_lanes(value: Reg, start: int, lanes: int) -> Reg:
 
 
 def concat(a: Reg, b: Reg) -> Reg:
-    """The lanes of `a` and then those of `b`."""
+    """Concatenate the lanes of `a` and those of `b`."""
     code = a.code
     if a.lanes == 1 and b.lanes == 1:
         type = VType(a.dtype, 2)
@@ -60,13 +60,13 @@ def concat(a: Reg, b: Reg) -> Reg:
 
 
 def interleave(a: Reg, b: Reg, half: int) -> Reg:
-    """The lower or upper half of the lanes of both in turn: a0, b0, a1, b1, ..."""
+    """Interleave the lower or upper half of the lanes of both: a0, b0, a1, b1, ..."""
     lanes = range(a.lanes // 2 * half, a.lanes // 2 * (half + 1))
     return shuffle(a, b, [lane + side * a.lanes for lane in lanes for side in (0, 1)])
 
 
 def _widen(value: Reg, lanes: int) -> Reg:
-    """The same first lanes in a longer vector; the others hold anything."""
+    """Return the same first lanes in a longer vector; the others are unspecified."""
     if value.lanes == lanes:
         return value
     code, type = value.code, VType(value.dtype, lanes)
@@ -76,7 +76,7 @@ def _widen(value: Reg, lanes: int) -> Reg:
 
 
 def shuffle(a: Reg, b: Reg, order: range | list[int]) -> Reg:
-    """Lanes of `a` followed by those of `b`, picked by number."""
+    """Pick lanes by number from those of `a` followed by those of `b`."""
     mask = ", ".join(f"i32 {lane}" for lane in order)
     text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{mask}>"
     return a.code.result(text, VType(a.dtype, len(order)))
@@ -123,7 +123,7 @@ def _reduce_bits(name: str, value: Reg) -> Reg:
 
 
 def in_pieces(instruction: Callable[..., Reg], lanes: int, *arguments: Reg) -> Reg:
-    """An instruction on so many lanes, applied to arguments that have a multiple of them."""
+    """Apply an instruction on `lanes` lanes to arguments that have a multiple of them."""
     if arguments[0].lanes == lanes:
         return instruction(*arguments)
     parts = [

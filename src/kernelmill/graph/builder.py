@@ -32,7 +32,7 @@ class GraphBuilder:
         strides: Sequence[Dim] | None = None,
         role: InputRole = InputRole.USER,
     ) -> Value:
-        """A tensor argument; symbols in its shape and strides become the graph's."""
+        """Add a tensor argument; symbols in its shape and strides become the graph's."""
         kind = TensorType(dtype, tuple(shape), None if strides is None else tuple(strides))
         for dim in (*kind.shape, *kind.memory_strides):
             self.graph.symbols.update(symbols(dim))
@@ -41,7 +41,7 @@ class GraphBuilder:
         return value
 
     def dim_input(self, symbol: Dim) -> None:
-        """An integer argument that binds `symbol`."""
+        """Add an integer argument that binds `symbol`."""
         found = as_sym(symbol)
         if found is None:
             raise ValueError(f"a dim input must be one symbol, not {symbol}")

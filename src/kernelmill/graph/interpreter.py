@@ -48,8 +48,8 @@ def run_graph(graph: ir.Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | 
 def run_values(
     graph: ir.Graph, inputs: Sequence[Tensor | int]
 ) -> tuple[dict[ir.Value, Tensor], dict[str, int]]:
-    """Every value of `graph` for these inputs, none of which is written to, and the values of its
-    symbols. Raises as `run_graph` does."""
+    """Compute every value of `graph` for these inputs, none of which is written to, and the values
+    of its symbols. Raises as `run_graph` does."""
     if len(inputs) != len(graph.inputs):
         raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, not {len(inputs)}")
     pairs = list(zip(graph.inputs, inputs, strict=True))
@@ -76,8 +76,8 @@ def _result(
     sizes: Sizes,
     taken: set[torch.UntypedStorage],
 ) -> Tensor | float | None:
-    """The result, copied where a view of the interpreter's own making lies in memory that an input
-    or an earlier result has."""
+    """Return the result, copied where a view that the interpreter made shares memory with an input
+    or an earlier result."""
     if isinstance(result, ir.NumberResult):
         return NUMBERS[result.kind](evaluate(result.word, sizes))
     if not isinstance(result, ir.Value):
@@ -111,7 +111,7 @@ def _checked(value: ir.Value, argument: Tensor | int) -> Tensor:
 def _equations(
     pairs: Sequence[tuple[ir.Input | ir.DimInput, Tensor | int]],
 ) -> list[tuple[Dim, int, str]]:
-    """Every dim of the inputs, the number that it must be, and whose it is."""
+    """Return every dim of the inputs with the number it must be, and its owner."""
     found: list[tuple[Dim, int, str]] = []
     for entry, argument in pairs:
         if isinstance(entry, ir.Input):
@@ -126,7 +126,7 @@ def _equations(
 
 
 def _bind(equations: Sequence[tuple[Dim, int, str]]) -> dict[str, int]:
-    """The symbols' values. Raises InputError when some equation does not hold."""
+    """Return the symbols' values. Raises InputError when some equation does not hold."""
     sizes: dict[str, int] = {}
     before = -1
     while len(sizes) > before:
@@ -179,7 +179,7 @@ def _evaluated(value: ir.Attr, sizes: Sizes) -> Any:
 
 
 def _in_memory(node: ir.Node, tensor: Tensor, kind: ir.TensorType, sizes: Sizes) -> Tensor:
-    """The same values with the strides of `kind`."""
+    """Return the same values with the strides of `kind`."""
     shape = tuple(evaluate(dim, sizes) for dim in kind.shape)
     if tensor.dtype != to_torch(kind.dtype) or tuple(tensor.shape) != shape:
         have = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
@@ -252,7 +252,7 @@ _NAMED: dict[str, Callable[[str], Any]] = {
 
 
 def _flattened(result: Any) -> list[Tensor]:
-    """The tensors of an operator's result; numbers as 0-d ones, undefined ones as bool[0]."""
+    """Return the tensors of an operator's result; numbers as 0-d, undefined ones as bool[0]."""
     if result is None:
         return [torch.empty(0, dtype=torch.bool)]
     if isinstance(result, (tuple, list)):

@@ -44,7 +44,7 @@ Attr = Union[None, bool, int, float, str, DType, Expr, tuple["Attr", ...]]
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Strides in elements of a dense row-major tensor of this shape."""
+    """Return the strides in elements of a dense row-major tensor of this shape."""
     strides: list[Dim] = []
     step: Dim = 1
     for size in reversed(shape):
@@ -182,7 +182,7 @@ class Graph:
     bodies: dict[str, Graph | Held] = field(default_factory=dict[str, Union["Graph", Held]])
 
     def users(self) -> dict[Value, list[Node]]:
-        """For each value the nodes that read it, in program order; absent when nobody does."""
+        """Map each value that is read to the nodes that read it, in program order."""
         found: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for operand in dict.fromkeys(node.operands):
@@ -193,12 +193,12 @@ class Graph:
         return (entry for entry in self.inputs if isinstance(entry, Input))
 
     def body_graphs(self) -> dict[str, Graph]:
-        """The bodies that are graphs, by name."""
+        """Return the bodies that are graphs, by name."""
         return {name: body for name, body in self.bodies.items() if isinstance(body, Graph)}
 
     def late_symbols(self) -> frozenset[str]:
-        """Symbols that an ATen operator binds, and what is computed from them: they have no value
-        when a call begins."""
+        """Return symbols that ATen operators bind, and those computed from these, which have no
+        value when a call begins."""
         found: set[str] = set()
         for node in self.nodes:
             binds = node.attrs.get("binds")

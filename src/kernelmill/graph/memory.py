@@ -7,8 +7,8 @@ from kernelmill.torch_internals.operators import gives_views
 
 
 def memory_of(value: Value) -> Value:
-    """The input or the computed value whose memory a value lies in: itself, except for ATen's
-    views, which share memory with their first operand."""
+    """Return the input or computed value whose memory a value has: itself, except for ATen's views,
+    which share memory with their first operand."""
     while (
         value.node is not None
         and value.node.op == "aten"

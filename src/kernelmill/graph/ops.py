@@ -30,7 +30,7 @@ OPS: dict[str, OpDef] = {}
 
 
 def infer(op: str, operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Result types of `op`. Raises TypingError when it does not fit, KeyError for no such op."""
+    """Return the result types of `op`. TypingError for misfits, KeyError for an unknown op."""
     definition = OPS[op]
     if definition.arity is not None and len(operands) != definition.arity:
         raise TypingError(f"{op} takes {definition.arity} operands, not {len(operands)}")
@@ -52,7 +52,7 @@ _ELEMENTWISE = (OpKind.POINTWISE, OpKind.SOURCE, OpKind.VIEW, OpKind.LAYOUT, OpK
 def _define(
     names: str, kind: OpKind, arity: int | None, attrs: str, typed: TypingRule, **facts: Any
 ) -> None:
-    """A row for each of `names`. Attributes ending in "?" are optional."""
+    """Add a row for each of `names`. Attributes ending in "?" are optional."""
     required = tuple(attr for attr in attrs.split() if not attr.endswith("?"))
     optional = tuple(attr[:-1] for attr in attrs.split() if attr.endswith("?"))
     for name in names.split():
@@ -69,7 +69,7 @@ def _pointwise(
     names: str, arity: int, typed: TypingRule, cost: Cost = Cost.SIMPLE, attrs: str = "",
     **facts: Any,
 ) -> None:  # fmt: skip
-    """Rows of pointwise operators, each an operation of the kernel IR of the same name unless
+    """Add rows of pointwise operators, each an operation of the kernel IR of the same name unless
     another `kernel_op` is given."""
     for name in names.split():
         own = {"kernel_op": name, **facts}

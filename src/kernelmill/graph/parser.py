@@ -12,7 +12,7 @@ from kernelmill.graph import ir
 
 
 def parse_graph(text: str) -> ir.Graph:
-    """The graph that `text` describes; printing it gives the canonical text again.
+    """Parse the graph that `text` describes; printing it gives the canonical text again.
 
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
     the verifier's.

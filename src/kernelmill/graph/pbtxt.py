@@ -20,7 +20,7 @@ _TYPES = {
 
 
 def to_pbtxt(graph: Graph) -> str:
-    """The text of a GraphDef: inputs are Placeholders, results Identity nodes named `result_N`."""
+    """Return the text of a GraphDef: inputs are Placeholders, results Identity nodes `result_N`."""
     writer = _Writer()
     for entry in graph.inputs:
         if isinstance(entry, DimInput):
@@ -47,7 +47,7 @@ class _Writer:
         self.lines: list[str] = []
 
     def of(self, value: Value) -> str:
-        """The tensor's name: that of its node, with `:n` for a later output."""
+        """Return the tensor's name: that of its node, with `:n` for a later output."""
         node = value.node
         if node is None:
             return value.name
@@ -109,7 +109,7 @@ def _value(value: Attr) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A protobuf text string: printable ASCII as it is, every other byte as an octal escape."""
+    """Quote a protobuf text string: printable ASCII as it is, other bytes as octal escapes."""
     parts = (
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
         for byte in text.encode()

@@ -16,7 +16,7 @@ Names = Mapping[str, str]
 
 
 def print_graph(graph: ir.Graph, names: bool = True, own_symbols: bool = False) -> str:
-    """The text of `graph`, in the grammar of ir.py.
+    """Return the text of `graph`, in the grammar of ir.py.
 
     Results of nodes and symbols are renumbered in the order in which they are bound. `names` False
     leaves out what is for people only: the graph's name, its inputs' names and the source lines.
@@ -26,12 +26,12 @@ def print_graph(graph: ir.Graph, names: bool = True, own_symbols: bool = False) 
 
 
 def print_node(node: ir.Node) -> str:
-    """The text of one node under the names it was built with, for messages."""
+    """Return the text of one node under the names it was built with, for messages."""
     return _node(node, {}, lambda value: f"%{value.name}")
 
 
 def print_type(kind: ir.TensorType, names: Names | None = None) -> str:
-    """The text of one type; `names` are the symbols' new names, their own by default."""
+    """Return the text of one type; `names` are the symbols' new names, their own by default."""
     names = names or {}
     text = f"{kind.dtype}[{', '.join(render(dim, names) for dim in kind.shape)}]"
     if kind.strides is not None:
@@ -127,7 +127,7 @@ class _Printer:
 
 
 def _symbol_names(graph: ir.Graph) -> dict[str, str]:
-    """New names in binding order: by an input, by a node, and then whatever else is declared."""
+    """Return new names in binding order: by an input, by a node, then all others declared."""
     bound: list[str] = []
     for entry in graph.inputs:
         if isinstance(entry, ir.DimInput):
@@ -154,7 +154,7 @@ def _bound_name(bind: ir.Attr) -> str:
 
 
 def _identifier(name: str) -> str:
-    """`name` as a NAME of the grammar: never a number, which the results of nodes are."""
+    """Return `name` as a NAME of the grammar: never a number, as names of results are."""
     name = re.sub(r"[^A-Za-z0-9_.]", "_", name)
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"
 

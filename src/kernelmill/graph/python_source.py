@@ -33,7 +33,7 @@ def declared(text):
 
 
 def to_python(graph: Graph) -> str:
-    """The program's text. Running it leaves an equal graph in `graph`."""
+    """Return the program's text. Running it leaves an equal graph in `graph`."""
     names: dict[Value, str] = {}
     lines: list[str] = []
     for symbol in in_order(graph.symbols.values()):

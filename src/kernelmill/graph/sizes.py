@@ -13,7 +13,7 @@ from kernelmill.graph import ir
 
 
 def at_sizes(graph: ir.Graph, sizes: Mapping[str, int], name: str = "") -> ir.Graph:
-    """The graph for these values of its symbols, under a name of its own if one is given.
+    """Return the graph for these values of its symbols, under a name of its own if one is given.
 
     Integer arguments that bind these symbols are dropped; the other arguments keep their order.
     Symbols that `sizes` does not name stay.

@@ -77,7 +77,7 @@ class KernelBuilder:
         return ir.Value(str(self._count - 1), type)
 
     def fresh_symbol(self, prefix: str, low: int = 0, high: Dim | None = None) -> Sym:
-        """A new index symbol with a range; never called like the dim of a graph, which has no _."""
+        """Return a new index symbol with a range; its name has a _, unlike dims of a graph."""
         self._count += 1
         return Sym(f"{prefix}_{self._count - 1}", low, high)
 

@@ -12,7 +12,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """Floats with one rounding, integers wrapping."""
+    """Compute a * b + c: floats with one rounding, integers wrapping."""
     if a.dtype == np.float32:
         return to_odd(a, b, c).astype(np.float32)
     if a.dtype == np.float64:
@@ -22,8 +22,8 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def to_odd(a: Array, b: Array, c: Array) -> Array:
-    """a*b + c of f32 as f64, rounded to odd: it lies on the same side of every number of less than
-    52 bits as the exact value.
+    """Compute a*b + c of f32 as f64, rounded to odd: it lies on the same side of every number of
+    less than 52 bits as the exact value.
 
     The product is exact; a sum that is not moves to its odd neighbour. Rounding to odd keeps a
     second rounding from seeing a tie that is none (Boldo and Melquiond, 2008); the error of the sum
@@ -43,7 +43,7 @@ def to_odd(a: Array, b: Array, c: Array) -> Array:
 
 
 def _fma_f64(a: float, b: float, c: float) -> float:
-    """Exactly, in fractions, but for zeros and what is not finite."""
+    """Compute a * b + c exactly, in fractions, but for zeros and infinite numbers or NaN."""
     exact = Fraction(0)
     if isfinite(a) and isfinite(b) and isfinite(c):
         exact = Fraction(a) * Fraction(b) + Fraction(c)

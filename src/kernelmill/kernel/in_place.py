@@ -37,8 +37,8 @@ _Loop = tuple[Sym, Union[Dim, None]]
 
 
 def overwritable(kernel: ir.Kernel) -> Mapping[str, frozenset[str]]:
-    """For each output the inputs of its dtype whose memory it may have; outputs without any are
-    left out. The memory has to begin at the same address."""
+    """Map each output to the inputs of its dtype whose memory it may have, if any. The memory has
+    to begin at the same address."""
     accesses = _Accesses(kernel)
     found: dict[str, frozenset[str]] = {}
     for output in kernel.buffers:
@@ -188,7 +188,7 @@ class _Accesses:
 
 
 def _least(dim: Dim) -> tuple[Dim, ...]:
-    """Dims none of which it exceeds."""
+    """Return dims none of which it exceeds."""
     match terms_of(dim):
         case (((Op() as least,), 1),) if least.kind == "min":
             return (least.a, least.b)

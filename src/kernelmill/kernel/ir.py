@@ -256,7 +256,7 @@ class Buffer:
 
 
 def loop_symbol(name: str, start: Dim, stop: Dim) -> Sym:
-    """The symbol of a loop over [start, stop), with the range that is known of it."""
+    """Return the symbol of a loop over [start, stop), with its range as far as known."""
     low = bounds(start)[0]
     return Sym(name, -(1 << 63) if low is None else low, stop - 1)
 

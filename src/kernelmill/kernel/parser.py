@@ -14,7 +14,7 @@ Block = tuple[list[ir.Stmt], tuple[ir.Operand, ...]]
 
 
 def parse_kernel(text: str) -> ir.Kernel:
-    """The kernel that `text` describes; printing it gives the canonical text again.
+    """Parse the kernel that `text` describes; printing it gives the canonical text again.
 
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
     the verifier's.
@@ -302,7 +302,7 @@ class _Parser:
     def _carries(
         self, results: Sequence[str]
     ) -> tuple[tuple[ir.Value, ...], tuple[ir.Operand, ...]]:
-        """The carried registers of a loop with these results, and what they start as."""
+        """Return the carried registers of a loop with these results, and their initial values."""
         reader = self._reader
         carries: list[tuple[ir.Value, ir.Operand]] = []
         if reader.accept("carry"):

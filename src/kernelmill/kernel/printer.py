@@ -10,7 +10,7 @@ from kernelmill.kernel import ir
 
 
 def print_kernel(kernel: ir.Kernel, name: bool = True) -> str:
-    """The text of `kernel`, in the grammar of ir.py.
+    """Return the text of `kernel`, in the grammar of ir.py.
 
     Registers and symbols are renumbered in the order in which the text defines them. `name` False
     leaves out what two kernels with the same code may differ in: name, type and words of classes.
@@ -19,7 +19,7 @@ def print_kernel(kernel: ir.Kernel, name: bool = True) -> str:
 
 
 def print_statement(statement: ir.Stmt) -> str:
-    """The first line of one statement under the names it was built with, for messages."""
+    """Return the first line of a statement, under the names it was built with, for messages."""
     printer = _Printer(own_names=True)
     printer.statement(statement)
     return printer.lines[0].strip()
@@ -105,7 +105,7 @@ class _Printer:
     def _block(
         self, header: str, body: Sequence[ir.Stmt], yields: Sequence[ir.Operand] = ()
     ) -> None:
-        """`header {`, the statements and their yield, `}`."""
+        """Print `header {`, the statements and their yield, `}`."""
         self._line(header + " {")
         self._indent += "  "
         for statement in body:

@@ -132,7 +132,7 @@ def _registers(args: Sequence[Operand]) -> list[Value]:
 
 
 def _register(instr: Instr) -> Value:
-    """The first operand, which must not be a literal."""
+    """Return the first operand, which must not be a literal."""
     arg = instr.args[0]
     if not isinstance(arg, Value):
         raise TypingError(f"{instr.op} needs a register as its first operand")

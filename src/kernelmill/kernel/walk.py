@@ -9,14 +9,14 @@ from kernelmill.kernel import ir
 
 
 def blocks_of(statement: ir.Stmt) -> tuple[Sequence[ir.Stmt], ...]:
-    """The blocks inside of a statement: a loop's body, both sides of a branch."""
+    """Return the blocks inside of a statement: a loop's body, both sides of a branch."""
     if isinstance(statement, (ir.For, ir.Repeat)):
         return (statement.body,)
     return (statement.then, statement.otherwise) if isinstance(statement, ir.If) else ()
 
 
 def statements_of(body: Sequence[ir.Stmt]) -> Iterator[ir.Stmt]:
-    """All statements of a block in the order of the text, those inside of others behind them."""
+    """Yield all statements of a block in text order, each before those nested in it."""
     for statement in body:
         yield statement
         for block in blocks_of(statement):
@@ -24,7 +24,7 @@ def statements_of(body: Sequence[ir.Stmt]) -> Iterator[ir.Stmt]:
 
 
 def dims_of(statement: ir.Stmt) -> tuple[Dim, ...]:
-    """The dims that a statement is written with, without those of statements inside of it."""
+    """Return the dims that a statement is written with, without those of nested statements."""
     match statement:
         case ir.Instr():
             return ()
@@ -45,7 +45,7 @@ def dims_of(statement: ir.Stmt) -> tuple[Dim, ...]:
 
 
 def used_symbols(kernel: ir.Kernel) -> set[str]:
-    """Names of all symbols in the kernel, its own loops' included."""
+    """Return the names of all symbols in the kernel, its own loops' included."""
     found: set[str] = set()
     for dim in (kernel.tasks, kernel.scratch, *(buffer.elements for buffer in kernel.buffers)):
         found.update(symbols(dim))

@@ -41,7 +41,7 @@ def _grouped(operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
 
 
 def _unrepeated(x: Value) -> Value | None:
-    """The value whose dim 1 was repeated, each entry several times in a row, to make x."""
+    """Return the value whose dim 1 was repeated, each entry several times in a row, to make x."""
     merged = _made_by(x, "reshape")
     expanded = None if merged is None else _made_by(merged.operands[0], "expand")
     split = None if expanded is None else _made_by(expanded.operands[0], "reshape")

@@ -31,7 +31,7 @@ class Pass(Protocol):
     def name(self) -> str: ...
 
     def apply(self, graph: Graph) -> Graph:
-        """An equivalent graph, or the same one."""
+        """Return an equivalent graph, or the same one."""
         ...
 
 
@@ -53,8 +53,8 @@ DEFAULT: tuple[Pass, ...] = (
 
 
 def run_pipeline(graph: Graph, passes: Sequence[Pass] = DEFAULT) -> Graph:
-    """The graph after all passes. It is verified at both ends, and with KERNELMILL_DEBUG after
-    every pass. Raises VerificationError with the name of the pass that broke it."""
+    """Return the graph after all passes. It is verified at both ends, and with KERNELMILL_DEBUG
+    after every pass. Raises VerificationError with the name of the pass that broke it."""
     verify_graph(graph, "the importer")
     write_stage(graph.name, "imported_graph", partial(print_graph, graph))
     each = knobs.DEBUG.get()

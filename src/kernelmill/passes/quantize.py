@@ -291,14 +291,12 @@ class Emit:
         return self.rewriter.emit(self.like, op, *operands, **attrs)  # type: ignore[reportArgumentType]
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """Return the value in another type, or itself."""
         return value if value.dtype == dtype else self("cast", value, dtype=dtype)
 
     def permute(self, value: Value, dims: tuple[int, ...]) -> Value:
         return self("permute", value, dims=dims)
 
     def full(self, number: float, like: Value) -> Value:
-        """Return a constant of the type and shape of another value."""
         return self("full", value=number, dtype=like.dtype, shape=like.shape)
 
     def at_least(self, value: Value, least: float) -> Value:
@@ -306,7 +304,6 @@ class Emit:
         return self("maximum", value, self.full(least, value))
 
     def spread(self, vector: Value, dim: int, shape: tuple[Dim, ...]) -> Value:
-        """Spread a vector along one dim of a shape."""
         wide = (*(1 for _ in shape[:dim]), *vector.shape, *(1 for _ in shape[dim + 1 :]))
         return self("expand", self("reshape", vector, shape=wide), shape=shape)
 

@@ -8,7 +8,7 @@ from kernelmill.graph.rewriter import Rewriter
 
 
 def apart(before: Graph, after: Graph) -> Graph:
-    """`after` with copies where results share memory and those of `before` do not.
+    """Return `after` with copies where results share memory and those of `before` do not.
 
     A result that is an argument, or a view of one, is that argument's memory, and one value twice
     is one tensor twice. So what lies in memory of its own must not become an argument (x * 1), nor
@@ -36,7 +36,6 @@ def _copied(before: Graph, after: Graph) -> set[Value]:
 
 
 def _values(before: Graph, after: Graph) -> list[tuple[Value, Value]]:
-    """Return the pairs of tensors among the results of both."""
     pairs = zip(before.results, after.results, strict=True)
     return [(a, b) for a, b in pairs if isinstance(a, Value) and isinstance(b, Value)]
 

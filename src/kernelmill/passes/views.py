@@ -33,7 +33,7 @@ class MergeViews:
 
 
 def _source(value: Value, op: str) -> Node | None:
-    """The node that made the value, if it is of this kind."""
+    """Return the node that made the value, if it is of this kind."""
     return value.node if value.node is not None and value.node.op == op else None
 
 
@@ -96,7 +96,7 @@ def _slice(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
 
 
 def _layout(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
-    """Only the last of two layouts counts."""
+    """Drop the first of two layouts, which does not count."""
     inner = _source(x, "layout")
     if inner is None:
         return None

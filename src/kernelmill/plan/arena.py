@@ -91,9 +91,8 @@ def assign(buffers: Sequence[ArenaBuffer]) -> Arena:
 
 
 def assign_with_donations(lives: Mapping[int, ArenaBuffer], donated: Mapping[int, int]) -> Arena:
-    """Offsets as `assign` gives them, in the order of `lives`, where a buffer has the place of the
-    one that is `donated` to it. That is of the same size, and used last where the other is written
-    first."""
+    """Return offsets as `assign` does, in the order of `lives`, with each buffer in place of the
+    one `donated` to it, which has the same size, and used last where the other is written first."""
     founder: dict[int, int] = {}
     together: dict[int, ArenaBuffer] = {}
     for number, buffer in sorted(lives.items(), key=lambda life: life[1].first):

@@ -148,8 +148,8 @@ WHOLE_TEAM: Part = (0, TEAM_PARTS)
 
 
 def thread_range(part: Part, threads: int) -> range:
-    """The threads of a part, at least one, in a team of so many. The driver of a super kernel does
-    the same arithmetic."""
+    """Return the threads of a part, at least one, of a team. The driver of a super kernel does the
+    same arithmetic."""
     first = part[0] * threads // TEAM_PARTS
     return range(first, max(first + 1, part[1] * threads // TEAM_PARTS))
 

@@ -16,7 +16,7 @@ BODIES = frozenset(("body", "single"))
 
 
 def buffers_in(literal: Literal) -> Iterator[int]:
-    """The numbers of the buffers, ("tensor", n), anywhere inside."""
+    """Yield the numbers of the buffers, ("tensor", n), anywhere inside."""
     if isinstance(literal, tuple):
         if len(literal) == 2 and literal[0] == "tensor" and isinstance(literal[1], int):
             yield literal[1]
@@ -26,13 +26,13 @@ def buffers_in(literal: Literal) -> Iterator[int]:
 
 
 def bodies_of(plan: Plan) -> list[str]:
-    """The names of the bodies that the plan's higher-order operators are given, each once."""
+    """Return the names of the bodies that the plan's higher-order operators take, each once."""
     calls = [step for step in plan.steps if isinstance(step, AtenCall)]
     return list(dict.fromkeys(name for call in calls for name in bodies_in(call)))
 
 
 def bodies_in(call: AtenCall) -> Iterator[str]:
-    """The names of the bodies that one operator is given."""
+    """Yield the names of the bodies that one operator takes."""
     return _bodies_in((call.args, call.kwargs))
 
 
@@ -46,8 +46,7 @@ def _bodies_in(literal: Literal) -> Iterator[str]:
 
 
 def dims_in(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:
-    """The dims, ("dim", text) and the like, anywhere inside. ValueError when a text names no such
-    symbol."""
+    """Yield the dims, ("dim", text) and the like, inside. ValueError for an unknown symbol."""
     if isinstance(literal, tuple):
         if len(literal) == 2 and literal[0] in DIMS and isinstance(literal[1], str):
             yield dim_of(literal[1], symbols)
@@ -57,5 +56,5 @@ def dims_in(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:
 
 
 def dim_of(text: str, symbols: Iterable[Sym]) -> Dim:
-    """The dim that a text stands for. ValueError when it names a symbol that is not there."""
+    """Return the dim that a text stands for. ValueError when it names an unknown symbol."""
     return parse(text, {symbol.name: of_atom(symbol) for symbol in symbols})

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def parse_plan(text: str) -> ir.Plan:
-    """The plan that `text` describes.
+    """Parse the plan that `text` describes.
 
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
     the verifier's: what comes from disk is to be verified before it is loaded.
@@ -75,7 +75,7 @@ class _Parser:
     # ---- pieces -----------------------------------------------------------------------------
 
     def _group(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
-        """`word "(" item {"," item} ")"`, or nothing."""
+        """Parse `word "(" item {"," item} ")"`, or nothing."""
         if not self._reader.accept(word):
             return ()
         self._reader.expect("(")
@@ -118,7 +118,6 @@ class _Parser:
         return dtype, shape, tuple(reader.listed(self._dim, "}"))
 
     def _number(self) -> int:
-        """The number in a BUFFER."""
         name = self._reader.value()
         if not name.isdecimal():
             self._reader.fail_before("a buffer's number (%0, %1...)")

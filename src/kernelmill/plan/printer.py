@@ -60,7 +60,7 @@ NAMED_LITERALS = (
 
 
 def print_plan(plan: ir.Plan) -> str:
-    """The text of a plan; `parse_plan` gives an equal plan back."""
+    """Return the text of a plan; `parse_plan` gives an equal plan back."""
     header = f"plan {string_text(plan.name)}"
     if plan.symbols:
         header += f" symbols({_listed(map(symbol_text, plan.symbols))})"
@@ -86,7 +86,7 @@ def print_plan(plan: ir.Plan) -> str:
 
 
 def print_step(step: ir.Step) -> str:
-    """The text of one step."""
+    """Return the text of one step."""
     return _launch(step) if isinstance(step, ir.Launch) else _aten(step)
 
 
@@ -198,7 +198,7 @@ def _literal(literal: ir.Literal) -> str:
 
 
 def print_result(result: ir.Result) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     if isinstance(result, ir.TensorResult):
         return f"%{result.buffer}"
     if isinstance(result, ir.DimResult):

@@ -11,7 +11,7 @@ from kernelmill.plan.ir import BufferSpec, DimResult, Launch, Plan, Step, Symbol
 
 
 def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
-    """The plan for these values of all its symbols, without the arguments that bind them.
+    """Return the plan for these values of all its symbols, without the arguments that bind them.
 
     Raises UnsupportedError for a plan that calls ATen.
     """

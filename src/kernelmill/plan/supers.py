@@ -12,7 +12,7 @@ LINES_BUFFER = -2
 
 
 def whole_launch(plan: Plan, super_kernel: SuperKernel) -> Launch:
-    """The launch that stands for all of a super kernel's.
+    """Return the launch that stands for all of a super kernel's.
 
     Its buffers are the lines, then those of each sub-kernel; its tasks say how many threads can be
     busy at a time: the widest launch of each part of the team, together.
@@ -27,7 +27,7 @@ def whole_launch(plan: Plan, super_kernel: SuperKernel) -> Launch:
 
 
 def sub_launches(plan: Plan, super_kernel: SuperKernel) -> Iterator[Launch]:
-    """The launches of a super kernel, in order."""
+    """Yield the launches of a super kernel, in order."""
     for step in plan.steps[super_kernel.first : super_kernel.last]:
         assert isinstance(step, Launch)
         yield step

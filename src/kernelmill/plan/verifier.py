@@ -127,7 +127,7 @@ class _Verifier:
             yield f"it ends {-room} bytes behind the arena's end"
 
     def _dims(self, dims: Iterable[Dim]) -> Iterator[str]:
-        """Dims that are asked for now."""
+        """Check dims that are evaluated now, and yield faults."""
         for name in sorted(roots(dims) - self.bound):
             yield f"symbol {name} has no value yet"
 
@@ -292,7 +292,7 @@ def _names_in(dims: Iterable[Dim]) -> set[str]:
 
 
 def _entry_symbols(plan: ir.Plan) -> Iterator[str]:
-    """Symbols that have a value when a call begins."""
+    """Yield the symbols that have a value when a call begins."""
     for entry in plan.inputs:
         if isinstance(entry, ir.SymbolInput):
             yield entry.symbol

@@ -153,7 +153,6 @@ class _FusedLaunch:
             )
 
     def saves(self) -> bool:
-        """Return whether one launch is estimated to be faster than several."""
         return saves(self.tasks, self.work, self.parts, self.team.threads, self.team.machine)
 
     def _limited(self, part: ir.Part, launch: ir.Launch) -> ir.Part:
@@ -222,8 +221,8 @@ def _free_name(scope: str, first: str, last: str, taken: set[str]) -> str:
 def _needs(
     plan: ir.Plan, launches: Sequence[ir.Launch], kernels: Mapping[str, Kernel]
 ) -> list[frozenset[int]]:
-    """For each launch the earlier ones that write what it touches, or touch what it writes: memory
-    that is shared because one came after the other does not count, it can be placed apart."""
+    """Map each launch to the earlier ones that write memory it accesses, or access memory it
+    writes, without memory shared only because one came after the other."""
     readers: dict[object, list[int]] = {}
     writers: dict[object, list[int]] = {}
     found: list[frozenset[int]] = []
@@ -246,7 +245,7 @@ def _identity(plan: ir.Plan, buffer: int) -> object:
 
 
 def _beside(segment: Segment, parts: Sequence[ir.Part]) -> list[Segment]:
-    """The runs of launches that are not the whole team's: what runs side by side is in one run."""
+    """Return the runs of launches on parts of the team, side by side ones in one run."""
     found: list[Segment] = []
     for whole, group in groupby(enumerate(parts, segment.first), lambda at: at[1] == ir.WHOLE_TEAM):
         numbers = [number for number, _ in group]
@@ -256,9 +255,9 @@ def _beside(segment: Segment, parts: Sequence[ir.Part]) -> list[Segment]:
 
 
 def _placed_apart(plan: ir.Plan, runs: Sequence[Segment]) -> ir.Plan:
-    """The plan with an arena in which buffers of launches that run side by side do not overlap:
-    inside of a run, and of launches beside each other elsewhere, everything is alive all the
-    time."""
+    """Return the plan with an arena in which buffers of launches that run side by side do not
+    overlap: inside of a run, and of launches beside each other elsewhere, everything is alive all
+    the time."""
     beside = extents_beside(plan.steps)
     inside = {
         number: (run.first, run.last - 1) for run in runs for number in range(run.first, run.last)

@@ -42,7 +42,7 @@ class Range:
 
 
 def ranges_of(plan: Plan) -> list[Range]:
-    """The ranges of a plan in the order in which they begin.
+    """Return the ranges of a plan in the order in which they begin.
 
     ConfigError when the graph is dynamic, when a range is given two sets of options, or when it
     splits although it must not.
@@ -116,7 +116,7 @@ def _can_be_fused(step: Step) -> bool:
 
 
 def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
-    """A reason for each step that ends a super kernel of the range before the range ends. A
+    """Return a reason for each step that ends a super kernel of the range before the range ends. A
     collective of the range does so too, as a part of it."""
     own = [number for number, name in enumerate(scopes) if name == scope]
     reasons: list[str] = []

@@ -38,7 +38,7 @@ _WINDOW = 16
 
 
 def run_side_by_side(plan: ir.Plan, kernels: Mapping[str, Kernel], machine: Machine) -> ir.Plan:
-    """The plan with launches that run beside each other next to each other, and told so; a plan of
+    """Return the plan with launches that run beside each other adjacent and marked; a plan of
     unknown sizes as it is. Launches in ranges of super kernels stay where they are."""
     if plan.symbols:
         return plan
@@ -169,8 +169,8 @@ def _works(launch: ir.Launch) -> int:
 
 
 def _placed(plan: ir.Plan, steps: Sequence[ir.Step]) -> ir.Plan:
-    """The plan with these steps, and an arena in which everything that launches beside each other
-    have is there as long as the last of them runs."""
+    """Return the plan with these steps, and an arena in which buffers of launches beside each other
+    live as long as the last of these runs."""
     shares = _shared_places(plan)
     lives = lifetimes(steps, plan.buffers)
     extents = extents_beside(steps)

@@ -58,8 +58,8 @@ def tagged_parts(
     streams: Sequence[str], priorities: Mapping[str, int], work: Sequence[int], threads: int,
     most: int,
 ) -> tuple[Part, ...]:  # fmt: skip
-    """A part for each launch by the tag of its stream: "" has the whole team. Tags after the first
-    `most` share the last one's part."""
+    """Return a part for each launch by the tag of its stream: "" has the whole team. Tags after the
+    first `most` share the last one's part."""
     tags = [tag for tag in dict.fromkeys(streams) if tag]
     place = {tag: min(number, most - 1, threads - 1) for number, tag in enumerate(tags)}
     if len(set(place.values())) < 2:

@@ -45,8 +45,8 @@ def crossing(first: SubKernel, second: SubKernel) -> bool:
 
 
 def waits_of(kernels: Sequence[SubKernel]) -> tuple[tuple[int, ...], ...]:
-    """For each sub-kernel the earlier ones it waits for, without those that are known to be done:
-    the same threads have waited for them before, or wait for one that did."""
+    """Map each sub-kernel to the earlier ones it waits for, without those that are known to be
+    done: the same threads have waited for them before, or wait for one that did."""
     waits: list[tuple[int, ...]] = []
     behind: list[frozenset[int]] = []  # what is done for sure when a thread begins number i
     for number, kernel in enumerate(kernels):

@@ -46,10 +46,10 @@ class AArch64(Generic):
         return [code.result(f"extractvalue {all} {found}, {i}", type) for i in range(count)]
 
     def nontemporal_fence(self, code: Code) -> None:
-        """Stores past the caches are ordered like all others."""
+        """Do nothing: non-temporal stores are ordered like all others."""
 
     def spin_hint(self) -> tuple[str, str]:
-        """A barrier that holds the thread up for some cycles: `yield` does nothing on most."""
+        """Return a barrier that delays the thread some cycles: `yield` does nothing on most."""
         return (
             "declare void @llvm.aarch64.isb(i32 immarg)",
             f"call void @llvm.aarch64.isb(i32 {_WHOLE_SYSTEM})",

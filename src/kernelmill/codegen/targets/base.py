@@ -27,7 +27,7 @@ class Answers(Protocol):
         ...
 
     def load_vectors(self, code: Code, type: VType, address: str, count: int) -> list[Reg]:
-        """So many vectors, of one register each, that follow one another from `address` on."""
+        """Load `count` consecutive vectors, of one register each, from `address` on."""
         ...
 
     def masks_memory(self, bytes: int) -> bool:
@@ -42,8 +42,7 @@ class Answers(Protocol):
         ...
 
     def tile_zero(self, code: Code, type: VType) -> Reg:
-        """A tile of zeros. All tiles of an ISA are either registers of its own or in
-        memory."""
+        """Return a tile of zeros. Tiles of an ISA are all its own registers, or all in memory."""
         ...
 
     def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
@@ -59,7 +58,7 @@ class Answers(Protocol):
         ...
 
     def tiles_carried(self, values: Sequence[Reg]) -> list[Reg]:
-        """Tiles that a loop made, as its next pass, or what comes after it, takes them."""
+        """Return tiles that a loop made as its next pass, or the code after it, takes them."""
         ...
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:

@@ -24,7 +24,7 @@ _INDEX = VType(I64)
 
 
 def zero(code: Code, type: VType) -> Reg:
-    """Rows of zeros."""
+    """Return rows of zeros."""
     name = f"tile_zero.{_shape(type)}"
     if name not in code.module.functions:
         code.module.functions[name] = _zero(code.module, name, type)
@@ -34,7 +34,7 @@ def zero(code: Code, type: VType) -> Reg:
 
 
 def load(type: VType, address: str, stride: Reg) -> Reg:
-    """The rows that are `stride` elements apart."""
+    """Load rows that are `stride` elements apart."""
     place = _place_for(stride.code, type)
     _copy(type, (place.text, stride.like(type.lanes)), (address, stride))
     return place
@@ -56,7 +56,7 @@ def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
 
 
 def carried(values: Sequence[Reg]) -> list[Reg]:
-    """Copies, which stay what they are until all of them are made again."""
+    """Return copies, which stay unchanged until all of them are made again."""
     for _ in range(2):  # the second time all are read: the first copies are written one by one
         values = [_copied(value) for value in values]
     return list(values)
@@ -90,7 +90,7 @@ def _place_for(code: Code, type: VType) -> Reg:
 
 
 def _copy(type: VType, target: tuple[str, Reg], source: tuple[str, Reg]) -> None:
-    """Rows, each side at its address and with its elements from one to the next."""
+    """Copy rows between addresses, each side with its own stride."""
     code, name = target[1].code, f"tile_copy.{_shape(type)}"
     if name not in code.module.functions:
         code.module.functions[name] = _copying(code.module, name, type)

@@ -17,7 +17,7 @@ _LAST_OF_F32 = 1 << 29
 
 
 def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    """c plus the products of the numbers in the words `a` and `b`, in each lane."""
+    """Return c plus the products of the numbers in the words `a` and `b`, in each lane."""
     if unit.on_blocks:
         return _blocks(unit, a, b, c)
     if unit.sums == Sums.WRAPPING:
@@ -48,26 +48,26 @@ def _blocks(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
 
 
 def add_bytes(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    """c plus the products of integers."""
+    """Return c plus the products of integers."""
     for number in range(unit.group):
         c = c + _integer(a, number, unit.a) * _integer(b, number, unit.b)
     return c
 
 
 def _integer(x: Reg, number: int, dtype: DType) -> Reg:
-    """One number of each lane, sign or zero extended."""
+    """Extract one number of each lane, sign or zero extended."""
     if dtype == U8:
         return x.logical_shift(8 * number) & 0xFF
     return (x << (I32.bits - dtype.bits * (number + 1))) >> (I32.bits - dtype.bits)
 
 
 def bf16(x: Reg, half: int) -> Reg:
-    """The lower (0) or upper (1) half of each word as f32, denormals as zeros."""
+    """Return the lower (0) or upper (1) half of each word as f32, denormals as zeros."""
     return flushed((x & -0x10000 if half else x << 16).bits_as(F32))
 
 
 def flushed(x: Reg) -> Reg:
-    """Denormals as zeros of their sign."""
+    """Replace denormals by zeros of their sign."""
     return _zero_where(x.code.absolute(x).compare("olt", _LEAST), x)
 
 

@@ -127,13 +127,13 @@ def _dot_bf16(a: Reg, b: Reg, c: Reg) -> Reg:
 
 
 def _dot_words(a: Reg, b: Reg, bits: int) -> Reg:
-    """The products of two numbers of 16 bits in each lane, added."""
+    """Add the products of two numbers of 16 bits in each lane."""
     x, y = (convert.bitcast(each, VType(I16, 2 * each.lanes)) for each in (a, b))
     return _call(_PAIRS[bits], x, y, result=a.type)
 
 
 def _pairs(a: Reg, b: Reg, bits: int) -> Reg:
-    """The sums of four by way of 16 bits: the even bytes and the odd ones. Nothing saturates."""
+    """Sum four bytes by way of 16 bits: the even and the odd ones. Nothing saturates."""
     even, odd = a & 0x00FF00FF, a.logical_shift(8) & 0x00FF00FF
     halves = convert.bitcast(b, VType(I16, 2 * b.lanes))
     low, high = (halves << 8) >> 8, halves >> 8
@@ -153,5 +153,5 @@ def _call(name: str, *arguments: Reg, result: VType | None = None) -> Reg:
 
 
 def _whole_and_mode(code: Code) -> tuple[Reg, Reg]:
-    """The mask of all lanes, and the rounding that is set."""
+    """Return the mask of all lanes, and the current rounding mode."""
     return code.const(VType(I16), -1), code.const(VType(I32), 4)

@@ -15,18 +15,18 @@ _TILE = "x86_amx"
 
 
 def zero(code: Code, type: VType) -> Reg:
-    """A register of zeros."""
+    """Return a register of zeros."""
     return _call(code, "tilezero", type, _shape(type))
 
 
 def load(type: VType, address: str, stride: Reg) -> Reg:
-    """Rows that are `stride` elements apart."""
+    """Load rows that are `stride` elements apart."""
     place = [f"ptr {address}", (stride * type.dtype.bytes).typed]
     return _call(stride.code, "tileloadd64", type, [*_shape(type), *place])
 
 
 def store(value: Reg, address: str, stride: Reg) -> None:
-    """Rows that are `stride` elements apart."""
+    """Store rows that are `stride` elements apart."""
     place = [f"ptr {address}", (stride * value.dtype.bytes).typed, value.typed]
     arguments = [*_shape(value.type), *place]
     full = _declared(value.code, "tilestored64", "void", arguments)
@@ -34,7 +34,7 @@ def store(value: Reg, address: str, stride: Reg) -> None:
 
 
 def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    """One instruction."""
+    """Emit the single instruction."""
     signs = "".join("s" if dtype == I8 else "u" for dtype in (unit.a, unit.b))
     name = "tdpbf16ps" if unit == TILE_BF16 else f"tdpb{signs}d"
     depth = _shape(a.type)[1]
@@ -42,7 +42,7 @@ def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
 
 
 def _shape(type: VType) -> list[str]:
-    """Rows, and bytes of one, as the instructions take them."""
+    """Return the rows, and the bytes of one, as the instructions take them."""
     return [f"i16 {type.rows}", f"i16 {type.lanes * type.dtype.bytes}"]
 
 

@@ -84,7 +84,7 @@ def bind(placed: Placed, making: Making) -> Bound:
 
 
 class _Binder:
-    """Goes through the steps once. Everything it collects only grows."""
+    """A pass over the steps that makes kernels and launches. Its collections only grow."""
 
     def __init__(self, placed: Placed, making: Making) -> None:
         self.placed = placed

@@ -47,7 +47,7 @@ class Made:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A kernel, its buffers as local numbers of a signature."""
+    """A kernel, and its buffers as local numbers of a signature."""
 
     kernel: Kernel
     slots: tuple[int, ...]

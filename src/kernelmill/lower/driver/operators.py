@@ -117,7 +117,6 @@ def _outside(work: Work, placed: Placed) -> Stored:
 
 
 def _operator(work: Work, built: _Exact) -> Operator:
-    """Describe the work without a graph."""
     nodes, targets = work.nodes, work.targets
     return Operator(
         kernel_type(nodes), None, None, {}, _first_shape(nodes, targets),
@@ -145,7 +144,7 @@ def _attempt(isolation: Form) -> Form | None:
 
 
 class _Exact:
-    """Builds the graph with the sizes of the program."""
+    """Builder of the graph with the sizes of the program."""
 
     def __init__(
         self,
@@ -324,7 +323,7 @@ class _Exact:
 
 
 class _General(_Exact):
-    """Builds the graph for all sizes."""
+    """Builder of the graph for all sizes."""
 
     _generalises = True
 

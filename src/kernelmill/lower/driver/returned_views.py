@@ -79,7 +79,7 @@ def returned_views(
 
 
 def _is_view(call: ir.AtenCall) -> bool:
-    """Check that a step only makes views of one tensor."""
+    """Check that a call only makes views of one tensor."""
     one = len(list(buffers_in((call.args, call.kwargs)))) == 1
     return one and not call.binds and gives_views(call.target) and not writes(call.target)
 

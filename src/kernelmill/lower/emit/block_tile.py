@@ -68,7 +68,6 @@ class BlockTile(Tile):
             yield from list(zip(numbers, [b(j, k) for j in numbers], strict=True))
 
     def _blocks(self, builder: KernelBuilder, rows: list[Value]) -> list[Value]:
-        """Return blocks, row-major, of parts of rows."""
         blocks: list[Value] = []
         for i in range(0, self.rows, 2):
             other = min(i + 1, self.rows - 1)
@@ -78,7 +77,6 @@ class BlockTile(Tile):
         return blocks
 
     def _rows(self, builder: KernelBuilder, blocks: list[Value]) -> list[Value]:
-        """Return parts of rows of blocks."""
         rows: list[Value] = []
         for first in range(0, self.count, self._across):
             pairs = range(first, first + self._across, 2)

@@ -107,7 +107,6 @@ class _Spans:
 
 
 def _before(node: Node, after: Mapping[Node, Node]) -> Iterator[Node]:
-    """Yield the nodes that have to run before a node."""
     for operand in node.operands:
         if operand.node is not None:
             yield operand.node

@@ -19,7 +19,7 @@ _RANGES = {I8: (-128, 127), U8: (0, 255)}
 
 @dataclass(frozen=True)
 class _Wide:
-    """A value in i32, and between which numbers its elements are."""
+    """A value in i32, and the bounds of its elements."""
 
     value: Value
     low: int
@@ -48,7 +48,6 @@ class _Widening:
         self._wide: dict[Value, _Wide] = {}
 
     def plain(self, value: Value) -> Value:
-        """Return the value in its own type."""
         found = self._plain.get(value)
         if found is None:
             found = self._plain[value] = self._make(value)
@@ -101,7 +100,6 @@ class _Widening:
 
 
 def _bounds(node: Node, parts: list[_Wide]) -> tuple[int, int]:
-    """Return the bounds of an operator's results in i32."""
     a = parts[0]
     if node.op == "neg":
         return -a.high, -a.low

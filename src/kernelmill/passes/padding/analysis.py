@@ -125,7 +125,6 @@ def _padded_inputs(scene: Scene, graph: Graph) -> list[PaddedInput]:
 
 
 def _live(graph: Graph) -> list[Node]:
-    """Return the nodes that results, updates and effects need."""
     needed: set[Value] = set(live_values(graph))
     kept: list[Node] = []
     for node in reversed(graph.nodes):

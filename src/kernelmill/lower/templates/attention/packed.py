@@ -65,7 +65,6 @@ def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
 def _emit_block(
     context: AttentionContext, batch: Dims, start: Dim, end: Dim, first: Dim, stop: Dim
 ) -> None:
-    """Emit all rows of the task against keys start..end-1."""
     _pack_keys(context, batch, start, end)
     _pack_values(context, batch, start, end)
     tile_rows = context.schedule.tile_rows

@@ -88,8 +88,6 @@ class TiledContext(AttentionContext):
 
 
 class _Task:
-    """One task."""
-
     def __init__(self, context: AttentionContext, batch: Dims, first: Dim) -> None:
         spec, schedule = context.spec, context.schedule
         assert spec.words is not None
@@ -114,7 +112,6 @@ class _Task:
             context.finish_row(Row(self.batch, loop.index, loop.index - self.first))
 
     def _block(self, context: AttentionContext, _: Dims, start: Dim, end: Dim) -> None:
-        """Emit all rows of the task against keys start..end-1."""
         self._copy_keys(start, end)
         self._copy_values(start, end)
         rows, skipped = self.down * TILE_ROWS, context.unseen_rows(start, self.first)

@@ -146,7 +146,6 @@ def _by_taps(weight: Value, more: Dim, flat: bool) -> Value:
 
 
 def _widened(image: Value, more: Dim) -> Value:
-    """Return the image with extra channels of zeros."""
     if more == 0:
         return image
     none = (0,) * len(image.shape)

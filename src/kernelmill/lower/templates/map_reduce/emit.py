@@ -184,7 +184,6 @@ class _Emission:
         return levels(ordered, lambda node, other: other in upstream[node])
 
     def _upstream(self, node: Node) -> set[Node]:
-        """Return the nodes of this group that `node` is computed from."""
         found: set[Node] = set()
         pending = list(node.operands)
         while pending:
@@ -225,7 +224,7 @@ class _Emission:
 
     @contextmanager
     def _in_row(self, row: _Row, number: int) -> Generator[None]:
-        """Inside, pass `number` over this row is emitted."""
+        """Emit pass `number` over this row inside."""
         self.loops.env.update(row.place)
         spill = row.spill
         if spill is not None and spill.first_pass < number:

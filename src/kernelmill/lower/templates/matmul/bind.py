@@ -400,7 +400,6 @@ class _Operands:
     # ---- grouped products ------------------------------------------------------------------------
 
     def _find_rows(self, b: KernelBuilder, batch: Dims, first: Sym) -> Found:
-        """Return the rows of a group, between its end and the one before."""
         ends, size = self.seed.operands[2], self.seed.result.shape[0]
         (group,), count = batch, ends.shape[0]
         most = b.index(size)

@@ -328,7 +328,6 @@ def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
 
 
 def _bytes(spec: Contraction, outer: int) -> int:
-    """Return the size of that many rows of A or columns of B."""
     return outer * size_hint(spec.depth) * spec.element.bytes
 
 

@@ -88,6 +88,5 @@ def _streaming(
 
 
 def _bytes_of_b(schedule: BlockedTiles, spec: Contraction, column_tiles: int) -> int:
-    """Return the bytes of B in the columns of a task."""
     assert isinstance(spec.depth, int)
     return column_tiles * schedule.width * spec.depth * spec.accumulate.bytes

@@ -126,7 +126,6 @@ def _in_depth_blocks(context: BlockedContext, size: int) -> None:
 
 
 def _sum_row_tiles(task: _Task, depth: Depth, column: Dim) -> None:
-    """Sum all of the task's tiles with these columns."""
     task.b.fill(depth, column)
     _add_shift(task, depth, column)
     with task.context.row_tiles() as row:
@@ -250,6 +249,5 @@ def _add_shift(task: _Task, depth: Depth, column: Dim) -> None:
 
 
 def _store_tile(context: BlockedContext, row: Dim, column: Dim, start: Dim) -> None:
-    """Store a tile whose sums scratch has at `start`."""
     shift = context.scratch.shift if context.spec.dot_i8 else None
     store_tile(context, row, column, start, shift)

@@ -172,7 +172,6 @@ def _sum_tile(context: ContractionContext[FewColumns], tile: Dim) -> None:
 
 
 def _column(context: ContractionContext[FewColumns], n: int, k: Dims, lane: Lane) -> Value:
-    """Load a vector of column n of B, from k on."""
     builder, spec, lanes = context.builder, context.spec, context.schedule.lanes
     name, group = spec.b.packed, spec.group
     if name is None:

@@ -146,7 +146,6 @@ class IntegerTask(FourBitTask):
         builder.store(SCRATCH, fact, builder.op("cast", count, dtype=I32))
 
     def _listed_at(self, row: int, run: Dim) -> Dim:
-        """Return the offset of the numbers of a run's words."""
         words = self.schedule.run // WORD
         return self.scratch.listed + (row * self.runs + run) * words
 
@@ -158,7 +157,6 @@ class IntegerTask(FourBitTask):
     # ---- panels ----------------------------------------------------------------------------------
 
     def _rows_at_once(self) -> int:
-        """Return 1: registers have room for the sums of one row."""
         return 1
 
     def _integer_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:

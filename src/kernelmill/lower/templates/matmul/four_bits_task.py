@@ -199,7 +199,6 @@ class FourBitTask:
         return builder.op("bitcast", builder.op("shl", exponents, 23), dtype=F32)
 
     def _copy_undivided(self) -> None:
-        """Copy A's numbers as they are into scratch."""
         builder, schedule = self.builder, self.schedule
         for row in range(schedule.rows):
             where = self.scratch.numbers + row * self.scratch.row
@@ -269,7 +268,6 @@ class FourBitTask:
             self.builder.prefetch(self.b.words, first + at + _AHEAD_BYTES // I32.bytes)
 
     def _factors(self, panel: Dim, k: Dim, vector: int) -> tuple[Value | None, Value | None]:
-        """Load scale and offset of a group, for a vector of columns."""
         place, width, size = vector * self.schedule.lanes, self.schedule.width, self.context.spec.n
         column, batch = panel * width + place, self.context.batch
         # Factors that are not in panels end with the last column.
@@ -415,5 +413,4 @@ class FourBitTask:
 
 
 def _parts(count: int, most: int) -> list[range]:
-    """Return the numbers below `count` in ranges of `most`."""
     return [range(first, min(count, first + most)) for first in range(0, count, most)]

@@ -74,7 +74,6 @@ class InnerProduct(AlongK):
 
 
 def _sum_tile(context: ContractionContext[InnerProduct], column: Dim) -> None:
-    """Sum one tile, all of C's rows by one vector of columns, into scratch."""
     schedule, spec = context.schedule, context.spec
     together = max(1, CHAINS // schedule.rows)
     left = minimum(schedule.lanes, spec.n - column * schedule.lanes)

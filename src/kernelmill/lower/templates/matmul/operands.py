@@ -206,7 +206,6 @@ def _panels_of_b(context: BlockedContext) -> PanelsOfB:
 
 
 def _widen_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
-    """Widen a panel of constants, for all of `depth`, into scratch."""
     name = _need(context.spec.b.packed, "B is not packed")
     first = context.panel(tile, depth.start * depth.inner)
     if context.halves is not None:

@@ -238,7 +238,7 @@ def _in_depth_blocks(context: TiledContext, a: list[TilesInMemory], column: Dim)
 
 
 def _add(context: TiledContext, source: Dim, target: Dim, count: int) -> None:
-    """Add so many sums in scratch to others."""
+    """Add `count` sums in scratch to others."""
     with context.builder.loop(0, count, WORDS, prefix="v") as loop:
         known = context.read(target + loop.index, WORDS)
         more = context.read(source + loop.index, WORDS)
@@ -357,7 +357,6 @@ def _source(context: TiledContext, planes: tuple[Operand, ...], outer: Dim) -> T
 
 
 def _in_place(context: TiledContext, operand: Operand, kind: VType) -> TilesInMemory:
-    """Return rows of A in place."""
     if operand.rows is None:
         raise ValueError("the schedule does not fit the contraction: A's rows are not aligned")
     rows, words = operand.rows, WORDS * context.spec.group
@@ -421,7 +420,6 @@ def _read_a(spec: Contraction, height: int) -> ReadA:
 
 
 def _exact_depth_block(spec: Contraction) -> int:
-    """Return the tiles along k of planes that are summed at a time."""
     tiles = depth_tiles(spec.depth)
     if not isinstance(tiles, int):
         return _EXACT_DEPTH

@@ -72,7 +72,6 @@ class _Writer:
             yield tuple(b.let(index, 0, size - 1) for index, size in wrapped)
 
     def write(self, i: Dims, w: Dims, lane: Lane | None) -> None:
-        """Write one element of the window, with indices of its own."""
         with self.places(i, () if self.spec.shared else w) as places:
             self._update(i, w, lane, places)
 

@@ -38,7 +38,7 @@ def emit_sort(builder: KernelBuilder, spec: SortSpec, schedule: SortSchedule) ->
 
 
 class _Row:
-    """One row, whose other positions are `place`."""
+    """A row, whose position along other axes is `place`."""
 
     def __init__(
         self, builder: KernelBuilder, spec: SortSpec, schedule: SortSchedule, place: Dims
@@ -116,7 +116,6 @@ class _Row:
     # ---- keys -----------------------------------------------------------------------------------
 
     def _fill(self, count: Dim) -> None:
-        """Fill in the first elements of the row, in order."""
         b = self.b
         with self._vectors(0, count) as (start, keys, mask):
             number = b.op("iota", dtype=I64, lanes=self.lanes)

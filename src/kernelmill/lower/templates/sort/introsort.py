@@ -296,7 +296,7 @@ class Sorter:
                 self.adjust_heap(first, b.index(0), b.index(size), item)
 
     def _sift_down(self, first: Dim, hole: Value, length: Value) -> Value:
-        """Move the later of two children up, down to where there are not two."""
+        """Move the later of two children up, as long as two exist."""
         b, items = self.b, self.items
         end = b.op("shr", b.op("sub", length, 1), 1)
         with b.repeat([(_INDEX, hole)]) as loop:
@@ -324,7 +324,7 @@ class Sorter:
         return place
 
     def _sift_up(self, first: Dim, hole: Value, top: Value, item: Item) -> Value:
-        """Move parents that come before `item` down; gives the place for it."""
+        """Move parents that come before `item` down; return the place for it."""
         b, items = self.b, self.items
         with b.repeat([(_INDEX, hole)]) as loop:
             place = loop.carried[0]

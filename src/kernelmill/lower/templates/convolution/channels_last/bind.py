@@ -132,8 +132,6 @@ class ChannelsLastBinding(NoProducts):
 
 @dataclass(frozen=True)
 class _Elements:
-    """The callbacks of a convolution's spec."""
-
     emitter: Emitter
     seed: Node
     epilogue: Epilogue

@@ -99,7 +99,6 @@ class DenseContext(ConvolutionContext[DenseTiles]):
 
     @property
     def _line(self) -> int:
-        """Number of elements of a cache line."""
         return LINE_BYTES // self.geometry.accumulate.bytes
 
     def _sums_elements(self) -> int:

@@ -70,7 +70,6 @@ def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
 
 
 def _panels(context: DenseContext) -> tuple[Dim, Dim]:
-    """Return the task's first panel and the end of its panels."""
     first = context.panel_block * context.schedule.panels
     count = context.schedule.panel_count(context.geometry)
     return first, minimum(count, first + context.schedule.panels)
@@ -173,7 +172,7 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     origin = _origin(context, pixels) + block * channels * padded_strides(context)[0]
 
     def pixels_at(i: int, k: Dims, lanes: int) -> Value:
-        """Channels of a pixel from k on."""
+        """Load `lanes` channels of pixel i from k on."""
         down, across = divmod(i, pixels.across)
         if not schedule.padded:
             at = (pixels.row + down, pixels.column + across)

@@ -36,7 +36,6 @@ def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candi
 
 
 def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[Candidate]:
-    """Yield tasks of other sizes, with the cost model's register tile."""
     rows, panels = schedule.rows, schedule.panels
     most_rows, most_panels = schedule.outputs[0], schedule.most_panels(geometry)
     for down, across in (
