@@ -136,7 +136,7 @@ class Block:
 
 
 class Region:
-    """One level of nesting: its current block, and what was already computed at this level."""
+    """One level of nesting: its current block, and the values already computed at this level."""
 
     __slots__ = ("block", "known")
 

@@ -1,4 +1,4 @@
-"""Keys of what is compiled."""
+"""Store keys of compiled code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmill.core.version import ABI_VERSION
 
 
 def key_of(isa: Isa, **what: str) -> Key:
-    """`what`, and all else that decides what is compiled from it."""
+    """Return `what` with all other inputs that decide the compiled result."""
     return Key.of(
         {
             **what,

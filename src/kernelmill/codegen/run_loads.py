@@ -63,8 +63,8 @@ class RunLoads:
         return True
 
     def computed(self, statement: Instr) -> None:
-        """Registers are just enough for a tile's sums and operands: what is loaded next has to
-        come behind products whose operands it takes the place of. LLVM would load it before."""
+        """Note a product. Registers just suffice for a tile's sums and operands, so a later load
+        must come behind the products whose operands it replaces, before which LLVM would put it."""
         if not is_product(statement):
             return
         added = statement.args[2]

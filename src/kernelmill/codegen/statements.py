@@ -33,7 +33,7 @@ them costs is felt in kernels of a few vectors."""
 
 class Body:
     """Writes the statements of one kernel into `code`. `pointers` names each buffer's address,
-    `told` says what is promised of it."""
+    `told` has the promises about it."""
 
     def __init__(
         self, code: Code, kernel: ir.Kernel, pointers: dict[str, str], told: Mapping[str, Promises]
@@ -111,9 +111,9 @@ class Body:
             access.store_strided(value, stride, mask)
 
     def _whole(self, value: Reg) -> Reg:
-        """A value to be stored whole, where that is quicker. Of one that was chosen lane by lane
-        LLVM would store some lanes alone if the others have just been read there. What is frozen is
-        a number to it that it knows nothing of."""
+        """Freeze a value to be stored whole, where that is quicker. Of one that was chosen lane by
+        lane LLVM would store some lanes alone if the others have just been read there. A frozen
+        value is unknown to it."""
         chosen = self.code.definitions.get(value.text, "").startswith("select <")
         if not chosen or not self._target.stores_lanes_slowly:
             return value

@@ -62,7 +62,8 @@ class ZeroSign(Enum):
 
 
 class Combine(StrEnum):
-    """The modes of scatter and index_put: how an element is combined with what is written to it."""
+    """The modes of scatter and index_put: the ways to combine an element with the value written to
+    it."""
 
     SET = "set"
     ADD = "add"

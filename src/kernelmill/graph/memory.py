@@ -1,4 +1,4 @@
-"""In whose memory a value lies: what ATen calls give may be views of what they read."""
+"""Owners of the memory of values: results of ATen calls may be views of their operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of the graph IR, a row each: what they mean, and all that is to be known of them.
+"""The operators of the graph IR, a row each, with their meaning and all facts.
 
 Operands of a pointwise operator have one shape: broadcasting is an explicit `expand`. Reductions
 drop their dims. Nothing promotes dtypes: casts are explicit. Every result is rounded to its dtype.

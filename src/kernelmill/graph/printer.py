@@ -1,4 +1,4 @@
-"""Graphs as text. The text is what is hashed: equal graphs print alike whatever built them."""
+"""Graphs as text. The text is hashed: equal graphs print alike whatever built them."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ class _Sizes:
         return new
 
     def _bound(self, symbol: Sym) -> None:
-        """A symbol that stays; its upper bound, and what it is computed from, may be over others
-        that do not."""
+        """Keep a symbol; its upper bound, and the dims it is computed from, may use replaced
+        ones."""
         if isinstance(symbol.hi, Expr) or symbol.value is not None:
             high = None if symbol.hi is None else substitute(symbol.hi, self.sizes)
             value = None if symbol.value is None else at_values(symbol.value, self.sizes)

@@ -22,8 +22,8 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def to_odd(a: Array, b: Array, c: Array) -> Array:
-    """Compute a*b + c of f32 as f64, rounded to odd: it lies on the same side of every number of
-    less than 52 bits as the exact value.
+    """Compute a*b + c of f32 as f64, rounded to odd: the result is on the same side of every number
+    of less than 52 bits as the exact value.
 
     The product is exact; a sum that is not moves to its odd neighbour. Rounding to odd keeps a
     second rounding from seeing a tie that is none (Boldo and Melquiond, 2008); the error of the sum

@@ -1,4 +1,4 @@
-"""Kernels as text. The text is what is hashed: equal kernels print alike whatever built them."""
+"""Kernels as text. The text is hashed: equal kernels print alike whatever built them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class SharedMemory:
         return buffer in self._tasks
 
     def accessed(self, buffer: str, places: Array, task: int) -> str:
-        """Note what a task reads or writes; why that is wrong, or "".
+        """Note a task's reads or writes; return why they are wrong, or "".
 
         An element of the input is read by the task that writes it, before that. What that task
         has written itself it may write again.

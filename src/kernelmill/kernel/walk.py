@@ -1,4 +1,4 @@
-"""Goes through the statements of a kernel: which stand inside of which, and what dims they have."""
+"""Traversal of the statements of a kernel, nested ones included, and of their dims."""
 
 from __future__ import annotations
 

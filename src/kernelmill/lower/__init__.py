@@ -1,1 +1,1 @@
-"""Graph to kernels: what is fused with what, where values live, and the templates."""
+"""Graph to kernels: fusion, placement, and the templates."""

@@ -15,7 +15,7 @@ def multiplies_f32(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class AllowProducts:
-    """Marks all products of f32 with 0, 1 or 3 `products`, in place of what they had."""
+    """A pass that sets `products` of all products of f32 to 0, 1 or 3, in place of their own."""
 
     products: int
     name: str = "allow-products"

@@ -41,7 +41,7 @@ def _values(before: Graph, after: Graph) -> list[tuple[Value, Value]]:
 
 
 class _Copier:
-    """Gives each of the values of the first graph a copy of what stands for it in the second."""
+    """A rewrite that gives values of the first graph copies of their counterparts in the second."""
 
     def __init__(self, after: Graph, copied: set[Value]) -> None:
         self.after, self.copied = after, copied
@@ -93,8 +93,8 @@ class _Copier:
 
 
 def _reader_of_memory(old: Value, new: Value) -> Node | None:
-    """The ATen call behind `new` that reads what stands for the memory that `old` is a view of, as
-    many views behind `new` as that is behind `old`; None where `old` is no view."""
+    """Return the ATen call behind `new` that reads the memory that `old` is a view of, as many
+    views behind `new` as that is behind `old`; None where `old` is no view."""
     reader: Node | None = None
     while memory_of(old) is not old and memory_of(new) is not new:
         assert old.node is not None and new.node is not None

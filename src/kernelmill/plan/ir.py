@@ -18,7 +18,7 @@ from kernelmill.core.roles import InputRole
 
 @dataclass(frozen=True)
 class TensorInput:
-    """A tensor argument and what the entry checks of it. Strides in elements.
+    """A tensor argument, and the properties that the entry checks. Strides in elements.
 
     `name` is the user's argument for messages ("input_ids", "encoder.layer.0.weight").
     `updated`: the program writes into it.
@@ -174,8 +174,8 @@ class SuperKernel:
 
 @dataclass(frozen=True)
 class KernelRef:
-    """A kernel the plan launches, and what it fused, for reports. `digest` is that of its text, and
-    of its key in the store once the plan is linked."""
+    """A kernel the plan launches, and the operators that it fused, for reports. `digest` is that of
+    its text, and of its key in the store once the plan is linked."""
 
     name: str
     type: str

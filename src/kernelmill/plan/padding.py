@@ -8,8 +8,8 @@ from kernelmill.core.dim import Dim
 
 @dataclass(frozen=True)
 class PaddedInput:
-    """Argument `number` is copied into zeros of this shape and these strides (in elements), both
-    at the gear's sizes; its elements lie at the beginning of each dim."""
+    """Argument `number` is copied into zeros of this shape and these strides (in elements), both at
+    the gear's sizes; its elements come first in each dim."""
 
     number: int
     shape: tuple[Dim, ...]
@@ -18,7 +18,7 @@ class PaddedInput:
 
 @dataclass(frozen=True)
 class PaddedResult:
-    """Result `number` holds what the program without padding returns.
+    """Result `number`, which contains the result of the program without padding.
 
     Each of its dims is a row-major product of `axes`; the true elements are those inside the true
     size of every axis. `strides` are what eager's result has, at the true sizes.

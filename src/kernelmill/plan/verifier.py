@@ -25,13 +25,15 @@ _ROLES, _KINDS = frozenset(InputRole), frozenset(ir.BufferKind)
 
 
 def verify_plan(plan: ir.Plan, stage: str = "") -> None:
-    """Raise VerificationError with the first broken rule; `stage` is what made the plan."""
+    """Raise VerificationError with the first broken rule; `stage` is the step that made the
+    plan."""
     for problem in _Verifier(plan).problems():
         raise VerificationError(f"plan {plan.name}: {problem}", stage)
 
 
 class _Verifier:
-    """Each method yields what is wrong with its part; nothing goes on behind the first problem."""
+    """The checks of a plan: each method yields the faults of its part, of which the first is
+    raised."""
 
     def __init__(self, plan: ir.Plan) -> None:
         self.plan = plan

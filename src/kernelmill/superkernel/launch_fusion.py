@@ -72,7 +72,7 @@ def form(
     machine: Machine | None = None,
     threads: int | None = None,
 ) -> Formed:
-    """Make super kernels of a plan's ranges, and with options for it of what is in none where that
+    """Make super kernels of a plan's ranges, and with options for it of launches in none where that
     is estimated to be faster.
 
     `machine` says what waiting costs, this one if None; `threads` is the size of team to expect,

@@ -26,8 +26,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Range:
-    """A range: its name, its options, what of it is together, the reasons for each split, and the
-    collectives of it, behind which it goes on."""
+    """A range: its name, its options, its segments, the reasons for each split, and its
+    collectives, behind which it goes on."""
 
     scope: str
     options: RangeOptions

@@ -32,7 +32,7 @@ def erfinv(x: Reg) -> Reg:
 
 
 def _start(x: Reg, tail: tuple[float, ...], middle: float) -> Reg:
-    """erfinv to about 28 bits below 0.97, above to what the polynomial for the tail has."""
+    """Return erfinv to about 28 bits below 0.97, above to the accuracy of the tail's polynomial."""
     code = x.code
     a = absolute(x)
     near = a.compare("ole", 0.97)

@@ -18,13 +18,13 @@ _ERFC = {"erfc"}
 
 
 def call(name: str, arguments: list[Reg]) -> Reg:
-    """`name` (as the C library calls it for doubles) of the arguments."""
+    """Return `name` (as the C library calls it for doubles) of the arguments."""
     found = _vector_function(name, arguments[0])
     return _lane_by_lane(name, arguments) if found is None else _in_pieces(*found, arguments)
 
 
 def has_vectors(x: Reg) -> bool:
-    """True when functions for whole vectors of this type can be called."""
+    """Return True when functions for whole vectors of this type can be called."""
     return _vector_function("exp", x) is not None
 
 
@@ -49,7 +49,7 @@ def _in_pieces(function: str, width: int, arguments: list[Reg]) -> Reg:
 
 
 def _padded(value: Reg, start: int, count: int, width: int) -> Reg:
-    """`count` lanes from `start` on, and zeros up to `width`."""
+    """Return `count` lanes from `start` on, and zeros up to `width`."""
     code = value.code
     if value.lanes == width:
         return value
@@ -71,7 +71,7 @@ def _joined(parts: list[Reg]) -> Reg:
 
 
 def _lane_by_lane(name: str, arguments: list[Reg]) -> Reg:
-    """The C library's double function, rounded to f32 where that is what is asked for."""
+    """Call the C library's double function for each lane, rounding to f32 if that is wanted."""
     code, type = arguments[0].code, arguments[0].type
     code.module.declare(name, "double", ["double"] * len(arguments), " nounwind willreturn")
     if type.lanes == 1:

@@ -1,4 +1,4 @@
-"""From operations to instructions: what each family of processors has for them.
+"""From operations to the instructions of each family of processors.
 
 `answers(isa)` is asked wherever a processor may have an instruction of its own. A family is one
 file with a class derived from `Generic`, and a line in families.py.

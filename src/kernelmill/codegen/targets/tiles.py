@@ -1,6 +1,6 @@
-"""Tiles in memory and plain vectors: a value is the address of its rows, which lie side by side on
-the stack. Slow, and right for every shape and unit; LLVM, which would cut a tile in vectors into
-dozens of registers, is soon done with it.
+"""Tiles in memory and plain vectors: a value is the address of its rows, side by side on the stack.
+Slow, and right for every shape and unit; LLVM, which would cut a tile in vectors into dozens of
+registers, is soon done with it.
 
 Each instruction has a place of its own for its result. The next pass of a loop writes there anew:
 what a loop carries is copied to where nothing else is written.
@@ -184,7 +184,7 @@ def _write(row: Reg, address: str) -> None:
 def _passes(
     code: Code, count: int, body: Callable[[Reg, list[Reg]], list[Reg]], initial: Sequence[Reg] = ()
 ) -> list[Reg]:
-    """Write a loop of one pass or more; what it carries from pass to pass, after the last one."""
+    """Write a loop of one pass or more; return the carried values after the last one."""
     head, done = code.new_block("pass"), code.new_block("done")
     before, begin = code.label, [code.const(_INDEX, 0), *initial]
     with code.region(head):

@@ -1,4 +1,4 @@
-"""Dot units in plain vectors: what core/target/dot_units.py says of each, number by number."""
+"""Dot units in plain vectors: the meaning of core/target/dot_units.py, number by number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
 
 
 def _blocks(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    """The same of blocks, by words of 32 bits for each of the sums, the first of a word first."""
+    """Compute blocks by words of 32 bits for each of the sums, the first of a word first."""
     halves = unit.word.bits // I32.bits
     narrow = replace(unit, group=unit.group // halves, rows=1, columns=0)
     left, right = (convert.bitcast(x, VType(I32, x.lanes * halves)) for x in (a, b))
@@ -72,7 +72,7 @@ def flushed(x: Reg) -> Reg:
 
 
 def add_product(x: Reg, y: Reg, c: Reg) -> Reg:
-    """x*y + c with one rounding; none of them, nor the result, is denormal.
+    """Return x*y + c with one rounding; none of them, nor the result, is denormal.
 
     Whether a result is too small is asked of one 2^24 times as large, which is rounded to as many
     bits as it would be if exponents had no end. Where that overflows the terms are so large that
@@ -84,7 +84,8 @@ def add_product(x: Reg, y: Reg, c: Reg) -> Reg:
 
 
 def _sum_to_odd(x: Reg, y: Reg) -> Reg:
-    """x + y, to the neighbour in f32 whose last bit is set where it is not exact; none denormal.
+    """Return x + y, rounded to the neighbour in f32 whose last bit is set where it is not exact;
+    none denormal.
 
     The sum in f64 becomes odd by its error, which is Knuth's, and then one of fewer bits.
     """

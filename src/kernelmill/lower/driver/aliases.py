@@ -34,7 +34,8 @@ class Aliases:
 
 
 def find_aliases(prepared: Prepared) -> Aliases:
-    """Find the aliases of a graph."""
+    """Find the aliases of a graph, for results, operands of ATen and images stored channels
+    last."""
     graph = prepared.graph
     wanted = [result for result in graph.results if isinstance(result, Value)]
     for node in graph.nodes:

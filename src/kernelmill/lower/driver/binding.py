@@ -78,8 +78,8 @@ class Making:
 
 
 def bind(placed: Placed, making: Making) -> Bound:
-    """Make the kernels, and their launches. Raises UnsupportedError, naming the node, for what has
-    no template."""
+    """Make the kernels, and their launches. UnsupportedError names the node that no template
+    takes."""
     return _Binder(placed, making).run()
 
 

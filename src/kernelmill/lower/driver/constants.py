@@ -14,8 +14,9 @@ from kernelmill.plan.ir import BufferKind, BufferSpec
 
 @dataclass(frozen=True)
 class Constants:
-    """Tells such values. `parameters` never change, nor does what is packed from them; `stored`
-    says where a value is read, None for one that is computed; `buffers` may grow."""
+    """A test for values that depend on parameters alone. `parameters` and buffers packed from them
+    are constant; `stored` gives the memory of a value, None for computed ones; `buffers` may
+    grow."""
 
     parameters: Collection[Value]
     buffers: Sequence[BufferSpec]

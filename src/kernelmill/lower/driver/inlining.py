@@ -12,7 +12,7 @@ from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Plan, Step, Tenso
 
 
 class InlinedPlan:
-    """Renames what `plan` speaks of: symbols to `values`, arguments and results to buffers.
+    """A renaming of a plan's symbols to `values`, and of its arguments and results to buffers.
 
     `inputs` are the program's buffers for the plan's tensor arguments, in order, and `outputs`
     those for its results. Raises UnsupportedError for a plan that does more than launch kernels.

@@ -35,8 +35,8 @@ from kernelmill.lower.templates.registry import template_for
 
 @dataclass(frozen=True)
 class Made:
-    """A kernel bound to a group's memory: plan buffers in its order, the work in ns, what reports
-    tell of it, and what it loses against one for known sizes."""
+    """A kernel bound to a group's memory: plan buffers in its order, work in ns, facts for reports,
+    and its loss against a kernel for known sizes."""
 
     kernel: Kernel
     buffers: tuple[int, ...]

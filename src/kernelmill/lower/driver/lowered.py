@@ -29,8 +29,8 @@ class KernelFacts:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The plan, and by name the kernels that it launches, facts about each, and what its launches
-    lose against kernels for known sizes."""
+    """The plan, its kernels by name, facts about each, and the loss of its launches against kernels
+    for known sizes."""
 
     plan: Plan
     kernels: Mapping[str, Kernel] = field(default_factory=dict[str, Kernel])

@@ -1,4 +1,4 @@
-"""One kernel's work taken out of its graph: a small graph of its own, over what it reads.
+"""One kernel's work taken out of its graph: a small graph of its own, over its inputs.
 
 The operands are what is stored, with the strides that the views in between give it. The same is
 built twice: with the sizes at hand, and *generalised*: each size a symbol, so that one kernel does
@@ -75,8 +75,8 @@ def extract(placed: Placed) -> Extracted:
 
 def _isolate(work: Work, placed: Placed) -> Operator | None:
     """Return a group's work by itself; None without such a form: kernels that write into what they
-    read, or into a piece of a buffer. Parameters are told from other arguments, since kernels of
-    one shape may pack them once."""
+    read, or into a piece of a buffer. Parameters are distinct from other arguments, since kernels
+    of one shape may pack them once."""
     if not _writes_apart(work):
         return None
     exact = _attempt(_Exact(work.targets, _outside(work, placed), placed.is_parameter))

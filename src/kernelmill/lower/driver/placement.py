@@ -31,7 +31,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """An operator that runs as itself, and the buffers of its results, -1 for what nobody reads."""
+    """An operator that runs as itself, and the buffers of its results, -1 for unread ones."""
 
     node: Node
     results: tuple[int, ...]
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Placed:
-    """Everything that is done, in order, and where what it reads and writes lies.
+    """All steps in order, and the memory of the values that they read and write.
 
     locations  of each value that can be read from memory
     """

@@ -1,4 +1,4 @@
-"""Lowering on one page: a graph → what is stored → groups → places → kernels → a plan.
+"""Lowering on one page: a graph → stored values → groups → places → kernels → a plan.
 
 Each stage is a module with a frozen result that the later ones read:
 

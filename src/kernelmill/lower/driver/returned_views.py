@@ -1,4 +1,4 @@
-"""Results that are views: made when all steps have run, of what the caller passed or gets.
+"""Results that are views: made when all steps have run, of arguments or other results.
 
 A step would make them of what kernels read, which is a copy of an argument that lies askew, and
 would keep a program that only launches kernels from the native entry. So would an assertion: one

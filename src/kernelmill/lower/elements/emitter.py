@@ -186,8 +186,8 @@ class Emitter:
         self._store(SCRATCH, self._address(location.strides, location.offset, index), register)
 
     def prefetch(self, location: Location, address: Dim, access: str = "in") -> None:
-        """Ask for the line of a stored value's element; of lanes that step by one, the first's.
-        `access` says what follows."""
+        """Prefetch the line of a stored value's element, of the first of lanes that step by one.
+        `access` is the access to come."""
         if self._shape_of_access(address)[0] == "linear":
             address = self._without_lane(address)
         self.builder.prefetch(self.param(location, access), address)

@@ -1,5 +1,6 @@
-"""Vectors of elements, as templates ask for them: one symbol of the index stands for the lane. What
-neighbouring lanes read alike, such as the mean of a group of channels, is loaded once for them."""
+"""Vectors of elements, as templates ask for them: one symbol of the index stands for the lane.
+Elements that neighbouring lanes share, such as the mean of a group of channels, is loaded once for
+them."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ class Loops:
     def vectors(
         self, axis: Axis, body: Callable[[], None], part: tuple[Dim, Dim] | None = None
     ) -> None:
-        """Run `body` for whole vectors along `axis`, or a part [first, end) of it, then masked for
-        what is left."""
+        """Run `body` for whole vectors along `axis`, or a part [first, end), then masked for the
+        rest."""
         first, end = part or (0, axis.extent)
         blocks = (end - first) // self.lanes
         if blocks != 0:

@@ -10,8 +10,7 @@ from kernelmill.kernel.ir import Buffer, Kernel
 
 
 def mark_buffers(kernel: Kernel, machine: Machine) -> None:
-    """Mark the outputs that may lie over inputs, and those so large that no cache would hold them
-    when they are read."""
+    """Mark the outputs that may overwrite inputs, and those too large to stay in a cache."""
     inputs = overwritable(kernel)
 
     def marked(buffer: Buffer) -> Buffer:

@@ -233,8 +233,8 @@ def _word(
 
 @dataclass(frozen=True)
 class TilesInMemory:
-    """An operand's tiles as they lie in a buffer: `place(outer, k)` is the first element
-    of the tile at tile numbers `outer` and `k`, and rows are `stride` elements apart."""
+    """An operand's tiles in a buffer: `place(outer, k)` is the first element of the tile at tile
+    numbers `outer` and `k`, and rows are `stride` elements apart."""
 
     buffer: str
     type: VType

@@ -307,8 +307,7 @@ class _Fuser:
     def _propagate(
         self, node: Node, group: OpenGroup, index: Index | None, blocks: Collection[int] = (0,)
     ) -> None:
-        """`group` computes the element `index` of this node, in these blocks of its code: note what
-        it reads for that."""
+        """Note the reads of `group`, which computes element `index` of the node in these blocks."""
         group.code += growth.code(node) * len(blocks)
         self._deepen(node, *node.operands)
         definition = OPS[node.op]
@@ -325,8 +324,8 @@ class _Fuser:
     def _propagate_view(
         self, found: Sequence[views.Source], group: OpenGroup, blocks: Collection[int]
     ) -> None:
-        """Of several places that an element may come from each has a block; that without conditions
-        is looked at first, for all of them."""
+        """Give each place that an element may come from a block, visiting first, for all, the one
+        without conditions."""
         known: tuple[Value, Index] | None = None
         for source in reversed(found):
             if source.conditions:

@@ -11,8 +11,8 @@ from kernelmill.graph.ops import OPS
 
 
 def modifications(graph: Graph, stored: AbstractSet[Value]) -> frozenset[Value]:
-    """The values between scores and attentions, and of what else these are made element by element
-    all that has one for each query and key, is not `stored` and is read by nobody else."""
+    """Return the values between scores and attentions, and elementwise operands of these that vary
+    along queries and keys, are not `stored` and have no other reader."""
     seeds = [node for node in graph.nodes if node.op == "flex_attention"]
     if not seeds:
         return frozenset()

@@ -23,8 +23,8 @@ _FOLDS = (OpKind.CONTRACT, OpKind.ATTENTION, OpKind.REDUCE)
 
 
 def kept_constants(graph: Graph, constants: Collection[Value]) -> frozenset[Value]:
-    """Values that come from `constants` alone and that the graph asks for in memory of their own,
-    by a `layout`: they are made when weights are packed, and read there as parameters are."""
+    """Return values of `constants` alone that a `layout` stores in memory of their own: computed
+    when weights are packed, and read there as parameters are."""
     lasting, plain, kept = set(constants), set[Value](), set[Value]()
     for node in graph.nodes:
         if node.op == "aten" or any(x not in lasting and x not in plain for x in node.operands):
@@ -54,9 +54,9 @@ class Prepacked:
 
 
 def prepacked_constants(graph: Graph, constants: Collection[Value]) -> Prepacked:
-    """Values that come from `constants` alone and that operators read, at most through views,
-    together with what does not: all that products or reductions make, and small pointwise ones for
-    pointwise operators. (Contractions pack what is constant.)"""
+    """Find values of `constants` alone that operators read, at most through views, together with
+    other values: all results of products or reductions, and small pointwise ones for pointwise
+    operators. (Contractions pack what is constant.)"""
     lasting, plain, folded = set(constants), set[Value](), set[Value]()
     worth = set[Value]()
     for node in graph.nodes:

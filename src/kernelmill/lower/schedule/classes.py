@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SizeClass(Generic[T]):
-    """Sizes up to `most`, None for all others; the number of `tasks` there, and `what` is done."""
+    """A class of sizes up to `most`, None for all others: the number of `tasks` there, and `what`
+    is done."""
 
     most: int | None
     tasks: Dim

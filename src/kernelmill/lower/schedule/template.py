@@ -27,15 +27,15 @@ from kernelmill.lower.schedule.candidate import Candidate
 
 
 class Pack(Protocol):
-    """Asks for a constant value to be stored once, which may be a copy of `rows`; None when it
-    depends on what changes."""
+    """A callback that stores a constant value once, maybe a copy of `rows`; it returns None for
+    other values."""
 
     def __call__(self, view: Value, rows: Rows | None = None) -> Location | None: ...
 
 
 @dataclass(frozen=True)
 class GroupContext:
-    """A fusion group, and what surrounds it.
+    """A fusion group in its surroundings.
 
     targets               where the group's roots go
     stored                where values are that the group reads, None for its own members
@@ -196,8 +196,7 @@ class OneSchedule:
 
 
 class Cut(Protocol):
-    """A schedule that says into how many tasks the work is cut, and what all of them take on one
-    core, in nanoseconds."""
+    """A schedule that gives the number of tasks, and the nanoseconds of all of them on one core."""
 
     @property
     def tasks(self) -> Dim: ...

@@ -1,4 +1,4 @@
-"""Schedules as text: what a kernel's loops, tiles and copies are, on one line.
+"""Schedules as text: a kernel's loops, tiles and copies on one line.
 
     schedule = body | "n <= " INT ":" body {"|" ...} "|" body       (a body for each class of sizes)
     body     = KIND "(" [field {"," field}] ")"
@@ -88,8 +88,8 @@ def parse_candidate(text: str) -> Candidate:
 
 
 def check_sizes(candidate: Candidate, schedules: Mapping[str, str]) -> None:
-    """ConfigError unless one of the kernels, by name the texts of their schedules, has all the
-    sizes of the candidate: others have no such part, or cannot be cut so."""
+    """Raise ConfigError unless one of the kernels (name: text of its schedule) has all the sizes of
+    the candidate, which others lack or cannot have."""
     for text in schedules.values():
         if set(candidate.settled.items()) <= {(n, int(s)) for n, s in _SIZES.findall(text)}:
             return

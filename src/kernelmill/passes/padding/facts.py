@@ -197,8 +197,8 @@ _SMALLER = {"lt": True, "le": True, "ne": True, "gt": False, "ge": False, "eq": 
 
 
 def _compared(node: Node, position: int, operands: Sequence[Known]) -> _Fill | None:
-    """One index compared with another: where this one is not kept and the other is, this one is
-    the larger. That is what makes a causal mask hide the padding from every kept row."""
+    """Compare one index with another: where this one is not kept and the other is, this one is the
+    larger, so that a causal mask hides the padding from every kept row."""
     for mine, other, outcome in ((0, 1, _LARGER), (1, 0, _SMALLER)):
         factor = operands[mine].factors[position]
         for place, against in enumerate(operands[other].factors):

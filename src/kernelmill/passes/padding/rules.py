@@ -79,7 +79,7 @@ _VERBS = {"reduce_sum": "adds up", "reduce_prod": "multiplies"}
 
 
 def reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Over a padded dim only where the padding is neutral, or by the user's word."""
+    """Reduce over a padded dim only where the padding is neutral, or by the user's word."""
     (x,) = operands
     dims: Any = node.attrs["dims"]
     reduced = [factor for d in dims for factor in scene.dependent(x.axes[d])]
@@ -112,7 +112,7 @@ def _sizes(node: Node, dims: Sequence[int]) -> str:
 
 
 def arg_reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """The first position, which lies among the kept where the padding loses to all of them."""
+    """Find the first position, a kept one if all kept elements win over the padding."""
     (x,) = operands
     dim: Any = node.attrs["dim"]
     first = scene.prefix(x.axes[dim])
@@ -130,8 +130,7 @@ def _bare(axis: Axis) -> Axis:
 
 
 def matmul(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Sums over k, which must not be padded unless one side is zero there; m, n and the batch may
-    be."""
+    """Sum over k, which must not be padded unless one side is zero there; m, n and batch may be."""
     a, b = operands
     k = join_axes(scene, (a.axes[-1], b.axes[-2]))
     sides = [[f for f in axis if scene.depends(f.size)] for axis in k]
@@ -157,7 +156,7 @@ def _batch(scene: Scene, operands: Sequence[Known], d: int, whole: bool) -> Axis
 
 
 def _zeros(axis: Axis, other: Known, whole: bool) -> Axis:
-    """An axis of one operand in the product: padding that is zero stays zero."""
+    """Return an axis of one operand in the product: padding that is zero stays zero."""
 
     def kept(factor: Factor) -> Factor:
         zero = factor.fill == 0 and factor.strong and other.sign <= FINITE and whole
@@ -258,7 +257,7 @@ def _is_causal(scene: Scene, node: Node, rows: Axis, keys: Axis) -> bool:
 
 
 def index(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Kept positions hold indices of kept elements; the others must be in range all the same."""
+    """Look up kept elements at kept positions; other indices must be in range all the same."""
     x, *places = operands
     dims: Any = node.attrs["dims"]
     at: Any = node.attrs["at"]
@@ -275,8 +274,8 @@ def index(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def _looked_up(x: Known, dims: Sequence[int], factors: Sequence[Factor]) -> Factor:
-    """A factor of the indices in the result. Where one index simply counts along it, the result is
-    what x is along its dim."""
+    """Return a factor of the indices in the result: the factor of x along its dim where one index
+    simply counts along it."""
     factor = joined(factors)
     for dim, mine in zip(dims, factors, strict=True):
         if mine.index is None or len(x.axes[dim]) != 1:
@@ -314,7 +313,7 @@ def _inside(place: Number, size: Dim) -> bool:
 
 
 def gather(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Along one dim; the others go side by side."""
+    """Look up along one dim; the others go side by side."""
     x, places = operands
     dim: Any = node.attrs["dim"]
     shapes = [operand.shape for operand in node.operands]
@@ -330,7 +329,7 @@ def gather(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 def _beside(
     scene: Scene, operands: Sequence[Known], shapes: Sequence[tuple[Dim, ...]], d: int
 ) -> Axis:
-    """A dim along which operands are read at equal positions, perhaps not all of the first's."""
+    """Pair a dim along which operands are read at equal positions, maybe not all of the first's."""
     if len({shape[d] for shape in shapes}) > 1:
         if any(scene.depends(shape[d]) for shape in shapes):
             raise Refusal(f"reads a part of a padded dim, of {shapes[0][d]} elements")
@@ -339,7 +338,7 @@ def _beside(
 
 
 def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Rows that are padded stay rows of their own; along the dim nothing may be padded."""
+    """Keep padded rows as rows of their own; along the dim nothing may be padded."""
     x, places, source = operands
     dim: Any = node.attrs["dim"]
     shapes = [operand.shape for operand in node.operands]
@@ -360,7 +359,7 @@ def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def opaque(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """An operator that must not meet anything padded."""
+    """Refuse an operator that meets anything padded."""
     if any(scene.depends(operand.shape) for operand in node.operands):
         raise Refusal("sees a padded dim, and what it does with one is not known")
     if scene.depends(*node.attrs.values()):
@@ -369,7 +368,7 @@ def opaque(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def aten(scene: Scene, node: Node, operands: Sequence[Known]) -> list[Known]:
-    """As `opaque`, for any number of results, of which nothing is known but their sizes."""
+    """Refuse as `opaque`, for any number of results, of which only the sizes are known."""
     target = node.attrs["target"]
     if any(scene.depends(operand.shape) for operand in node.operands):
         raise Refusal(f"({target}) sees a padded dim, and what it does with one is not known")

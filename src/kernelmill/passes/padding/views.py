@@ -38,7 +38,7 @@ from kernelmill.passes.padding.facts import (
 
 
 def full(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """The same everywhere."""
+    """Return facts of an element that is the same everywhere."""
     filled = torch.full((), node.attrs["value"], dtype=to_torch(node.result.dtype))  # type: ignore[reportArgumentType]
     value = filled.item()
     axes = tuple(_uniform(size) for size in node.result.shape)
@@ -46,7 +46,7 @@ def full(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def iota(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Its dim's index; a prefix of a longer one."""
+    """Return facts of the dim's index: a prefix of a longer one."""
     dim, shape = node.attrs["dim"], node.result.shape
     axes = [_uniform(size) for size in shape]
     assert isinstance(dim, int)
@@ -55,7 +55,7 @@ def iota(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def dim_value(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """A size as a number, which must be the true one."""
+    """Return facts of a size as a number, which must be the true one."""
     value: Any = node.attrs["value"]
     if padded.depends(value):
         raise Refusal(f"computes with the size {value}, which is the padded one")
@@ -96,7 +96,7 @@ def layout(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def cut(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """A slice, whose start must not move with the size and whose elements must be kept ones."""
+    """Cut a slice, whose start must not move with the size and whose elements must be kept ones."""
     (x,) = operands
     start, end, step = (_dim(node.attrs[name]) for name in ("start", "end", "step"))
     dim: Any = node.attrs["dim"]
@@ -134,7 +134,7 @@ def flip(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Elements before and after; those after stand where padding is, and must be the same."""
+    """Add elements before and after; those after replace padding, and must be the same."""
     (x,) = operands
     lows: Any = node.attrs["low"]
     highs: Any = node.attrs["high"]
@@ -162,7 +162,7 @@ def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def concat(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Only the last part may be padded: what follows it would move."""
+    """Allow padding in the last part only, as parts behind padding would move."""
     dim: Any = node.attrs["dim"]
     sizes = [operand.shape[dim] for operand in node.operands]
     if any(padded.depends(size) for size in sizes[:-1]):
@@ -187,8 +187,8 @@ def _common(factors: Sequence[Factor]) -> Factor:
 
 
 def window(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Windows at kept positions see kept elements, or padding that is what the end is padded with
-    anyway."""
+    """Let windows at kept positions see kept elements, or padding with the value that the end is
+    padded with."""
     (x,) = operands
     value: Any = node.attrs["value"]
     dims: Any = node.attrs["dims"]
@@ -214,7 +214,7 @@ def window(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def scan(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Each element comes of those before it, which are kept if it is."""
+    """Scan along a dim: each element depends on those before it, which are kept if it is."""
     (x,) = operands
     dim: Any = node.attrs["dim"]
     first = padded.prefix(x.axes[dim])

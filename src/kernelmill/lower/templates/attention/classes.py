@@ -33,8 +33,8 @@ _ROWS_AT_A_TIME = 4
 
 @dataclass(frozen=True)
 class AttentionClass:
-    """The schedule of attentions of up to `most` rows, of all others with None; `spec` has what is
-    known of them."""
+    """The schedule of attentions of up to `most` rows, of all others with None; `spec` has their
+    known sizes."""
 
     most: int | None
     spec: AttentionSpec

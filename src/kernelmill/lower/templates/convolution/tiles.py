@@ -33,9 +33,9 @@ from kernelmill.lower.weights.dot_operand import unit_of_product
 
 @dataclass(frozen=True)
 class PixelTiles(MatmulTemplate):
-    """Convolutions with constant weights and one group, whose image and results lie channels last:
-    all of bytes, and of bf16 those where tiles are worth it. A word, or a tile's row, is channels
-    of one tap."""
+    """Convolutions with constant weights and one group, whose image and results are stored channels
+    last: all of bytes, and of bf16 those where tiles are worth it. A word, or a tile's row, is
+    channels of one tap."""
 
     name: str = "tiles"
 

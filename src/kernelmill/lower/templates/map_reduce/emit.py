@@ -66,8 +66,8 @@ which is one step after another, while the other streams."""
 
 @dataclass(frozen=True)
 class _Row:
-    """A row that is worked on: its positions, where it keeps what a later pass needs, and the
-    registers it has made."""
+    """A current row: its positions, its place for values of later passes, and the registers it has
+    made."""
 
     place: Mapping[str, Dim]
     spill: Spill | None
@@ -136,8 +136,8 @@ class _Emission:
             self._emit_map_in_parts(others, vector, body)
 
     def _parts(self, axis: Axis) -> Sequence[tuple[int, int]]:
-        """The parts that an axis is cut into, unless most of the code would be in all of them, by
-        what some of them have."""
+        """Return the parts to cut an axis into, unless most code would be repeated in all of
+        them."""
         parts, accesses = segments(axis, self.schedule.accesses), len(self.schedule.accesses)
         if len(parts) < MANY_BRANCHES:
             return parts
@@ -162,8 +162,8 @@ class _Emission:
     def _emit_map_in_parts(
         self, others: Sequence[Axis], vector: Axis, body: Callable[[], None]
     ) -> None:
-        """With parts of the axis before the vector's, if there are more than a branch is good for:
-        pieces that are stacked."""
+        """Emit the map by parts of the axis before the vector's, if too many for branches: stacked
+        pieces."""
         *rest, last = others
         parts = self._parts(last)
         if len(parts) < MANY_BRANCHES:
@@ -244,9 +244,9 @@ class _Emission:
             fold.finish(reduction, registers)
 
     def _ahead(self, long: bool) -> Callable[[], None] | None:
-        """Asks for what rows to come read, line by line, and in `long` passes also for what this
-        one writes. Processors guess what is read next within a page only, and passes over a row
-        leave memory idle."""
+        """Return a prefetch of the lines that later rows read, and in `long` passes also of those
+        this one writes. Processors guess what is read next within a page only, and passes over a
+        row leave memory idle."""
         if not self.inner or not self.outer:
             return None
         row, vector = self.outer[-1], self.inner[-1]
@@ -375,8 +375,8 @@ class _Emission:
             self._fold_columns(fold, columns)
 
     def _emit_columns_of(self, fold: Fold, vector: Axis, first: int, end: int) -> None:
-        """A part of the axis: as many vectors together as there may be, then what is left, of which
-        the last vector has some elements of the one before it."""
+        """Emit a part of the axis: as many vectors together as allowed, then the rest, whose last
+        vector repeats some elements of the one before it."""
         lanes, whole = self.lanes, (end - first) // self.lanes
         runs, left = divmod(whole, MOST_COLUMNS)
         if runs:

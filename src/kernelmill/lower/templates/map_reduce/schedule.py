@@ -68,7 +68,7 @@ def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
 def nest_loss(schedule: NestSchedule, sizes: Mapping[str, int]) -> float:
     """Return the `Loss` (lower/schedule/template.py). Only passes of the outer loops may be
     symbolic: the rest of a vector axis costs a vector more. Addresses and conditions over symbolic
-    sizes cost what nobody counts here."""
+    sizes have costs that are not counted here."""
     inside = [axis.extent for axis in schedule.inner]
     read = [access.expression for access in schedule.accesses]
     if any(sizes.keys() & symbols(dim).keys() for dim in (*inside, *read)):

@@ -1,4 +1,4 @@
-"""The operands as a tile reads them: from panels of constants, from scratch, or where they lie."""
+"""The operands as a tile reads them: from panels of constants, from scratch, or in place."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
 
 
 def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], rows: int) -> Fetch:
-    """Elements of one k as lanes of vectors, `read(i, k, lanes)`, of which there are whole ones in
-    so many `rows`."""
+    """Return elements of one k as lanes of vectors, `read(i, k, lanes)`, whole ones in this number
+    of `rows`."""
     schedule, lanes = context.schedule, context.schedule.lanes
     whole = rows // lanes * lanes
     together = schedule.vectors * (schedule.rows + 1) + whole // lanes <= _REGISTERS
@@ -128,8 +128,8 @@ def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], r
 def elements_of_a(
     context: EmitContext, spec: Contraction, batch: Dims, depth: Depth, tile: Dim, rows: int
 ) -> Fetch:
-    """Return a reader of A in tile number `tile` of so many rows, from panels of constants or where
-    they lie; of a unit that works on blocks, from panels, those of its rows together."""
+    """Return a reader of A in tile number `tile` of `rows` rows, from panels of constants or in
+    place; of a unit that works on blocks, from panels, all rows of a block together."""
     if spec.a.packed is not None:
         name = spec.a.packed
         return lambda i, k: _read_packed(
@@ -360,7 +360,8 @@ T = TypeVar("T")
 
 
 def _need(given: T | None, fault: str) -> T:
-    """Return what is given of an operand. ValueError for None, which the schedule cannot read."""
+    """Return a part of an operand. Raises ValueError for None: the schedule does not fit the
+    contraction."""
     if given is None:
         raise ValueError(f"the schedule does not fit the contraction: {fault}")
     return given

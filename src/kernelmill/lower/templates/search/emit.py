@@ -1,4 +1,4 @@
-"""The code of searches: some values side by side, without branches on what is found."""
+"""The code of searches: some values side by side, without branches on results."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Convolutions whose results lie channels last: vectors run along the channels."""
+"""Convolutions with results stored channels last: vectors run along the channels."""

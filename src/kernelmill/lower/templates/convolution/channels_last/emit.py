@@ -1,4 +1,4 @@
-"""Emits the kernel of a convolution: its grid of tasks, and what one of them does."""
+"""Emits the kernel of a convolution: its grid of tasks, and the code of one."""
 
 from __future__ import annotations
 

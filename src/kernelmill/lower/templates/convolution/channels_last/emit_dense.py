@@ -258,8 +258,8 @@ def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
 
 
 def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
-    """Return the loops over a block's products in the order of the packed weights, and for each
-    what it moves in the padded tile. Loops that move evenly are one."""
+    """Return the loops over a block's products in the order of the packed weights, and the stride
+    of each in the padded tile. Loops with even strides merge."""
     geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
     rows = (geometry.kernel[0], geometry.dilation[0] * line)
     columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
@@ -315,8 +315,8 @@ def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
 
 
 def _finish(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
-    """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that what
-    is the same for all pixels is read once."""
+    """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that
+    values shared by all pixels are read once."""
     geometry, schedule = context.geometry, context.schedule
     outs, width, lanes = geometry.outs, schedule.width, schedule.lanes
     vectors: Dim = schedule.vectors

@@ -1,4 +1,4 @@
-"""The layout with vectors of channels: constant weights, and results that lie channels last."""
+"""The layout with vectors of channels: constant weights, and results stored channels last."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ ScheduleT = TypeVar("ScheduleT")
 
 @dataclass(frozen=True)
 class Convolution(Generic[ScheduleT]):
-    """A geometry with its operands: where pixels come from, the name of the buffer that holds the
-    packed weights, where sums go, what of `Geometry.adds` to prefetch, and the schedule that the
-    weights are packed for."""
+    """A geometry with its operands: the source of pixels, the buffer of the packed weights, the
+    store of sums, a prefetch of `Geometry.adds`, and the schedule that the weights are packed
+    for."""
 
     geometry: Geometry
     load: LoadPixel

@@ -41,7 +41,8 @@ _HELD = 16
 
 @dataclass(frozen=True)
 class DirectWindow:
-    """Windows with few sums, as in a depthwise convolution, are summed where they lie in the tile.
+    """A schedule that sums windows with few sums, as in a depthwise convolution, in place in the
+    tile.
 
     lanes      positions of a vector
     sums       output channels, all that there are
