@@ -62,8 +62,7 @@ class ZeroSign(Enum):
 
 
 class Combine(StrEnum):
-    """The modes of scatter and index_put: the ways to combine an element with the value written to
-    it."""
+    """Modes of scatter and index_put: ways to combine an element with the value written to it."""
 
     SET = "set"
     ADD = "add"

@@ -21,8 +21,7 @@ class AllowProducts:
     name: str = "allow-products"
 
     def apply(self, graph: Graph) -> Graph:
-        """Return an equivalent graph, within the permission; the same one where no product is to be
-        marked."""
+        """Return an equivalent graph, or the same one if no product is to be marked."""
         if not any(multiplies_f32(node) for node in graph.nodes):
             return graph
         rewriter = Rewriter(graph)

@@ -25,15 +25,13 @@ _ROLES, _KINDS = frozenset(InputRole), frozenset(ir.BufferKind)
 
 
 def verify_plan(plan: ir.Plan, stage: str = "") -> None:
-    """Raise VerificationError with the first broken rule; `stage` is the step that made the
-    plan."""
+    """Raise VerificationError with the first broken rule; `stage` is the step that made it."""
     for problem in _Verifier(plan).problems():
         raise VerificationError(f"plan {plan.name}: {problem}", stage)
 
 
 class _Verifier:
-    """The checks of a plan: each method yields the faults of its part, of which the first is
-    raised."""
+    """The checks of a plan: each method yields its part's faults, of which the first is raised."""
 
     def __init__(self, plan: ir.Plan) -> None:
         self.plan = plan

@@ -84,8 +84,7 @@ def add_product(x: Reg, y: Reg, c: Reg) -> Reg:
 
 
 def _sum_to_odd(x: Reg, y: Reg) -> Reg:
-    """Return x + y, rounded to the neighbour in f32 whose last bit is set where it is not exact;
-    none denormal.
+    """Return x + y, at the neighbour in f32 whose last bit is set where inexact; none denormal.
 
     The sum in f64 becomes odd by its error, which is Knuth's, and then one of fewer bits.
     """

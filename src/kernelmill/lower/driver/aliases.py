@@ -34,8 +34,7 @@ class Aliases:
 
 
 def find_aliases(prepared: Prepared) -> Aliases:
-    """Find the aliases of a graph, for results, operands of ATen and images stored channels
-    last."""
+    """Find the aliases of a graph: for results, operands of ATen and channels-last images."""
     graph = prepared.graph
     wanted = [result for result in graph.results if isinstance(result, Value)]
     for node in graph.nodes:

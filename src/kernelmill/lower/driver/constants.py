@@ -14,9 +14,8 @@ from kernelmill.plan.ir import BufferKind, BufferSpec
 
 @dataclass(frozen=True)
 class Constants:
-    """A test for values that depend on parameters alone. `parameters` and buffers packed from them
-    are constant; `stored` gives the memory of a value, None for computed ones; `buffers` may
-    grow."""
+    """A test for values of parameters alone. `parameters`, and buffers packed from them, are
+    constant; `stored` gives a value's memory, None for computed ones; `buffers` may grow."""
 
     parameters: Collection[Value]
     buffers: Sequence[BufferSpec]

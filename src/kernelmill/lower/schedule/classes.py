@@ -14,8 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SizeClass(Generic[T]):
-    """A class of sizes up to `most`, None for all others: the number of `tasks` there, and `what`
-    is done."""
+    """A class of sizes up to `most`, None for all others: its `tasks`, and `what` is run."""
 
     most: int | None
     tasks: Dim

@@ -32,8 +32,7 @@ class Epilogue:
         return self.group.seed
 
     def store(self, index: Index, lane: Lane | None, register: Register) -> None:
-        """Emit the members and stores that follow from one element of the seed, or from a
-        vector."""
+        """Emit the members and stores that follow from an element of the seed, or a vector."""
         emitter, builder, result = self.emitter, self.emitter.builder, self.seed.result
         index = tuple(0 if s == 1 else i for s, i in zip(result.shape, index, strict=True))
         if lane is not None and lane.symbol.name not in used_axes(index):

@@ -79,7 +79,7 @@ _VERBS = {"reduce_sum": "adds up", "reduce_prod": "multiplies"}
 
 
 def reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Reduce over a padded dim only where the padding is neutral, or by the user's word."""
+    """Return a reduction's facts: a padded dim needs neutral padding, or the user's word."""
     (x,) = operands
     dims: Any = node.attrs["dims"]
     reduced = [factor for d in dims for factor in scene.dependent(x.axes[d])]
@@ -112,7 +112,7 @@ def _sizes(node: Node, dims: Sequence[int]) -> str:
 
 
 def arg_reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Find the first position, a kept one if all kept elements win over the padding."""
+    """Return the facts of a position, a kept one since padding must lose to all kept elements."""
     (x,) = operands
     dim: Any = node.attrs["dim"]
     first = scene.prefix(x.axes[dim])
@@ -130,7 +130,7 @@ def _bare(axis: Axis) -> Axis:
 
 
 def matmul(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Sum over k, which must not be padded unless one side is zero there; m, n and batch may be."""
+    """Return a product's facts: padding along k must be zero on one side, or trusted."""
     a, b = operands
     k = join_axes(scene, (a.axes[-1], b.axes[-2]))
     sides = [[f for f in axis if scene.depends(f.size)] for axis in k]
@@ -170,8 +170,8 @@ def _finite(*operands: Known) -> int:
 
 
 def conv(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """The batch may be padded, and a spatial dim over whose end the window does not reach, or
-    whose padding is zero as convolution's own is."""
+    """Return a convolution's facts: the batch may be padded, and a dim over whose end the window
+    does not reach, or whose padding is zero as convolution's own is."""
     x, weight = operands
     padding: Any = node.attrs["padding"]
     for axis in (x.axes[1], *weight.axes):
@@ -193,8 +193,8 @@ _LARGE_NEGATIVE = -1e4
 
 
 def attention(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Padded queries are rows of their own. Padded keys must be hidden from every kept row: by a
-    mask whose padding is known, by causality, or by the user's word."""
+    """Return an attention's facts. Padded queries are rows of their own, padded keys must be hidden
+    from every kept row: by a mask whose padding is known, by causality, or by the user's word."""
     query, key, value, *rest = operands
     if any(scene.dependent(axis) for axis in (query.axes[1], key.axes[1], query.axes[3])):
         raise Refusal("has a padded number of heads or size of heads")
@@ -257,7 +257,7 @@ def _is_causal(scene: Scene, node: Node, rows: Axis, keys: Axis) -> bool:
 
 
 def index(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Look up kept elements at kept positions; other indices must be in range all the same."""
+    """Return a lookup's facts: kept positions see kept elements, all indices must be in range."""
     x, *places = operands
     dims: Any = node.attrs["dims"]
     at: Any = node.attrs["at"]
@@ -313,7 +313,7 @@ def _inside(place: Number, size: Dim) -> bool:
 
 
 def gather(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Look up along one dim; the others go side by side."""
+    """Return the facts of a lookup along one dim; the other dims go side by side."""
     x, places = operands
     dim: Any = node.attrs["dim"]
     shapes = [operand.shape for operand in node.operands]
@@ -338,7 +338,7 @@ def _beside(
 
 
 def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Keep padded rows as rows of their own; along the dim nothing may be padded."""
+    """Return a scatter's facts: padded rows stay their own, and `dim` must not be padded."""
     x, places, source = operands
     dim: Any = node.attrs["dim"]
     shapes = [operand.shape for operand in node.operands]
@@ -359,7 +359,7 @@ def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def opaque(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
-    """Refuse an operator that meets anything padded."""
+    """Return the facts of an unknown operator. Raises Refusal where it meets anything padded."""
     if any(scene.depends(operand.shape) for operand in node.operands):
         raise Refusal("sees a padded dim, and what it does with one is not known")
     if scene.depends(*node.attrs.values()):
@@ -368,7 +368,7 @@ def opaque(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def aten(scene: Scene, node: Node, operands: Sequence[Known]) -> list[Known]:
-    """Refuse as `opaque`, for any number of results, of which only the sizes are known."""
+    """Return facts of an ATen call's results by their sizes. Raises Refusal as `opaque`."""
     target = node.attrs["target"]
     if any(scene.depends(operand.shape) for operand in node.operands):
         raise Refusal(f"({target}) sees a padded dim, and what it does with one is not known")

@@ -38,7 +38,7 @@ from kernelmill.passes.padding.facts import (
 
 
 def full(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Return facts of an element that is the same everywhere."""
+    """Return the facts of one number everywhere."""
     filled = torch.full((), node.attrs["value"], dtype=to_torch(node.result.dtype))  # type: ignore[reportArgumentType]
     value = filled.item()
     axes = tuple(_uniform(size) for size in node.result.shape)
@@ -96,7 +96,7 @@ def layout(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def cut(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Cut a slice, whose start must not move with the size and whose elements must be kept ones."""
+    """Return a slice's facts: its start must not move with the size, its elements must be kept."""
     (x,) = operands
     start, end, step = (_dim(node.attrs[name]) for name in ("start", "end", "step"))
     dim: Any = node.attrs["dim"]
@@ -134,7 +134,7 @@ def flip(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Add elements before and after; those after replace padding, and must be the same."""
+    """Return the facts of a pad, whose elements behind replace padding and must be the same."""
     (x,) = operands
     lows: Any = node.attrs["low"]
     highs: Any = node.attrs["high"]
@@ -162,7 +162,7 @@ def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def concat(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Allow padding in the last part only, as parts behind padding would move."""
+    """Return the facts of joined parts: only the last may be padded, others would move."""
     dim: Any = node.attrs["dim"]
     sizes = [operand.shape[dim] for operand in node.operands]
     if any(padded.depends(size) for size in sizes[:-1]):
@@ -187,8 +187,8 @@ def _common(factors: Sequence[Factor]) -> Factor:
 
 
 def window(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Let windows at kept positions see kept elements, or padding with the value that the end is
-    padded with."""
+    """Return the facts of windows: kept positions see kept elements, or padding of the value that
+    the end is padded with anyway."""
     (x,) = operands
     value: Any = node.attrs["value"]
     dims: Any = node.attrs["dims"]
@@ -214,7 +214,7 @@ def window(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
 
 
 def scan(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
-    """Scan along a dim: each element depends on those before it, which are kept if it is."""
+    """Return a scan's facts: elements depend on earlier ones, which are kept if they are."""
     (x,) = operands
     dim: Any = node.attrs["dim"]
     first = padded.prefix(x.axes[dim])

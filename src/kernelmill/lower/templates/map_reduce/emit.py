@@ -162,7 +162,7 @@ class _Emission:
     def _emit_map_in_parts(
         self, others: Sequence[Axis], vector: Axis, body: Callable[[], None]
     ) -> None:
-        """Emit the map by parts of the axis before the vector's, if too many for branches: stacked
+        """Emit the map, by parts of the axis before the vector's if these are many: stacked
         pieces."""
         *rest, last = others
         parts = self._parts(last)

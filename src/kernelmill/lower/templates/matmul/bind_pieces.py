@@ -103,7 +103,7 @@ def pack_pieces(
 
 
 def in_pieces(exact: Contraction, pieces: Pieces, buffers: tuple[str, ...]) -> Contraction:
-    """Turn a contraction of f32 into one of pieces. `buffers` are those of B's pieces and of its
+    """Rewrite a contraction of f32 as one of pieces. `buffers` are those of B's pieces and of its
     columns' magnitudes, if it is packed."""
     numbers = range(pieces.pieces)
     (k,) = exact.k

@@ -360,8 +360,7 @@ T = TypeVar("T")
 
 
 def _need(given: T | None, fault: str) -> T:
-    """Return a part of an operand. Raises ValueError for None: the schedule does not fit the
-    contraction."""
+    """Return a part of an operand. ValueError for None, which does not fit the schedule."""
     if given is None:
         raise ValueError(f"the schedule does not fit the contraction: {fault}")
     return given

@@ -41,8 +41,7 @@ _HELD = 16
 
 @dataclass(frozen=True)
 class DirectWindow:
-    """A schedule that sums windows with few sums, as in a depthwise convolution, in place in the
-    tile.
+    """A schedule that sums windows with few sums, as in a depthwise convolution, in place.
 
     lanes      positions of a vector
     sums       output channels, all that there are
