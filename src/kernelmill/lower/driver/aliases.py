@@ -23,9 +23,11 @@ from kernelmill.lower.elements.views import Index
 
 @dataclass(frozen=True)
 class Aliases:
-    """stored_as  for a computed value that is stored in the shape of a view of it: that view
-    bases      the other way round: for a view, the computed value whose memory it is
-    tensors    what is stored as tensors of their own: results, and what ATen reads
+    """The aliases of a graph.
+
+    stored_as  for a computed value that is stored in the shape of a view of it: that view
+    bases      the inverse: for a view, the computed value whose memory it shares
+    tensors    values stored as tensors of their own: results, and operands of ATen
     """
 
     stored_as: Mapping[Value, Value]
