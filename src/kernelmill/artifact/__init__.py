@@ -1,1 +1,1 @@
-"""Programs at rest: what a trace depended on, and how to run it again without tracing."""
+"""Saved programs: what a trace depended on, and how to run the program again without tracing."""

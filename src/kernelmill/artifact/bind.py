@@ -1,9 +1,9 @@
-"""An artifact bound to what it reads: its own tensors, and the module, globals and closure of the
+"""An artifact bound to its state: its own tensors, and the module, globals and closure of the
 function that was traced.
 
-Each call looks at what may have changed without tracing: torch's settings, what was read outside of
-the arguments (by identity), the arguments that are no tensors. Tensors are checked by the native
-entry. Nothing is run when something does not fit: InputError says what.
+Each call checks, without tracing, the state that may have changed: torch's settings, objects read
+from outside of the arguments (by identity), and arguments that are no tensors. The native entry
+checks the tensors. When a check fails, nothing is run and InputError names the difference.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kernelmill.runtime.weights.samples import memory_behind, span_of
 
 
 class Mismatch(InputError):
-    """What a program depends on is not as it was; the text says what."""
+    """A guard of a program does not hold any more; the message names it."""
 
 
 def _roots(
@@ -57,9 +57,8 @@ def _roots(
 
 @dataclass(frozen=True)
 class GuardResult:
-    """What a program depends on, looked at in full. `reason` says in words why it does not fit,
-    empty when it does; `values` are those of the manifest's tree, and `owned` is what its owner
-    holds."""
+    """Result of evaluating all guards. `reason` names the guard that fails, and is empty when all
+    hold; `values` are those of the manifest's tree, and `owned` is the survey of the owner."""
 
     reason: str
     values: Sequence[Any] = ()
@@ -72,8 +71,8 @@ def evaluate_guards(
     arguments: Sequence[Any] | None = None,
     tensors: Sequence[Any] = (),
 ) -> GuardResult:
-    """Whether a program is for this target now and, where values for all parameters are given, for
-    a call with them (tensors aside)."""
+    """Evaluate the guards of a program for this target and, if values of all parameters are given,
+    for a call with these (tensors aside)."""
     spec, guards = manifest.spec, manifest.guards
     if differs := difference(guards.settings):
         return GuardResult(differs)
@@ -104,7 +103,7 @@ def evaluate_guards(
 def _survey(
     manifest: Manifest, target: Target | None, values: Sequence[Any], inputs: Sequence[Any]
 ) -> Survey:
-    """What the owner holds now, gone through as in the trace."""
+    """Return a survey of the current state of the owner, made in the order of the trace."""
     guards, rows = manifest.guards, manifest.tree.rows
     survey = Survey(frozenset(guards.names), inputs, guards.whole)
     cells = {} if target is None else target.free.cells
@@ -116,17 +115,17 @@ def _survey(
 
 
 def _is_function(manifest: Manifest, target: Target) -> bool:
-    """Whether this is what was traced. A method that overrides another has its name and its folder,
-    as lambdas have; and two modules may have the same function, which reads globals of its own."""
+    """Check that the target is the traced function, by name and code: an overriding method or a
+    lambda may share the name, and a copy in another module reads other globals."""
     own = code_digest(target.code)
     return (name_of(target.function), own) == (manifest.spec.name, manifest.guards.function)
 
 
 class Bound:
-    """A program bound to what it reads: call it with a value for each parameter.
+    """A program bound to its state: call it with a value for each parameter.
 
-    `quick` is the same with fewer steps; it gives REFUSED when something is not as in the last
-    call. `tensors` are those that the artifact holds.
+    `quick` is a call with fewer checks, which returns REFUSED when something differs from the last
+    call. `tensors` are those stored in the artifact.
     """
 
     def __init__(
@@ -137,8 +136,8 @@ class Bound:
         target: Target | None = None,
         seen: GuardResult | None = None,
     ) -> None:
-        """Mismatch when it is stale; `seen` is what `evaluate_guards` has just found, if it was
-        asked."""
+        """Raise Mismatch when a guard fails; `seen` is a result of `evaluate_guards`, if there is
+        one."""
         spec = manifest.spec
         self.tensors, self.counts = tensors, programs.counts
 
@@ -161,10 +160,10 @@ class Bound:
 
     @property
     def quick(self) -> Callable[[Values], Any]:
-        """The quick way as it is now; each call in full can replace it."""
+        """The fast path at present; each full call can replace it."""
         if self._call is None:
             return lambda values: REFUSED
-        # What the native entry does not see is looked at before it is called.
+        # Checks that the native entry does not make come before its call.
         looks = (self._settings.unseen_fit, self._watched.without_rows)
         call, unseen = self._call, [look for look in looks if look is not None]
         layouts = self._layouts
@@ -183,12 +182,12 @@ class Bound:
 
     @property
     def reads_gradients(self) -> bool:
-        """Whether a tensor that no call brings requires grad."""
+        """True if a tensor from outside of the arguments requires grad."""
         places = self._watched.places
         return any(getattr(owner[key], "requires_grad", False) for owner, key in places)
 
     def __call__(self, values: Values) -> Any:
-        """The call in full. InputError says what it is not for."""
+        """Run the program with all checks. InputError names the check that fails."""
         if differs := self._settings.difference():
             raise Mismatch(differs)
         self._watched.check()
@@ -211,7 +210,7 @@ class Bound:
 
 
 def refuse_gradients(arguments: Iterable[tuple[str, Any]]) -> None:
-    """GradientError with the name of the first one that requires grad."""
+    """Raise GradientError with the name of the first tensor that requires grad."""
     for name, value in arguments:
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise GradientError(
@@ -232,14 +231,14 @@ class _Watched:
         fast_path: FastPath | None,
         effects: Effects | None,
     ) -> None:
-        """It begins with `evaluate_again`."""
+        """Start with a run of `evaluate_again`."""
         self._manifest, self._target, self._tensors = manifest, target, tensors
         self._native = fast_path or (NativeWatch() if supported() else None)
         self._effects = effects
         self.places: list[Place] = []
 
     def check(self) -> None:
-        """Mismatch when what was read is not the same any more."""
+        """Raise Mismatch when watched state has changed so that a guard fails."""
         native = self._native
         seen_alone = self.without_rows is None or self.without_rows()
         if native is not None and native.guards_hold() and seen_alone:
@@ -252,12 +251,12 @@ class _Watched:
             native.watch(self.watch.rows())
 
     def evaluate_again(self, seen: GuardResult | None = None) -> None:
-        """Mismatch when what was read is not the same any more."""
+        """Evaluate all guards and rebuild the watch; raise Mismatch when one fails."""
         manifest, target = self._manifest, self._target
         seen = seen or evaluate_guards(manifest, target, tensors=self._tensors)
         if seen.reason:
             raise Mismatch(seen.reason)
-        assert seen.owned is not None  # which it is where nothing differs
+        assert seen.owned is not None  # `evaluate_guards` sets it when no reason is given
         self.places[:] = [
             place_of_input(manifest.tree, seen.values, source.place)
             for source in manifest.spec.inputs
@@ -283,7 +282,7 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
     in_order = order == sorted(order)
     positions = sorted(order, key=order.__getitem__)
     takers = [_integer_in(source) for source in inputs if not source.own]
-    apart: list[Any] = [()]  # where the tensors were of the last call in which none shared memory
+    apart: list[Any] = [()]  # addresses of tensors in the last call without shared memory
 
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
         own = find(values)
@@ -320,7 +319,7 @@ _PLAIN_FUNCTIONS = frozenset(
 
 
 def calls_functions(value: Any) -> bool:
-    """Whether it is a tensor of a class that sees, and may replace, each operator in Python."""
+    """Return whether a tensor's class overrides `__torch_function__`, and so sees each operator."""
     if not isinstance(value, torch.Tensor):
         return False
     function: Any = type(value).__torch_function__
@@ -358,7 +357,7 @@ def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
 
 
 def _integer_in(source: Source) -> Callable[[Any], int] | None:
-    """Gives the integer that is asked for of a tensor; None for an input that is as it is found."""
+    """Return how an integer is read from a tensor; None for an input used unchanged."""
     axis, times, plus = source.axis, source.times, source.plus
     if axis < 0:
         return None
@@ -373,18 +372,18 @@ def _lies_in_memory(value: Any) -> bool:
 
 
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:
-    """InputError when a tensor that is written to shares memory with another one of these."""
+    """Raise InputError when a tensor that is written to shares memory with another one."""
     real = {n: t for n, t in tensors.items() if t.numel()}
     if not overlap([memory_behind(t.untyped_storage()) for t in real.values()]):
         return
-    # What lies in one storage, as the weights of a file do, may still be apart; and what has
-    # storages of its own may not, as two tensors over an array.
+    # Tensors in one storage, as weights of a file, may be disjoint; and tensors with storages of
+    # their own may overlap, as two tensors over one array.
     spans = sorted(
         (tensor.data_ptr(), tensor.data_ptr() + last - first, number)
         for number, tensor in real.items()
         for first, last in [span_of(tensor)]
     )
-    reader, writer = (0, -1), (0, -1)  # what reaches furthest so far: its end and its number
+    reader, writer = (0, -1), (0, -1)  # span that ends last so far: its end and number
     for start, end, number in spans:
         other = max(reader, writer) if number in written else writer
         if start < other[0]:

@@ -22,45 +22,45 @@ _LIBRARY = str(Path(os.__file__).parent)
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 _TRACER = os.path.join(_TORCH, "_dynamo") + os.sep
 _FROZEN = "<frozen "
-"""How the names of files begin that are compiled into Python."""
+"""Prefix of the file names of modules compiled into Python."""
 
 
 def known_by_version(file: str) -> bool:
-    """Whether a file is Python's, torch's or ours, whose versions every entry depends on."""
+    """Return whether a file is Python's, torch's or ours, whose versions every entry keeps."""
     return is_torchs(file) or file.startswith((_OURS + os.sep, _FROZEN))
 
 
 def is_compared(file: str) -> bool:
-    """Whether others may replace code that a file has, torch's too. Not the tracer's, which a
-    process that loads a program does not import."""
+    """Return whether code of a file may be replaced at run time (torch's too) and so is compared.
+    The tracer's is not, since a process that loads a program does not import it."""
     return not is_tracers(file) and not file.startswith((_OURS + os.sep, _FROZEN))
 
 
 def is_torchs(file: str) -> bool:
-    """Whether a file is torch's."""
+    """Return whether a file is part of torch."""
     return file.startswith(_TORCH + os.sep)  # torchvision's folder begins as torch's does
 
 
 def is_tracers(file: str) -> bool:
-    """Whether a file is of the part of torch that traces. It puts methods of its own into torch's
-    classes, which do what those did."""
+    """Return whether a file is part of torch's tracer, which replaces methods of torch's classes by
+    equivalent ones."""
     return file.startswith(_TRACER)
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is neither of a library nor of an installed package."""
+    """Return whether a file is neither of a library nor of an installed package."""
     return not is_library(file) and _PACKAGES not in file
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's, ours or of Python's library, whose functions for other code ask
-    for classes and compare by identity."""
+    """Return whether a file is torch's, kernelmill's or of Python's library, whose functions for
+    other code test classes and identities."""
     python = file.startswith(_LIBRARY + os.sep) and _PACKAGES not in file
     return python or known_by_version(file)
 
 
 def _all(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
-    """These, and the code of the functions defined inside."""
+    """Yield the given code and, recursively, the code of the functions defined inside."""
     for code in codes:
         yield code
         yield from _all(each for each in code.co_consts if isinstance(each, types.CodeType))
@@ -72,7 +72,7 @@ def _others(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
 
 
 def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """All names of attributes and globals in these, and texts that may be such names."""
+    """Return names of attributes and globals in code, and strings that may be such names."""
     found: set[str] = set()
     for code in _all(codes):
         found.update(code.co_names, _names_among(code.co_consts))
@@ -80,7 +80,7 @@ def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
 
 
 def globals_in(code: types.CodeType) -> frozenset[str]:
-    """All names that may be of globals; texts only where code looks for these by text."""
+    """Return the names of possible globals; string constants only where code calls `globals`."""
     named = frozenset(name for each in _all([code]) for name in each.co_names)
     return names_in([code]) if "globals" in named else named
 

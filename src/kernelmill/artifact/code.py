@@ -23,10 +23,10 @@ from kernelmill.core.errors import UnsupportedError
 
 
 def changed_code(use: CodeUse) -> str:
-    """What is different now, in words; empty when nothing is."""
+    """Describe how code differs from a recorded use; "" when it does not."""
     module = sys.modules.get(use.module)
     if module is None:
-        # What nobody has imported nobody has replaced, and torch's is known by its version.
+        # Code of a module that is not imported is not replaced; torch's is known by its version.
         torchs = use.module.partition(".")[0] == "torch"
         return "" if torchs else f"module {use.module} is not imported"
     try:
@@ -44,8 +44,8 @@ def changed_code(use: CodeUse) -> str:
 def uses_of(
     codes: Iterable[types.CodeType], reached: Collection[types.CodeType] = ()
 ) -> tuple[CodeUse, ...]:
-    """What there is to remember of code. Of what was `reached` without a trace, that is also the
-    functions of modules that it names.
+    """Return the digests to record of traced code and of code `reached` without a trace; for the
+    latter also those of the functions of modules that it names.
 
     UnsupportedError for code that no file holds, and a file that cannot be read.
     """
@@ -63,7 +63,7 @@ def uses_of(
 
 
 def modules_of(codes: Iterable[types.CodeType]) -> list[types.ModuleType]:
-    """The modules that traced code lies in, without torch's own."""
+    """Return the modules that traced code lies in, without torch's own."""
     files = _modules_by_file()
     names = {code.co_filename for code in codes if not known_by_version(code.co_filename)}
     return [files[name] for name in sorted(names) if name in files]
@@ -99,8 +99,8 @@ def _use_of(
 
 
 def _of_modules(module: types.ModuleType, names: Collection[str]) -> Iterator[str]:
-    """The functions of modules among a module's globals, as "module.function"; also those that a
-    module of a class of its own finds elsewhere, as `torch._VF` does."""
+    """Yield a module's globals that are functions of modules, as "module.function"; also those that
+    a module of a class of its own finds elsewhere, as `torch._VF` does."""
     for name in names:
         inner = vars(module).get(name)
         if isinstance(inner, types.ModuleType):
@@ -110,7 +110,7 @@ def _of_modules(module: types.ModuleType, names: Collection[str]) -> Iterator[st
 
 
 def place_of_global(module: types.ModuleType, name: str) -> tuple[dict[str, Any], str]:
-    """Where a module has a name, which may be of a module among its globals: dict and key."""
+    """Return dict and key of a module's global, or of a global of a module among its globals."""
     before, _, last = name.rpartition(".")
     inner = vars(module).get(before) if before else module
     return (vars(inner) if isinstance(inner, types.ModuleType) else {}), last
@@ -126,7 +126,7 @@ def _global_text(module: types.ModuleType, name: str) -> str:
 
 
 def _is_in(code: types.CodeType, outer: types.CodeType) -> bool:
-    """Whether it is this code, or that of a function defined inside."""
+    """Return whether code is `outer` or the code of a function defined inside of `outer`."""
     inner = (const for const in outer.co_consts if isinstance(const, types.CodeType))
     return code == outer or any(_is_in(code, each) for each in inner)
 
@@ -134,7 +134,7 @@ def _is_in(code: types.CodeType, outer: types.CodeType) -> bool:
 def _holders(
     code: types.CodeType, modules: Mapping[str, types.ModuleType]
 ) -> Iterator[tuple[types.ModuleType, str]]:
-    """Where modules hold a function with this code: a lambda, or what a decorator generated."""
+    """Yield module and name of functions with this code: a lambda, or one that a decorator made."""
     for module in modules.values():
         for name, value in list(vars(module).items()):
             if getattr(value, "__code__", None) is code:
@@ -169,12 +169,12 @@ def _use_of_function(
 
 
 def _outer_name(code: types.CodeType) -> str:
-    """The qualified name of the function that is not defined inside of another."""
+    """Return the qualified name of the outermost function that code is defined in."""
     return code.co_qualname.partition(".<locals>")[0]
 
 
 def function_of(module: types.ModuleType, name: str) -> types.FunctionType | None:
-    """The function of this qualified name, behind wrappers too; else what is there."""
+    """Return the function of this qualified name, behind wrappers too; else a plain one there."""
     value: Any = module
     for part in name.split("."):
         space = getattr(value, "__dict__", {})
@@ -190,7 +190,7 @@ def function_of(module: types.ModuleType, name: str) -> types.FunctionType | Non
 
 
 def _plain(function: Any) -> Any:
-    """The function that a static method is, as `__new__` of a named tuple."""
+    """Return the function inside of a static method, as `__new__` of a named tuple."""
     return function.__func__ if isinstance(function, staticmethod) else function
 
 

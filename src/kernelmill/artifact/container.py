@@ -1,16 +1,16 @@
-"""The file of a program at rest: one sealed file (store/sealed.py), `*.kmill`, of these sections.
+"""The file of a saved program: one sealed file (store/sealed.py), `*.kmill`, of these sections.
 
     manifest    JSON, see manifest.py
-    plan        the plans as text, one behind the other
+    plan        the plans as text, one after the other
     graph       the graphs as text
-    kernels     JSON: [name, type, text, ISA where it is not the one of all others] for each kernel
-    objects     machine code that the file brings, one object behind the other
+    kernels     JSON: [name, type, text, ISA if it differs from the common one] for each kernel
+    objects     machine code that the file brings, one object after the other
     weights     the bytes of its tensors
-    packed      weights as kernels want them
+    packed      weights in the layouts of the kernels
 
 A file of `kernelmill.aot.compile` brings machine code and weights. An entry of the compile cache
-has guards instead: its weights are the model's, and its machine code is in the store of kernels
-unless it was asked for, but for the native executor, so that a load needs no LLVM. Entries are
+has guards instead: its weights are the model's, and its machine code is in the kernel store unless
+it was asked for, except that of the native executor, so that a load needs no LLVM. Entries are
 named after the digest of their file. Reading one needs no torch.
 """
 
@@ -45,9 +45,9 @@ _log = get_logger("artifact")
 
 @dataclass(frozen=True)
 class SavedKernel:
-    """A kernel as text, in the grammar of kernel/ir.py without its name; or what computes the sizes
-    of plan N (name "dimsN"), or the driver of its super kernel S ("driverN S"), in words of their
-    own. `isa` is given where it is not the one of all others."""
+    """A kernel as text, in the grammar of kernel/ir.py without its name; or the code that computes
+    sizes of plan N (name "dimsN") or drives its super kernel S ("driverN S"), in its own format.
+    `isa` is set if it differs from the common one."""
 
     name: str
     type: str
@@ -56,7 +56,7 @@ class SavedKernel:
 
     @property
     def ingredient(self) -> str:
-        """What its text is in the key of its object."""
+        """Role of the text in the key of its object: dims, driver or kernel."""
         if self.type == "Dims":
             return "dims"
         return "driver" if self.name.startswith(DRIVER) else "kernel"
@@ -64,8 +64,8 @@ class SavedKernel:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A program at rest. `objects` is machine code by the names of kernels; `tensors` and `pieces`
-    (the sections weights and packed) are those of a new one, others have them in their `file`."""
+    """A saved program. `objects` is machine code by kernel names; `tensors` and `pieces` (the
+    sections weights and packed) are those of a new one, others have them in `file`."""
 
     manifest: Manifest
     plans: str
@@ -77,7 +77,7 @@ class Artifact:
     file: SealedFile | None = None
 
     def sections(self) -> dict[str, Pieces]:
-        """The contents of its file."""
+        """Return the contents of the file by section."""
         kernels = [[k.name, k.type, k.text, k.isa] for k in self.kernels]
         sizes = [len(image) for image in self.objects.values()]
         table = tuple(zip(self.objects, [0, *accumulate(sizes)], sizes, strict=False))
@@ -93,7 +93,7 @@ class Artifact:
 
 
 def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:
-    """What a file holds, all of it checked; the weights too, unless that is not wanted.
+    """Read and check a file; `check_weights` says whether the weights are checked too.
 
     Damaged (a StoreError) when it was changed, or is of another format.
     """
@@ -113,8 +113,8 @@ def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:
 
 @contextmanager
 def used(file: SealedFile | None) -> Generator[None]:
-    """Inside, what the file says is used for the first time: Damaged where that does not fit
-    together. Without a file nothing is different."""
+    """Turn errors of the first use of a file's contents into Damaged, as its parts do not fit
+    together. Without a file, errors pass unchanged."""
     try:
         yield
     except (StoreError, *UNFIT) as error:
@@ -134,8 +134,7 @@ def _part(section: memoryview, offset: int, size: int) -> memoryview:
 
 
 def save(folder: Folder, artifact: Artifact) -> str:
-    """Publish an entry in one step, and give its name. OSError when the folder cannot be written,
-    with what is wrong."""
+    """Publish an entry atomically; return its name. OSError when the folder is not writable."""
     data = b"".join(sealed_pieces(KMILL, artifact.sections()))
     name = digest_of(data)
     folder.save(name, {SUFFIX: data})
@@ -143,15 +142,15 @@ def save(folder: Folder, artifact: Artifact) -> str:
 
 
 def names(folder: Folder) -> list[str]:
-    """The entries in a folder, last used first."""
+    """Return the names of the entries in a folder, last used first."""
     found = [name for name in folder.files() if _NAME.fullmatch(name)]
     times = {name: status.st_mtime_ns for name in found if (status := folder.status(name))}
     return [name.removesuffix(SUFFIX) for name in sorted(times, key=lambda n: -times[n])]
 
 
 def entries(folder: Folder) -> Iterator[tuple[str, Artifact]]:
-    """All good entries by name, last used first. A damaged one is set aside with a warning; what
-    cannot be read now is left out.
+    """Yield all valid entries, last used first. A damaged one is set aside with a warning; one that
+    cannot be read at the moment is left out.
 
     StoreError for files that others could have written.
     """
@@ -176,8 +175,8 @@ def entries(folder: Folder) -> Iterator[tuple[str, Artifact]]:
 
 
 def load(folder: Folder, name: str) -> Artifact | None:
-    """An entry, checked; None when it is gone or refused. Damaged says what is wrong with it;
-    OSError when it cannot be read now."""
+    """Return a checked entry; None when it is gone or refused. Damaged names the defect; OSError
+    when it cannot be read at the moment."""
     path = os.path.join(folder.path, f"{name}{SUFFIX}")
     try:
         descriptor = folder.open_plain(f"{name}{SUFFIX}")

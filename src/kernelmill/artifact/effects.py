@@ -1,9 +1,9 @@
-"""What a program leaves behind besides results: attributes, elements and entries of the objects
-that a call passes, set once the program has run.
+"""Side effects of a program: attributes, elements and entries of the objects that a call passes,
+set once the program has run.
 
-An effect's value is a shape (results.py) of one of these kinds: a result of the program, what a
-path of the call leads to, data, or a tuple of them. All values are taken before the first is set,
-so that `a.x, a.y = a.y, a.x` is two effects.
+The value of an effect is a shape (results.py) of one of these kinds: a result of the program, an
+object at a path of the call, data, or a tuple of them. All are read before the first is set, so
+`a.x, a.y = a.y, a.x` is two effects.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _INTO = ("attribute", "field", "item", "key", "nth")
 
 
 def is_new_value(shape: Shape) -> bool:
-    """Whether an effect can set this, which was not there before the call."""
+    """Return whether a shape is built from values that did not exist before the call."""
     if "tuple" in shape:
         return all(map(is_new_value, shape["tuple"]))
     return not shape.keys().isdisjoint(("result", "item", "constant", "dtype", "device"))
 
 
 def build_all(spec: CallSpec, find: Find) -> Build:
-    """Gives what a call returns; with effects, that and a tuple of what they set."""
+    """Return a builder of a call's result; with effects, of that and a tuple of their values."""
     returned = build_of(spec.result, find)
     if not spec.effects:
         return returned
@@ -91,7 +91,7 @@ class Effects:
         return self._outside.isdisjoint(map(id, owners))
 
     def apply(self, owners: Sequence[Any], made: tuple[Any, Sequence[Any]]) -> Any:
-        """Set what `build_all` has made, and give what is returned."""
+        """Set the values made by `build_all`, and return the result of the call."""
         returned, values = made
         for (put, number, key), value in zip(self._sets, values, strict=True):
             put(owners[number], key, value)
@@ -106,4 +106,4 @@ def _append(owner: Any, key: Any, value: Any) -> None:
 
 
 PUTS: dict[str, _Put] = {"attribute": setattr, "item": setitem, "append": _append}
-"""How each kind of effect is set."""
+"""Setter of each kind of effect."""

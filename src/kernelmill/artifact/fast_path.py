@@ -1,7 +1,7 @@
-"""The quick way into a bound program (runtime/quick.py): its tables, kept in step with what is so.
+"""The fast path into a bound program (runtime/quick.py), with tables kept up to date.
 
-The tables are made from a call that went through in full. A later call that they do not fit is
-made in full again, and they are made anew if that is worth while.
+The tables are made from a full call. A later call that does not fit them is a full call again, and
+they are rebuilt if that pays.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import QuickCall, Row
 
 _MOST_STRUCTURES = 8
-"""How often the tables are made anew for values that are built otherwise."""
+"""Limit on rebuilding the tables for arguments of another structure."""
 
 
 def fast_path_of(
     manifest: Manifest, program: Program | None, effects: Effects | None
 ) -> FastPath | None:
-    """The fast path into a program, if it can have one."""
+    """Return the fast path into a program, or None if it cannot have one."""
     if program is None or not quick.suits(program):
         return None
     integers = _integers(manifest, program)
@@ -38,10 +38,10 @@ def fast_path_of(
 
 
 def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
-    """The integer arguments that have to be looked at, with the number of the dim that each is.
+    """Return the integer arguments to read at each call, with the number of the dim of each.
 
-    One that is the size of a tensor argument is seen when that is checked; strides and offsets
-    are not, or not all. None when there is one that cannot be looked at.
+    The size of a tensor argument is checked with the tensor; strides and offsets are not, or not
+    all. None when one cannot be read.
     """
     engine = program.engine
     checked = engine.tables.tensor_arguments
@@ -72,7 +72,7 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
 
 
 class FastPath(QuickCall):
-    """Its `caller` takes the tuple of a call's values."""
+    """The fast path of a bound program; its `caller` takes the tuple of a call's values."""
 
     def __init__(
         self,
@@ -91,8 +91,7 @@ class FastPath(QuickCall):
         self.generation = 0
 
     def watch(self, rows: Sequence[Row] | None) -> None:
-        """Watch these, and refuse all calls until one has gone through in full. Without any, for
-        good."""
+        """Watch these rows, refusing calls until a full one. Without rows, refuse for good."""
         self.close()
         self.generation += 1
         super().watch(rows)

@@ -1,4 +1,4 @@
-"""What a value or a piece of code is, as text that is the same in every process that has the same.
+"""Fingerprints of values and code: text that is the same in every process with equal ones.
 
 Code is its bytecode with its constants and names, so that comments, blank lines and line numbers do
 not matter. Values are plain data, names of classes and functions, or only their class.
@@ -28,7 +28,7 @@ _PLAIN_ATOMS = frozenset((*_ATOMS, float))
 _PLAIN_NUMBERS_AND_TEXT: tuple[Any, ...] = (int, float, complex, str, bytes)
 _WRITTEN_OUT = (range, slice, np.generic, torch.finfo, torch.iinfo, type(NotImplemented),
                 torch.nn.attention.SDPBackend)  # fmt: skip
-"""Other data that its `repr` says all about."""
+"""Other data described completely by `repr`."""
 _FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -39,11 +39,11 @@ _FUNCTIONS = (
 
 
 OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
-"""With overloads, and one overload: their text is their name."""
+"""Classes of operators with overloads and of single overloads: their text is their name."""
 
 
 def is_atom(value: object) -> bool:
-    """Whether a value is plain data of one piece."""
+    """Return whether a value is plain data without parts."""
     return isinstance(value, (*_ATOMS, float, enum.Enum))
 
 
@@ -56,7 +56,7 @@ def is_constant(value: Any) -> bool:
 
 
 def is_data(value: Any, deep: int = 4) -> bool:
-    """Whether the fingerprint of a value stands for all of it."""
+    """Return whether the fingerprint of a value describes all of it."""
     if is_atom(value) or isinstance(value, (*_WRITTEN_OUT, *_FUNCTIONS, type, types.CodeType)):
         return True
     if isinstance(value, dict):
@@ -66,36 +66,36 @@ def is_data(value: Any, deep: int = 4) -> bool:
 
 
 def is_told_apart(value: Any) -> bool:
-    """Whether the fingerprint of a value is no other one's: not where it is the class alone."""
+    """Return whether the fingerprint tells a value from others of its class."""
     return is_data(value) or isinstance(value, (types.MethodType, partial)) or is_named(value)
 
 
 def is_named(value: Any) -> bool:
-    """Whether its name finds it again: a module, an operator, a function of numpy's for arrays, a
+    """Return whether a value is found again by its name: a module, an operator, a numpy ufunc, a
     process group."""
     known = isinstance(value, (types.ModuleType, *OPERATORS))
     return known or is_numpy_function(value) or is_process_group(value)
 
 
 def is_numpy_function(value: Any) -> bool:
-    """Whether it is one of numpy's own for arrays, which has them by their names."""
+    """Return whether a value is one of numpy's own ufuncs, found in numpy by its name."""
     return isinstance(value, np.ufunc) and getattr(np, value.__name__, None) is value
 
 
 def is_process_group(value: Any) -> bool:
-    """Whether it is one of torch.distributed's."""
+    """Return whether a value is a process group of torch.distributed."""
     return torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup)
 
 
 def name_of(value: Any) -> str:
-    """Module and qualified name of a class or function."""
+    """Return module and qualified name of a class or function."""
     module = getattr(value, "__module__", None) or ""
     return f"{module}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
 def fingerprint(value: Any, deep: int = 4) -> str:
-    """Text that changes when the value does. Objects that are no data are known by their class
-    alone: what a trace reads of them has a path and a fingerprint of its own."""
+    """Return text that changes when the value does. Objects that are no data are described by their
+    class alone: values that a trace reads from them have paths and fingerprints of their own."""
     if type(value) in _PLAIN_ATOMS:
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, enum.Enum):
@@ -136,8 +136,8 @@ def fingerprint(value: Any, deep: int = 4) -> str:
 
 
 def _written(value: Any) -> str:
-    """Number or text of a subclass, whose own `repr` may leave out what tells two apart; "" of what
-    is neither."""
+    """Return the text of a number or string of a subclass, by the base class, as its own `repr` may
+    leave out a difference; "" for other values."""
     kinds = (kind for kind in _PLAIN_NUMBERS_AND_TEXT if isinstance(value, kind))
     return next((kind.__repr__(value) for kind in kinds), "")
 
@@ -158,7 +158,7 @@ def _container(value: Any, deep: int) -> str:
 
 
 def shape_of(value: Any) -> str:
-    """The class of a container, and its length or its keys."""
+    """Return the class of a container, and its length or its keys."""
     name = name_of(type(value))
     if isinstance(value, (dict, types.MappingProxyType)):
         return f"{name} of {list(map(_key_text, value))}"
@@ -166,7 +166,7 @@ def shape_of(value: Any) -> str:
 
 
 def keys_of(value: Any) -> str:
-    """The class of a dict, and its keys in no order."""
+    """Return the class of a dict, and its keys in sorted order."""
     name, keys = name_of(type(value)), value if isinstance(value, dict) else ()
     texts = sorted(repr(key) if type(key) is str else fingerprint(key, 1) for key in keys)
     return f"{name} of [{', '.join(texts)}]"
@@ -177,19 +177,19 @@ def _key_text(key: Any) -> str:
 
 
 def signs_of_keys(value: dict[Any, Any]) -> list[Any]:
-    """The keys of a dict, in their order, so that equal signs are the same keys: 1, 1.0 and True
-    are equal."""
+    """Return the keys of a dict in order, as a list that differs where 1, 1.0 and True replace one
+    another."""
     return [key if type(key) is str else (_key_text(key),) for key in value]
 
 
 def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
-    """How a class finds its methods: which of `names`, and of the methods that decide what an
-    attribute is, each class in its `__mro__` defines itself."""
+    """Describe where a class gets its methods: which of `names`, and of the methods that affect
+    attribute lookup, each class in its `__mro__` defines itself."""
     return "".join(f"{name_of(part)}{members_text(part, names)};" for part in kind.__mro__)
 
 
 def members_text(kind: type, names: frozenset[str]) -> str:
-    """The same of what a class defines itself."""
+    """Describe the members that a class defines itself, as in `class_text`."""
     if is_immutable(kind):
         return ""
     used = (n for n in vars(kind) if n in names or finds_attributes(n))
@@ -197,7 +197,7 @@ def members_text(kind: type, names: frozenset[str]) -> str:
 
 
 def is_immutable(kind: type) -> bool:
-    """Whether it is one of Python's own classes, whose attributes nobody can set."""
+    """Return whether a class is one of Python's own, whose attributes nobody can set."""
     return bool(kind.__flags__ & _IMMUTABLE)
 
 
@@ -206,8 +206,8 @@ _IMMUTABLE = 1 << 8
 
 
 def _taken_from(kind: type, name: str) -> str:
-    """What stands in a class under a name that is a function written elsewhere, whatever it calls
-    itself; "" else: code is found by its name, and data is read there."""
+    """Describe a member that is a function written elsewhere, whatever its name; "" otherwise: code
+    is found by its name, and data is read."""
     value = vars(kind)[name]
     function = getattr(value, "fget", getattr(value, "__func__", value))
     if not isinstance(function, types.FunctionType) or is_tracers(function.__code__.co_filename):
@@ -217,21 +217,21 @@ def _taken_from(kind: type, name: str) -> str:
 
 
 def is_own(function: types.FunctionType) -> bool:
-    """Whether a function is what its module has under its name, and not one written elsewhere that
-    has taken its name."""
+    """Return whether a function is the one that its module defines under its name, and not one from
+    elsewhere that has taken the name."""
     name = function.__qualname__
     return "<" not in name and _is_written(function.__code__, function.__module__, name)
 
 
 def _is_written(code: types.CodeType, module: str, name: str) -> bool:
-    """Whether code is that of the function of a name in a module's file."""
+    """Return whether code belongs to the function of this name in a module's file."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return (code.co_qualname, code.co_filename) == (name, file)
 
 
 def finds_attributes(name: str) -> bool:
-    """Whether code may go through a method of this name that it does not name: operators, loops,
-    truth and calls do."""
+    """Return whether code may call a method of this name without naming it, as operators, loops,
+    truth tests and calls do."""
     return name == "forward" or (name[:2] == name[-2:] == "__" and name not in TOLD_OTHERWISE)
 
 
@@ -243,12 +243,12 @@ TOLD_OTHERWISE = _OF_EACH_CLASS | frozenset(
     "__conditional_annotations__ __constants__ __firstlineno__ __orig_bases__ __parameters__ "
     "__static_attributes__ __type_params__".split()
 )
-"""What no method is. `copy` and `pickle` keep slot names in classes."""
+"""Class members that are no methods. `copy` and `pickle` keep slot names in classes."""
 
 
 def _body_text(kind: type) -> str:
-    """What is in a class that its name does not find: others may have that name. "" of a class that
-    it does find, whose code is looked up by it."""
+    """Describe the members of a class that its name does not find, as others may share it. "" for a
+    class that is found, whose code is looked up by name."""
     around = _described.get()
     if is_known_module(kind.__module__) or kind in around or _named(kind) is kind:
         return ""
@@ -260,8 +260,8 @@ def _body_text(kind: type) -> str:
 
 
 def metaclass_text(kind: type) -> str:
-    """Of a class that others than Python and torch have made: what is in it may be asked of its
-    classes, of which nothing tells."""
+    """Describe a metaclass that is neither Python's nor torch's: its classes may use its members,
+    which no other guard covers."""
     top = kind.__module__.partition(".")[0]
     if top in sys.stdlib_module_names or is_known_module(kind.__module__):
         return ""
@@ -275,7 +275,7 @@ def _digest_of_members(kind: type, names: Iterable[str]) -> str:
 
 
 _described: ContextVar[tuple[type, ...]] = ContextVar("described", default=())
-"""The classes whose bodies are being told: what is in them leads back, as `super()` does."""
+"""The classes whose bodies are being described, as members may lead back to them (`super()`)."""
 
 
 def _named(kind: type) -> Any:
@@ -295,7 +295,7 @@ def _member_text(value: Any) -> str:
 
 
 def is_known_module(module: str) -> bool:
-    """Whether a module is `builtins`, torch's or ours, whose classes others do not change."""
+    """Return whether a module is `builtins`, torch's or ours, whose classes stay unchanged."""
     return module.partition(".")[0] in ("torch", "builtins", "kernelmill")
 
 
@@ -304,7 +304,7 @@ def is_known_module(module: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def code_digest(code: types.CodeType) -> str:
-    """Over what the code does."""
+    """Return the digest of the behaviour of code: bytecode, constants and names."""
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     _feed(code, state.update)
     return state.hexdigest()
@@ -327,7 +327,7 @@ def _feed(code: types.CodeType, feed: Callable[[bytes], None]) -> None:
 
 
 def cells_of(function: types.FunctionType) -> dict[str, Any]:
-    """The variables of the functions around one, as far as they have values."""
+    """Return the closure variables of a function that have values."""
     found: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
@@ -336,7 +336,7 @@ def cells_of(function: types.FunctionType) -> dict[str, Any]:
 
 
 def function_digest(function: types.FunctionType, deep: int = 3) -> str:
-    """Code, defaults and what the closure holds, down to functions `deep` levels below."""
+    """Return the digest of code, defaults and closure, down to functions `deep` levels below."""
     defaults = fingerprint(function.__defaults__, deep), fingerprint(function.__kwdefaults__, deep)
     cells = [
         f"{name} {'itself' if value is function else fingerprint(value, deep)}"

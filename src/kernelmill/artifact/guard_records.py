@@ -1,8 +1,8 @@
-"""What has to stay as it is for a program to be right, each thing as a record of the native watch.
+"""State that must not change for a program to be valid, as records of the native watch.
 
-An item is what a dict or list has under a key or index, or that it has nothing there; a property is
-what an object is by itself (`Property`). That a value is still the same object costs some 40 ns to
-see in Python, natively a few.
+An item is the value of a dict or list under a key or index, or its absence; a property is a
+characteristic of an object itself (`Property`). To check the identity of a value takes some 40 ns
+in Python, natively a few.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Place = tuple[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Property:
-    """What `read` gives of an object, compared by `same`. `row` is its record, None where there is
-    none and Python has to look at each call. `with_contents`: whoever watches all changes of a dict
-    or class notices this one, unless it is `ordered` and the keys of an OrderedDict are moved."""
+    """A property `read` from an object and compared by `same`. `row` makes its native record; None
+    if there is none and Python must check at each call. `with_contents`: a watch on all changes of
+    a dict or class covers it, unless `ordered` and keys of an OrderedDict are moved."""
 
     read: Callable[[Any], Any]
     same: Callable[[Any, Any], bool]
@@ -57,9 +57,9 @@ class Property:
 
 CLASS = Property(type, is_, class_row)
 SPACE = Property(vars, is_, space_row)
-"""Which dict is its __dict__."""
+"""Identity of the object's `__dict__`."""
 ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
-"""In which classes a class looks for attributes."""
+"""Method resolution order of a class."""
 SIZE = Property(len, eq, size_row, with_contents=True)
 
 
@@ -71,11 +71,11 @@ def _held(cell: types.CellType) -> Any:
 
 
 CELL = Property(_held, is_, cell_row)
-"""What a variable of a closure holds."""
+"""Value of a closure variable."""
 FUNCTION = [
     Property(attrgetter(field), is_, partial(field_row, field)) for field in get_args(FunctionField)
 ]
-"""The code of a function, and its defaults."""
+"""Fields of a function: its code and its defaults."""
 
 
 def _elements(value: Any) -> Any:
@@ -83,7 +83,7 @@ def _elements(value: Any) -> Any:
 
 
 ELEMENTS = Property(_elements, lambda found, value: _alike(found, value), None)
-"""What a set or a deque has."""
+"""Elements of a set or a deque."""
 
 
 KEYS = Property(
@@ -94,15 +94,15 @@ KEYS = Property(
 
 
 def items_of(owner: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """What a dict of any class has, in its order."""
+    """Return the items of a dict of any class, in order."""
     if isinstance(owner, OrderedDict):
         return list(OrderedDict.items(owner))
     return list(dict.items(owner))
 
 
 def is_noticed(kind: Property, owner: Any) -> bool:
-    """Whether whoever watches all changes of a dict or class notices this one. An OrderedDict may
-    have its keys moved without a change of the dict that it is."""
+    """Return whether a watch on all changes of a dict or class covers a property. An OrderedDict
+    may have keys moved without a change of its underlying dict."""
     moves = kind.ordered and isinstance(owner, OrderedDict) and len(owner) > 1
     return kind.with_contents and not moves
 
@@ -110,7 +110,7 @@ def is_noticed(kind: Property, owner: Any) -> bool:
 def found_by(
     step: Callable[[Any], Any], same: Callable[[Any, Any], bool] | None = None
 ) -> Property:
-    """What a step from an object leads to that is not kept under a key: every call takes it."""
+    """Return a property that takes a step to a value under no key: every call evaluates it."""
 
     def read(owner: Any) -> Any:
         try:
@@ -131,8 +131,8 @@ def _alike(found: Any, value: Any) -> bool:
 
 
 def held_in_context(*default: Any) -> Property:
-    """What a ContextVar holds where it is asked, or else the default: each thread and task may have
-    another value, so every call looks."""
+    """Return a property for the value of a ContextVar, or else the default: threads and tasks may
+    differ, so every call reads it."""
 
     def read(variable: Any) -> Any:
         try:
@@ -145,9 +145,8 @@ def held_in_context(*default: Any) -> Property:
 
 @dataclass(frozen=True, eq=False)
 class _HeldTensor:
-    """Stands for a tensor, which a watch must not keep alive: `torch.utils.swap_tensors` refuses
-    those to which there are other references. `layout` is what has to stay of it, None of inputs.
-    """
+    """A stand-in for a tensor, which a watch must not keep alive: `torch.utils.swap_tensors`
+    refuses tensors with other references. `layout` is the metadata to keep, None for inputs."""
 
     number: int
     kind: type
@@ -155,10 +154,10 @@ class _HeldTensor:
 
 
 class GuardRecords:
-    """Collects what has to stay, each once. `items` are (owner, key, value), MISSING for nothing
-    there; `properties` are (owner, kind, value). `often` has the ids of dicts and classes that
-    change often: they are not watched as a whole. `replaceable` has the ids of inputs that another
-    tensor may replace which is none of `known`: they are held in one place."""
+    """Collector of the state that must not change. `items` are (owner, key, value), MISSING for an
+    absent value; `properties` are (owner, kind, value). `often` has the ids of dicts and classes
+    that change often: they are not watched as a whole. `replaceable` has the ids of inputs, held in
+    one place, that any tensor may replace which is none of `known`."""
 
     def __init__(
         self,
@@ -166,8 +165,8 @@ class GuardRecords:
         inputs: Collection[int] = (),
         known: Collection[int] = (),
     ) -> None:
-        """`names` are those that traced code has, for attributes too; `inputs` are the ids of the
-        program's tensors."""
+        """Take the names in traced code, also of attributes, and the ids of the program's tensors
+        (`inputs`)."""
 
         def members(space: dict[str, Any]) -> dict[str, Any]:
             return {n: v for n, v in list(space.items()) if n in names or finds_attributes(n)}
@@ -189,7 +188,7 @@ class GuardRecords:
         return _HeldTensor(id(value), type(value), layout)
 
     def _is_same(self, found: Any, value: Any) -> bool:
-        """Whether a value is what was found."""
+        """Return whether a value matches the recorded one."""
         if type(found) is not _HeldTensor:
             return found is value
         if type(value) is not found.kind:
@@ -206,25 +205,24 @@ class GuardRecords:
         )
 
     def _same_items(self, found: dict[str, Any], value: dict[str, Any]) -> bool:
-        """Whether these are the same objects, in any order."""
+        """Compare two dicts by the identity of their values, in any order."""
         same = (self._is_same(found.get(name, MISSING), each) for name, each in value.items())
         return len(found) == len(value) and all(same)
 
     def add_item(self, owner: Any, key: Any, value: Any) -> None:
-        """What is there has to stay the same object. Tuples never change."""
+        """Record that an entry must stay the same object. Tuples never change."""
         if not isinstance(owner, tuple):
             self.items.setdefault((id(owner), key), (owner, key, self._held(value)))
 
     def add_property(self, owner: Any, kind: Property) -> Any:
-        """What this is has to stay; gives it."""
+        """Record that a property must stay equal; return its value."""
         value = kind.read(owner)
         if (id(owner), kind) not in self.properties:
             self.properties[id(owner), kind] = owner, kind, value
         return value
 
     def add_contents(self, owner: dict[Any, Any]) -> list[tuple[Any, Any]]:
-        """The keys of a dict in their order, and what it has under them, have to stay; gives
-        them."""
+        """Record that keys of a dict, in order, and their values must stay; return the items."""
         items = items_of(owner)
         held = [(key, self._held(value)) for key, value in items]
         self.properties.setdefault((id(owner), self.contents), (owner, self.contents, held))
@@ -249,8 +247,8 @@ class GuardRecords:
         return found
 
     def look_up(self, space: Any, name: Any) -> Any:
-        """What a dict, or the namespace of a class, has under a name, and has to keep; MISSING for
-        nothing, or where it cannot be watched."""
+        """Record and return the value of a dict or class namespace under a name; MISSING for none,
+        or where it cannot be watched."""
         owner = dict_of(space) if isinstance(space, types.MappingProxyType) else space
         if owner is None:
             return MISSING
@@ -270,19 +268,19 @@ class GuardRecords:
         return None
 
     def add_class(self, kind: type) -> None:
-        """How a class finds what the traced code names has to stay (`class_text`)."""
+        """Record that lookup in a class must stay for the names in traced code (`class_text`)."""
         for part in self.add_property(kind, ORDER):
             space = None if is_immutable(part) else dict_of(vars(part))
             if space is not None:
                 self._add_items(space, self.members)
 
     def add_function(self, function: types.FunctionType) -> None:
-        """Its code and defaults have to stay."""
+        """Record that code and defaults of a function must stay."""
         for field in FUNCTION:
             self.add_property(function, field)
 
     def unchanged(self) -> bool:
-        """Whether everything is as it was."""
+        """Return whether all recorded state is the same now."""
         try:
             for place, (owner, key, value) in list(self.items.items()):
                 found = owner[key] if isinstance(owner, list) else dict.get(owner, key, MISSING)
@@ -297,8 +295,8 @@ class GuardRecords:
         return all(kind.same(value, kind.read(owner)) for owner, kind, value in properties)
 
     def rows(self, watched: Collection[int] = ()) -> list[Row | None]:
-        """The records; without those of the dicts and classes of which all changes are watched, by
-        their ids. None stands for one that cannot be made."""
+        """Return the native records, without those of dicts and classes that are watched as a whole
+        (ids `watched`). None stands for one that cannot be made."""
         items = self.items.values()
         found: list[Row | None] = [item_row(*i) for i in items if id(i[0]) not in watched]
         for owner, kind, _ in self.properties.values():
@@ -308,7 +306,7 @@ class GuardRecords:
 
 
 def item_row(owner: Any, key: Any, value: Any) -> Row:
-    """Watches what a dict or list has there."""
+    """Return the record that watches an entry of a dict or list."""
     held = value.number if type(value) is _HeldTensor else id(value)
     expected = 0 if value is MISSING else held
     if isinstance(owner, list):

@@ -68,8 +68,8 @@ def in_words(path: Path, attribute: str = "") -> str:
 
 
 class RepeatedChecks:
-    """Guards of arguments, compared at each call. What was seen to be right is recognised the next
-    time by its sign."""
+    """Guards of arguments, evaluated at each call. A value that passed is recognised the next time
+    by its sign."""
 
     def __init__(
         self, guards: Iterable[Guard], numbers: Mapping[int, int], names: frozenset[str]
@@ -84,7 +84,7 @@ class RepeatedChecks:
         self._right: list[Any] = [self] * len(self._guards)  # which is no sign
 
     def difference(self, values: Sequence[Any]) -> str:
-        """The first that does not find what it found in the trace, in words; "" when all do."""
+        """Describe the first guard that fails; "" when all hold."""
         for n, (guard, number, other, sign_of) in enumerate(self._guards):
             value, right = values[number], self._right[n]
             sign = sign_of(value)

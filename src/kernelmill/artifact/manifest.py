@@ -1,11 +1,10 @@
-"""The document of an artifact: how it is called, what it depends on, what its file holds.
+"""The manifest of an artifact: its calling convention, its guards, the contents of its file.
 
 It is data alone, kept as JSON with a line for each field; reading it needs no torch.
 
-    CallSpec    parameters, what is asked of arguments, inputs of the program, results, sizes,
-                effects
-    Guards      what a trace depended on outside of the arguments; empty for one compiled ahead
-    Gears       which of several plans runs, where there are several
+    CallSpec    parameters, guards of arguments, inputs of the program, results, sizes, effects
+    Guards      state outside of the arguments that a trace depended on; empty if compiled ahead
+    Gears       choice among several plans, where there are several
 """
 
 # Without annotations as texts: the types of fields say how they are read, and texts of types would
@@ -29,7 +28,7 @@ FORMAT = 19
 file of `aot.compile` brings its machine code along."""
 
 COUNTED = ("presence", "class", "keys", "all", "layout", "attributes")
-"""What counts at a root: each of the first four is more than the one before it."""
+"""Extents of a guard on a root: each of the first four covers more than the one before it."""
 
 Condition = tuple[str, str, str]
 """Relation, left and right side as texts of scalars (core/scalar.py): ("==", "s0 % 8", "0")."""
@@ -37,7 +36,7 @@ Condition = tuple[str, str, str]
 
 @dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands
 class Guard:
-    """Something besides the contents of tensors that a program is right for; never changes.
+    """A condition, besides the contents of tensors, under which a program is valid; never changes.
 
     `found` is what was found, as text. `place` and `other_place` are the numbers of the paths in
     the tree of the manifest. The kinds are those of guard_kinds.py, some with a `name`.
@@ -57,7 +56,7 @@ class Guard:
         return self.path[0][0] == "argument"
 
     def text(self) -> str:
-        """For people."""
+        """Return the guard as text for people."""
         name = f".{self.name}" if self.name else ""
         same = f" and {text_of(self.other)}" if self.other else ""
         return f"{text_of(self.path)}{name}{same}"
@@ -65,9 +64,9 @@ class Guard:
 
 @dataclass(frozen=True)
 class CodeUse:
-    """One function, and what it was: `digest` of its code and defaults. `globals` are the names in
-    its module that its code may read, with what they are when they are data, functions or classes.
-    `name` is empty when the whole file stands for it."""
+    """One function with the `digest` of its code and defaults. `globals` are the names in its
+    module that its code may read, with the texts of those that are data, functions or classes.
+    `name` is empty when the digest is of the whole file."""
 
     module: str
     name: str
@@ -77,7 +76,7 @@ class CodeUse:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the function. `keyword`: it is passed by name alone."""
+    """A parameter of the function. `keyword`: keyword-only."""
 
     name: str
     keyword: bool = False
@@ -85,9 +84,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Source:
-    """Where an input of the program is found. With an `axis` it is an integer that the tensor there
-    tells: by its `part` the n of a "size" that is `times` * n + `plus`, a "stride", or the "offset"
-    in its storage (axis 0). `place` is the number of the path in the manifest's tree."""
+    """The origin of a program input. With an `axis` it is an integer read from the tensor there: by
+    its `part` the n of a "size" that is `times` * n + `plus`, a "stride", or the "offset" in its
+    storage (axis 0). `place` is the number of the path in the manifest's tree."""
 
     path: Path
     axis: Annotated[int, lambda axis: axis >= -1] = -1
@@ -98,20 +97,20 @@ class Source:
 
     @property
     def own(self) -> bool:
-        """Whether each call brings it."""
+        """True for an input that each call brings."""
         return self.path[0][0] == "argument"
 
     @property
     def what(self) -> str:
-        """What it is of the tensor that it is found in; "" where it is the input as found."""
+        """Part and axis of the tensor that is read; "" for an input used unchanged."""
         return f"{self.part} {self.axis}" if self.axis >= 0 else ""
 
 
 @dataclass(frozen=True)
 class Root:
-    """From where objects are gone through: a path that no call and no artifact brings, and what
-    counts there: "all"; of a dict its "class" or its "keys", while what was taken from it has roots
-    of its own; of a tensor also its "layout", or its "attributes"; the "presence" alone."""
+    """A start of the survey of objects: a path from outside of call and artifact, and the extent of
+    its guard: "all"; of a dict its "class" or its "keys", while values taken from it have roots of
+    their own; of a tensor also its "layout", or its "attributes"; the "presence" alone."""
 
     path: Path
     what: Annotated[str, COUNTED.__contains__] = "all"
@@ -120,7 +119,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a call leaves in an object that it was passed: the one at `path`. `kind` is "attribute",
+    """A side effect of a call on an object that it was passed, at `path`. `kind` is "attribute",
     "item" or "append", `key` the name, number or key, and `value` a shape (effects.py)."""
 
     path: Path
@@ -130,7 +129,7 @@ class Effect:
     place: int = field(default=-1, compare=False)
 
     def text(self) -> str:
-        """For people."""
+        """Return the effect as text for people."""
         if self.kind == "append":
             return f"{text_of(self.path)}.append({json.dumps(self.value)})"
         return f"{text_of((*self.path, (self.kind, self.key)))} = {json.dumps(self.value)}"
@@ -138,7 +137,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Limit:
-    """`symbol` is from `low` to `high` (None: without end); `where` names what has that size."""
+    """`symbol` is from `low` to `high` (None: no bound); `where` names a dim of that size."""
 
     symbol: str
     low: int
@@ -146,7 +145,7 @@ class Limit:
     where: str
 
     def text(self) -> str:
-        """What is allowed, in words."""
+        """Return the allowed range in words."""
         if self.low == self.high:
             return str(self.low)
         return f"at least {self.low}" + ("" if self.high is None else f" and at most {self.high}")
@@ -154,17 +153,17 @@ class Limit:
 
 @dataclass(frozen=True)
 class CallSpec:
-    """How a program is called.
+    """The calling convention of a program.
 
-    name        what was traced: "module.Class.method"
+    name        of the traced function: "module.Class.method"
     parameters  of the function, without self
-    checks      what is asked of arguments besides what the plan asks of tensors
-    inputs      where each input of the program is found
-    result      how results become what the function returns (results.py)
-    limits, conditions   on sizes, besides what the plan says
-    effects     what is set in arguments when the program has run
-    in_order    whether the dims of tensors need the order in memory that they had in the trace: how
-                results lie may depend on it
+    checks      guards of arguments besides those that the plan has for tensors
+    inputs      origin of each input of the program
+    result      construction of the returned value from results (results.py)
+    limits, conditions   on sizes, besides those of the plan
+    effects     values set in arguments after the program has run
+    in_order    whether the dims of tensors need the order in memory that they had in the trace: the
+                layout of results may depend on it
     """
 
     name: str
@@ -179,22 +178,21 @@ class CallSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the parameters."""
+        """Names of the parameters."""
         return tuple(parameter.name for parameter in self.parameters)
 
 
 @dataclass(frozen=True)
 class Guards:
-    """What a trace depended on outside of the arguments; all of it has to be as it was.
+    """State outside of the arguments that a trace depended on; all of it must be unchanged.
 
-    code        that it went through
-    names       that this code uses, which say what counts of objects and classes
-    whole       whether all attributes of objects of a user's classes count, since code looks into
+    code        functions that the trace went through
+    names       in this code, which select the attributes of objects and classes to compare
+    whole       whether all attributes of objects of a user's classes are compared, since code reads
                 the `__dict__` of some
-    roots       from where what its owner holds was gone through (owned.py), and the `lines` about
-                that
+    roots       starts of the survey of the owner (owned.py), and the `lines` it wrote
     settings    of torch, by name (settings.py)
-    packages    versions of the installed packages that the code is of, by name
+    packages    versions of the installed packages that the code is from, by name
     function    digest of the code of the function itself: an object may have several of one name
     """
 
@@ -210,11 +208,11 @@ class Guards:
 
 @dataclass(frozen=True)
 class Gears:
-    """How one of several plans is chosen: by integers read from inputs (axis -1) or their sizes.
+    """The choice among several plans, by integers read from inputs (axis -1) or their sizes.
 
-    `table` maps those to plans by number; `kept` of `count` inputs are those that they take.
-    `otherwise` is the number of the plan for all other sizes, -1 where there is none; `padding` is
-    how calls of other sizes are padded to a gear, if they are.
+    `table` maps those to plans by number; `kept` are the inputs, of `count`, passed to them.
+    `otherwise` is the number of the plan for all other sizes, -1 for none; `padding` describes the
+    padding of other sizes to a gear, if they are padded.
     """
 
     sources: tuple[tuple[int, int], ...]
@@ -228,9 +226,9 @@ class Gears:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of the file. It begins `offset` bytes into the weights; `storage` is where what is
-    kept of its storage begins, and its bytes. Strides are in elements. Tensors of one storage have
-    one in the file, too. `role` is "parameter", "buffer" or "constant"."""
+    """A tensor of the file. It begins `offset` bytes into the weights; `storage` is the begin and
+    the size in bytes of the stored part of its storage. Strides are in elements. Tensors of one
+    storage share it in the file, too. `role` is "parameter", "buffer" or "constant"."""
 
     name: str
     role: str
@@ -243,7 +241,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Packed:
-    """Weights as kernels want them: packed by `recipe` from the tensors number `sources`. `places`
+    """Weights in a kernel's layout: packed by `recipe` from the tensors number `sources`. `places`
     are (offset, bytes) in the section of packed weights."""
 
     recipe: str
@@ -255,11 +253,11 @@ class Packed:
 class Manifest:
     """All of an artifact but texts, machine code and the bytes of tensors.
 
-    tensors     that the file holds: weights, and what the traced code held
-    objects     where a file has machine code in its section: (name, offset, bytes)
+    tensors     in the file: weights and constants of the traced code
+    objects     location of machine code in its section: (name, offset, bytes)
     options     of the config that are not at their default, by dotted name
     ingredients of the keys of machine code, and versions, by name
-    tree        the paths of reads and inputs; only what `read_manifest` gives has them
+    tree        the paths of reads and inputs; only a result of `read_manifest` has them
     """
 
     spec: CallSpec
@@ -273,11 +271,11 @@ class Manifest:
     tree: Tree = field(default_factory=Tree, compare=False)
 
     def text(self) -> str:
-        """The manifest as JSON, a line for each field. Other dataclasses are rows of their fields,
-        dims are texts.
+        """Return the manifest as JSON, a line for each field. Other dataclasses are rows of their
+        fields, dims are texts.
 
         `places` has each step of all paths once, as [PLACE BEFORE IT, STEP...]; guards and inputs
-        say the number of their place. `texts` has what guards found.
+        have the number of their place. `texts` has the values of guards.
         """
         tree, texts = Tree(), dict[str, int]()
 
@@ -302,8 +300,8 @@ class Manifest:
 
 
 def read_manifest(text: str | bytes) -> Manifest:
-    """The inverse of `Manifest.text`, with the type of each value and every number of a place,
-    text, tensor, input or parameter checked. StoreError for any other text."""
+    """Parse the result of `Manifest.text`, checking the type of each value and every number of a
+    place, text, tensor, input or parameter. StoreError for any other text."""
     try:
         data = of_type(json.loads(text), dict)
         if data.get("format") != FORMAT:
@@ -322,7 +320,7 @@ def read_manifest(text: str | bytes) -> Manifest:
 
 
 def _check_numbers(manifest: Manifest) -> None:
-    """ValueError for a number or name of what the manifest does not have."""
+    """Raise ValueError for a number or name that refers to nothing in the manifest."""
     spec, gears, count = manifest.spec, manifest.gears, len(manifest.tensors)
     tensors = [number for packed in manifest.packed for number in packed.sources]
     roots = [step for before, step in manifest.tree.rows if before < 0]
@@ -337,8 +335,8 @@ def _check_numbers(manifest: Manifest) -> None:
 
 
 def _makers(paths: Sequence[Path], texts: Sequence[str]) -> Mapping[Any, Callable[[Any], Any]]:
-    """How those are made that say the numbers of paths and texts. A guard that compares nothing has
-    no other path, of the number -1."""
+    """Return the constructors of the dataclasses that hold numbers of paths and texts. A guard that
+    compares no second path has -1 there."""
 
     def guard(row: Any) -> Guard:
         kind, place, found, name, other = row
@@ -363,14 +361,14 @@ def _makers(paths: Sequence[Path], texts: Sequence[str]) -> Mapping[Any, Callabl
 
 
 def _at(values: Sequence[Any], number: Any) -> Any:
-    """One of these. ValueError for what is no number of one."""
+    """Return the element of this number. ValueError for a number out of range."""
     if type(number) is not int or not 0 <= number < len(values):
         raise ValueError(f"no number of one of {len(values)}: {number!r:.40}")
     return values[number]
 
 
 def _option(value: Any) -> Any:
-    """Data, or a list or table of data."""
+    """Check and return an option: data, or a list or table of data."""
     parts = value.values() if isinstance(value, dict) else value
     for part in parts if isinstance(value, (dict, list)) else (value,):
         maker(DATA, {})(part)

@@ -30,12 +30,12 @@ _GRAPH = re.compile(r"^(?=graph )", re.MULTILINE)
 
 
 def plans_of(artifact: Artifact) -> list[Plan]:
-    """The plans of an artifact."""
+    """Parse and return the plans of an artifact."""
     return [parse_plan(text) for text in _PLAN.split(artifact.plans)[1:]]
 
 
 def graph_texts(artifact: Artifact) -> list[str]:
-    """The texts of its graphs."""
+    """Return the texts of an artifact's graphs."""
     return _GRAPH.split(artifact.graphs)[1:]
 
 
@@ -46,9 +46,9 @@ def artifact_of(
     tensors: Sequence[Any],
     pieces: Mapping[str, Pieces],
 ) -> Artifact:
-    """What the compiler has made for an instruction set, with no machine code but the native
-    executor's. `tensors` and `pieces` are as in `Artifact`. The plans of bodies come last, their
-    graphs are inside of the others. UnsupportedError for what only this process can run."""
+    """Return the artifact of compiled programs, with no machine code but the native executor's.
+    `tensors` and `pieces` are as in `Artifact`. The plans of bodies come last, their graphs are
+    inside of the others. UnsupportedError for a body that only this process can run."""
     # Imported here: loads do not come this way.
     from kernelmill.compiler.linking import with_theirs
     from kernelmill.graph.printer import print_graph
@@ -111,7 +111,7 @@ _KEY_PARTS = ("isa", "generator", "llvm", "abi")
 
 
 def _key_parts(isa: Isa) -> dict[str, str]:
-    """The ingredients of the keys of kernels that the manifest keeps, by name."""
+    """Return the ingredients of kernel keys that the manifest keeps, by name."""
     from kernelmill import codegen
 
     parts = (str(isa), codegen.GENERATOR_VERSION, codegen.llvm_version(), ABI_VERSION)
@@ -119,20 +119,20 @@ def _key_parts(isa: Isa) -> dict[str, str]:
 
 
 def key_of(kernel: SavedKernel, ingredients: Mapping[str, str]) -> Key:
-    """The key under which stores keep the kernel's object."""
+    """Return the key under which stores keep the kernel's object."""
     parts = {part: ingredients[f"kernel.{part}"] for part in _KEY_PARTS}
     other = {"isa": kernel.isa} if kernel.isa else {}
     return Key.of({**parts, **other, kernel.ingredient: kernel.text})
 
 
 def with_objects(artifact: Artifact, store: Store) -> Artifact:
-    """The same with the machine code of all its kernels."""
+    """Return the artifact with the machine code of all its kernels."""
     return replace(artifact, objects=objects_of(artifact, plans_of(artifact), store))
 
 
 def objects_of(artifact: Artifact, plans: Sequence[Plan], store: Store | None) -> dict[str, bytes]:
-    """The objects of an artifact by name: those that it brings, and those of its other kernels from
-    the store. What is not there either is compiled into it."""
+    """Return the objects of an artifact by name: those it brings, and others from the store. Those
+    missing there are compiled into it."""
     objects, ingredients = dict(artifact.objects), artifact.manifest.ingredients
     others = [kernel for kernel in artifact.kernels if kernel.name not in objects]
     if store is None or not others:

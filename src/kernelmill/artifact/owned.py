@@ -75,14 +75,14 @@ _OF_FUNCTIONS = (
 _SPACES, _TO_SPACES = (types.ModuleType, dict), ("module", "namespace")
 """Namespaces of globals, and the steps to them. They are not visited: what code takes out is."""
 _DEEP = 100
-"""How deeply nested a tuple of constants may be to be written out."""
+"""Limit on the nesting of a tuple of constants that is written out."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """An object, and the `step` from the object number `before` by which it was found first. With
-    -1 it is the root number `step`."""
+    """An object, and the `step` from the object number `before` that led to it first. With -1 it is
+    the root number `step`."""
 
     value: Any
     before: int
@@ -90,12 +90,12 @@ class _Found:
 
 
 class Survey:
-    """Visits what roots lead to.
+    """A walk over the objects that roots lead to.
 
     lines     the result, one for each root and object
-    records   what to watch, so that a change of the lines is noticed
+    records   state to watch, so that a change of the lines is noticed
     inputs    tensors that the program checks itself: their sizes are in no line
-    whole     count all attributes of objects of a user's classes
+    whole     cover all attributes of objects of a user's classes
     """
 
     def __init__(
@@ -118,8 +118,7 @@ class Survey:
     # ---- roots ------------------------------------------------------------------------------
 
     def add_root(self, root: Root, value: Any, before: Any = None) -> None:
-        """Visit the `value` of a root, MISSING for none; `before` is the object that its last step
-        starts from."""
+        """Visit the `value` of a root, MISSING for none; `before` is the owner in its last step."""
         path, number, first = root.path, len(self.roots), len(self.lines)
         self.roots.append(root)
         self._watch_root(root, before)
@@ -171,7 +170,7 @@ class Survey:
     # ---- objects ----------------------------------------------------------------------------
 
     def _text(self, value: Any, before: int, step: Any) -> str:
-        """Give constants as text, and the number of any other object."""
+        """Return a constant as text, or the number of any other object."""
         kind = type(value)
         if kind in _PLAIN:
             return f"{kind.__name__} {value!r}"
@@ -303,7 +302,7 @@ class Survey:
         return repr(key) if type(key) is str else self._text(key, number, ("key",))
 
     def _is_whole(self, kind: type) -> bool:
-        """Say whether all attributes of its objects count."""
+        """Return whether all attributes of objects of a class are covered."""
         file = getattr(sys.modules.get(kind.__module__), "__file__", None) if self._whole else None
         return file is not None and is_users(file)
 
@@ -350,7 +349,7 @@ class Survey:
         cells: Mapping[str, Any],
     ) -> None:
         """Add a root for each place of a tree that no line covers yet. `values` are those of the
-        tree, `counted` says what counts at paths, `cells` are the function's closure."""
+        tree, `counted` the extents of guards by path, `cells` the function's closure."""
         for (before, step), path, value in zip(tree.rows, tree.paths(), values, strict=True):
             owner = values[before] if before >= 0 else cells.get(step[-1])
             if owner is MISSING or (isinstance(value, _SPACES) and step[0] in _TO_SPACES):
@@ -401,7 +400,7 @@ class Survey:
         return frozenset(self._numbers)
 
     def path(self, number: int) -> Path:
-        """Give the path by which an object was found first."""
+        """Return the path by which an object was found first."""
         found: list[tuple[Any, ...]] = []
         while True:
             owner = self._found[number]
@@ -411,7 +410,7 @@ class Survey:
             number = owner.before
 
     def difference(self, lines: Sequence[str]) -> str:
-        """Say in words what differs from these lines; "" for nothing."""
+        """Describe the first difference from these lines; "" for none."""
         if self.lines == [*lines]:
             return ""
         pairs = enumerate(zip(lines, self.lines, strict=False))
@@ -425,8 +424,7 @@ class Survey:
 
 
 def _calls_own_method(owner: Any, name: str, value: Any) -> bool:
-    """Whether it is what kernelmill.compile made of the method that the owner's class has under
-    the same name."""
+    """Return whether a value is the compiled form of the class's method of this name."""
     ours = type(value).__module__.startswith("kernelmill.")
     method = getattr(value, "original", None) if ours else None
     if not isinstance(method, types.MethodType) or method.__self__ is not owner:
@@ -451,7 +449,7 @@ def _slot(name: str, owner: Any) -> Any:
 
 
 def _taken(step: Sequence[Any], owner: Any) -> Any:
-    """Give the value of a step; of a free variable, the contents of its cell."""
+    """Return the value at a step; for a free variable, the contents of its cell."""
     return owner.cell_contents if step[0] == "free" else step_into(owner, step)
 
 

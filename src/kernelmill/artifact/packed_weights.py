@@ -14,7 +14,7 @@ from kernelmill.torch_internals.tensors import version_of
 
 
 class PackCollector:
-    """Remembers what a program packs. `weights` are its long-lived arguments."""
+    """A record of the packing that a program does. `weights` are its long-lived arguments."""
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
         self._numbers = {id(weight): number for number, weight in enumerate(weights)}
@@ -23,12 +23,12 @@ class PackCollector:
         self._bytes = 0
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> None:
-        """Nothing is there before it was packed."""
+        """Return nothing, so that everything is packed."""
 
     def keep(
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> None:
-        """See `PackPlace`. Weights that had to be copied first are not among those here."""
+        """Keep packed weights, see `PackPlace`. Weights that were copied first are left out."""
         if any(id(source) not in self._numbers for source in sources):
             return
         places: list[tuple[int, int]] = []
@@ -43,7 +43,7 @@ class PackCollector:
 
 
 class PacksOfFile:
-    """What a file holds packed, for weights that are as they were loaded.
+    """The packed weights of a file, valid for weights unchanged since the load.
 
     `storage` is the mapped file as bytes, where the packed weights begin at `base`.
     """
@@ -65,7 +65,7 @@ class PacksOfFile:
         }
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
-        """See runtime/weights/packing.py."""
+        """Return the packed weights for these sources, see runtime/weights/packing.py."""
         version = self._version
         if version is None or any(self._versions.get(id(s)) != version(s) for s in sources):
             return None
@@ -77,11 +77,11 @@ class PacksOfFile:
     def keep(
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> None:
-        """The file stays as it is."""
+        """Do nothing, as the file is not written."""
 
 
 def bind_weights(program: Program, spec: CallSpec, tensors: Sequence[torch.Tensor]) -> None:
-    """Pack now what the program packs of the tensors of its artifact."""
+    """Pack the tensors of its artifact for a program, unless the file has them packed."""
     if program.engine.parameters is not None:
         paths = [source.path for source in spec.inputs]
         program.engine.parameters.bind(

@@ -1,4 +1,4 @@
-"""Where a traced function found a value: a root and the steps from it, as data.
+"""Access paths of values that a traced function read: a root and the steps from it, as data.
 
 A path is a JSON list. Its root is one of
 
@@ -14,7 +14,7 @@ and each step one of
     ["attribute", NAME]         o.NAME
     ["item", KEY]               o[KEY]
     ["bytes", TEXT]             o[TEXT as bytes], as os.environ has names
-    ["key", N], ["nth", N]      the key number N of a dict, and what it holds under that key
+    ["key", N], ["nth", N]      the key number N of a dict, and the value under that key
     ["slice", START, STOP, STEP]
     ["field", NAME]             what o.__dict__ holds under NAME
     ["type"], ["namespace"]     its class; the __dict__ of a class
@@ -38,17 +38,17 @@ Path = tuple[tuple[Any, ...], ...]
 
 
 def is_outside(path: Path) -> bool:
-    """Whether what is there comes neither with a call nor from an artifact."""
+    """Return whether a path starts neither in a call nor in an artifact."""
     return path[0][0] not in ("argument", "tensor")
 
 
 class MissingPath(Exception):
-    """A path leads nowhere any more; the text says where it ends."""
+    """A path that leads nowhere now; the text is the path up to its end."""
 
 
 @dataclass
 class Roots:
-    """What the roots of paths stand for: a module or None, arguments, free variables, tensors."""
+    """Values of the roots of paths: a module or None, arguments, free variables, tensors."""
 
     owner: object
     arguments: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Roots:
     tensors: Sequence[Any] = ()
 
     def find(self, root: Sequence[Any]) -> Any:
-        """The value of a root. MissingPath when there is none."""
+        """Return the value of a root. MissingPath when there is none."""
         kind, *names = root
         try:
             if kind == "self":
@@ -71,8 +71,8 @@ class Roots:
 
 
 class _Step(NamedTuple):
-    """A kind of step: how it is made from a value with what follows its name, in words, and the
-    types that each part of what follows can have."""
+    """A kind of step: the function that takes it from a value and its operands, its text, and the
+    types that each operand can have."""
 
     make: Callable[..., Any]
     text: str
@@ -80,12 +80,12 @@ class _Step(NamedTuple):
 
 
 CONTEXT = "context"
-"""The one step whose value may be another in each thread and task."""
+"""The one step whose value may differ between threads and tasks."""
 
 
 def _under(value: Any, key: Any) -> Any:
-    """What a container holds under a key. Tensors take text for letters, and warn; a defaultdict
-    makes what it is asked for."""
+    """Return the value of a container under a key. Tensors take text for letters, and warn; a
+    defaultdict adds missing keys."""
     if isinstance(value, dict):
         found: Any = dict.get(value, key, MISSING)
         if found is MISSING:
@@ -97,7 +97,7 @@ def _under(value: Any, key: Any) -> Any:
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes that a step of a path has as text."""
+    """Return the bytes that a step of a path has as text."""
     return text.encode("latin-1")
 
 
@@ -131,34 +131,34 @@ def _signatures(kinds: Mapping[str, tuple[Any, ...]]) -> frozenset[tuple[Any, ..
 
 _OF_ROOTS = _signatures(_ROOTS)
 _OF_STEPS = _signatures({kind: step.follows for kind, step in _STEPS.items()}) | {(CONTEXT,)}
-"""The name of each root and step, and the types of what follows it."""
+"""The name of each root and step, with the types of its operands."""
 
 
 def check_step(step: Sequence[Any], is_root: bool) -> None:
-    """TypeError or ValueError for what a path from a file cannot have there."""
+    """Raise TypeError or ValueError for a step that a path from a file cannot have there."""
     kind, *parts = step
     if (kind, *map(type, parts)) not in (_OF_ROOTS if is_root else _OF_STEPS):
         raise ValueError(f"no step of a path: {[*step]!r:.60}")
 
 
 def check_path(path: Sequence[Sequence[Any]]) -> None:
-    """The same for the steps of a path, of which there is one at least."""
+    """Check every step of a path, which has one at least, as `check_step` does."""
     check_step(path[0], is_root=True)
     for step in path[1:]:
         check_step(step, is_root=False)
 
 
 _NOTHING_THERE = (AttributeError, LookupError, TypeError)
-"""What a step raises where it leads nowhere."""
+"""Errors of a step that leads nowhere."""
 
 
 def step_into(value: Any, step: Sequence[Any]) -> Any:
-    """One step. Raises what the lookup raises when there is nothing."""
+    """Take one step. Raises the error of the lookup when it leads nowhere."""
     return _STEPS[step[0]].make(value, *step[1:])
 
 
 def follow(path: Path, roots: Roots) -> Any:
-    """The value at the end of a path. MissingPath says how far it goes."""
+    """Return the value at the end of a path. MissingPath names the part that leads nowhere."""
     value = roots.find(path[0])
     for number, step in enumerate(path[1:], 2):
         try:
@@ -169,7 +169,7 @@ def follow(path: Path, roots: Roots) -> Any:
 
 
 def find_at(path: Path, roots: Roots) -> Any:
-    """The same; MISSING where there is nothing."""
+    """Return the value at the end of a path; MISSING when it leads nowhere."""
     try:
         return follow(path, roots)
     except MissingPath:
@@ -177,7 +177,7 @@ def find_at(path: Path, roots: Roots) -> Any:
 
 
 def path_of_class(kind: type) -> Path | None:
-    """The path by which other processes find a class; None where its name does not find it."""
+    """Return the path by which other processes find a class; None if its name does not find it."""
     first, *inner = kind.__qualname__.split(".")
     root = ("global", kind.__module__, first)
     path = (root, *(("attribute", name) for name in inner))
@@ -188,7 +188,7 @@ def path_of_class(kind: type) -> Path | None:
 
 
 def read_places(rows: Any) -> Tree:
-    """The tree whose rows are these lists [PLACE BEFORE IT, STEP...]. TypeError or ValueError for
+    """Return the tree of these rows, lists [PLACE BEFORE IT, STEP...]. TypeError or ValueError for
     anything else."""
     found: list[tuple[int, tuple[Any, ...]]] = []
     for before, *step in rows:
@@ -200,11 +200,11 @@ def read_places(rows: Any) -> Tree:
 
 
 MISSING = MissingPath()
-"""Stands in `Tree.values` for what is not there."""
+"""The value in `Tree.values` of a path that leads nowhere."""
 
 
 class Tree:
-    """The paths of an entry as one tree, so that what they share is walked once.
+    """The paths of an entry as one tree, so that shared steps are taken once.
 
     `rows` has, for each place, the number of the place before it (-1 for a root) and the step from
     there; the place before it comes earlier.
@@ -215,7 +215,7 @@ class Tree:
         self._numbers: dict[tuple[int, str], int] = {}
 
     def number(self, path: Path) -> int:
-        """The place of a path; a new one when there is none yet."""
+        """Return the place of a path, adding it if it is new."""
         place = -1
         for step in path:
             # True is 1 as a key of a dict, and no step is another's text.
@@ -227,7 +227,7 @@ class Tree:
         return place
 
     def with_ways(self, places: Iterable[int]) -> set[int]:
-        """These places and all that lie on the ways to them."""
+        """Return these places and their ancestors."""
         found: set[int] = set()
         for place in places:
             while place >= 0 and place not in found:
@@ -236,14 +236,14 @@ class Tree:
         return found
 
     def paths(self) -> list[Path]:
-        """The path of each place."""
+        """Return the path of each place."""
         found: list[Path] = []
         for before, step in self.rows:
             found.append((step,) if before < 0 else (*found[before], step))
         return found
 
     def values(self, roots: Roots) -> list[Any]:
-        """What is at each place now; MISSING where there is nothing."""
+        """Return the current value of each place; MISSING where a path leads nowhere."""
         found: list[Any] = []
         for before, step in self.rows:
             value = MISSING if before < 0 else found[before]
@@ -259,9 +259,9 @@ class Tree:
 
 
 class ArgumentReader:
-    """The same for the places inside of arguments alone, at each call: from a value for each of the
-    parameters `names`. `numbers` says where what is at a place stands among what it gives; with
-    `wanted`, these places and those on the way to them are looked at alone."""
+    """A reader of the places inside of arguments, at each call, from a value for each of the
+    parameters `names`. `numbers` maps places to positions in its result; with `wanted`, only these
+    places and their ancestors are read."""
 
     def __init__(
         self, tree: Tree, names: Sequence[str], wanted: Iterable[int] | None = None
@@ -279,7 +279,7 @@ class ArgumentReader:
                 self.numbers[place] = names.index(step[1])
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """The values, and what is inside of them; MISSING where there is nothing."""
+        """Return the values, then those inside of them; MISSING where a path leads nowhere."""
         found = list(values)
         for before, get in self._steps:
             value = found[before]
@@ -305,8 +305,8 @@ _BY_NAME = ("argument", "kwargs")
 
 
 def name_of_argument(path: Path) -> str:
-    """A value inside of the arguments, as who calls names it: of `kwargs`, where wrappers have
-    what is passed by name, by that name alone.
+    """Return the name of a value inside of the arguments for error messages; inside of `kwargs`,
+    which wrappers use for keyword arguments, the name starts with the key.
 
     >>> name_of_argument((("argument", "pair"), ("item", 1), ("item", "q")))
     'pair.1.q'
@@ -320,7 +320,7 @@ def name_of_argument(path: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    """A path as its user would write it.
+    """Return a path as Python code would have it.
 
     >>> text_of((("self",), ("attribute", "layers"), ("item", 0)))
     'self.layers[0]'
@@ -335,4 +335,4 @@ def text_of(path: Path) -> str:
 
 
 _TABLES = re.compile(r"\._(?:modules|parameters|buffers)\[([^]]*)\]")
-"""A step into what a module keeps in these; its user writes it as an attribute."""
+"""A step into a table of a module, which user code writes as an attribute."""

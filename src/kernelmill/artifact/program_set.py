@@ -1,4 +1,4 @@
-"""The programs of an artifact, by the sizes that they are for."""
+"""The programs of an artifact, by the sizes that they accept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kernelmill.store.store import Store
 
 Call = Callable[..., list[Any]]
 Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
-"""Runs a call that no gear takes; None when it cannot either."""
+"""Runs a call that no gear accepts; None when it cannot either."""
 
 
 class Counting(Callee, Protocol):
@@ -44,8 +44,8 @@ class Counting(Callee, Protocol):
 
 @dataclass(frozen=True)
 class ProgramSet:
-    """What runs an artifact. `call` takes the inputs of its CallSpec; `single` is there when that
-    is the call of this one program. `written` are the numbers of the inputs that it writes to."""
+    """The linked programs of an artifact. `call` takes the inputs of its CallSpec; `single` is set
+    when `call` is that of this one program. `written` are the numbers of the inputs written to."""
 
     call: Call
     programs: tuple[Counting, ...]
@@ -53,7 +53,7 @@ class ProgramSet:
     written: frozenset[int]
 
     def counts(self) -> Iterator[Count]:
-        """The counters of all its programs; see `Program.report`."""
+        """Yield the counters of all its programs; see `Program.report`."""
         return chain.from_iterable(program.counts() for program in self.programs)
 
 
@@ -63,11 +63,11 @@ def program_set(
     place: PackPlace | None = None,
     config: CompilerConfig | None = None,
 ) -> ProgramSet:
-    """The programs of an artifact, linked.
+    """Link the programs of an artifact.
 
-    Objects that the file does not bring are looked for in the store; what is not there is compiled
-    into it. `place` is where packed parameters are kept beyond this process. In mode
-    reduce-overhead of `config` each set of sizes is captured when it comes.
+    Objects that the file does not bring come from the store; those missing there are compiled into
+    it. `place` keeps packed parameters beyond this process. In mode reduce-overhead of `config`
+    each set of sizes is captured when it first comes.
     """
     all_plans, manifest = plans_of(artifact), artifact.manifest
     give_executor(artifact.objects)
@@ -96,8 +96,8 @@ def program_set(
 def _with_bodies(
     plans: Sequence[Plan], objects: Mapping[str, bytes], weights: CheckWeights
 ) -> tuple[Sequence[Plan], dict[str, Program]]:
-    """The plans that are no bodies of others, and the programs of those that are: they come last,
-    each behind those that it calls."""
+    """Return the plans that are no bodies of others, and the programs of the bodies: these come
+    last, each after the bodies it calls."""
     named = {name for plan in plans for name in bodies_of(plan)}
     first = next((n for n, plan in enumerate(plans) if plan.name in named), len(plans))
     found: dict[str, Program] = {}
@@ -110,7 +110,7 @@ def _with_bodies(
 
 
 def _check_counts(manifest: Manifest, plans: Sequence[Plan]) -> None:
-    """StoreError for a plan of other inputs than it would be given, or of too few results."""
+    """Raise StoreError for a plan with other inputs than it would be given, or too few results."""
     spec, gears = manifest.spec, manifest.gears
     wanted = max(map(results_in, (spec.result, *(effect.value for effect in spec.effects))))
     for number, plan in enumerate(plans):
@@ -131,7 +131,7 @@ def _written(plans: Sequence[Plan], gears: Gears | None) -> frozenset[int]:
 
 
 def _beside_padding(gears: Gears | None, number: int) -> bool:
-    """Whether this plan runs calls in place of padding, which looks at their sizes itself."""
+    """Return whether a plan runs calls instead of padding, which checks their sizes itself."""
     return gears is not None and gears.padding is not None and number == gears.otherwise
 
 

@@ -1,8 +1,8 @@
-"""The code that functions may go through, where no trace says which: AOTAutograd runs
-decompositions, and the functions that Dynamo's graph calls, behind Dynamo's back.
+"""Code that functions may run without a trace of it: AOTAutograd runs decompositions, and the
+functions that Dynamo's graph calls, unseen by Dynamo.
 
-All is taken that their names lead to, called or not: an entry is then made anew too often, but is
-never stale.
+All functions that their names lead to are taken, called or not: an entry is then recompiled too
+often, but is never stale.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from kernelmill.torch_internals.graphs import all_nodes
 
 @dataclass(frozen=True)
 class Reached:
-    """The code, and the paths of data among the globals that it names, which is more than one
-    number or text: those are compared with the code."""
+    """The code, and the paths of the containers of data among the globals that it names; numbers
+    and texts are compared with the code."""
 
     codes: tuple[types.CodeType, ...]
     data: tuple[Path, ...]
 
 
 def reached_by_calls(gm: torch.fx.GraphModule, names: frozenset[str]) -> Reached:
-    """What the functions go through that a graph of Dynamo's calls, torch's code too, and the
-    methods of tensors of which this code or the traced one, with these names, may call."""
+    """Return the code run by the functions that a graph of Dynamo's calls, torch's code too, and by
+    the methods of tensors that this code or the traced one, with these names, may call."""
     called = [node.target for node in all_nodes(gm) if callable(node.target)]
     found = reached_from(called, _is_replaced)
     names |= names_in(found.codes)
@@ -57,7 +57,7 @@ def _is_torchs(value: Any) -> bool:
 
 
 def _is_replaced(file: str) -> bool:
-    """Not in Python's library, of which torch uses what calls no operators."""
+    """Return whether code of a file is to be compared: not in Python's library."""
     return is_compared(file) and (is_torchs(file) or not is_library(file))
 
 
@@ -66,7 +66,7 @@ def _is_others(file: str) -> bool:
 
 
 def reached_from(functions: Iterable[Any], compared: Callable[[str], bool] = _is_others) -> Reached:
-    """What these functions go through, as far as code of their files is `compared`."""
+    """Return the code that these functions may run, as far as code of their files is `compared`."""
     codes: dict[types.CodeType, None] = {}
     data: dict[Path, None] = {}
     waiting: list[Any] = [*functions]
@@ -97,7 +97,7 @@ _CONTAINERS = (dict, list, tuple, set, frozenset)
 def _named(
     function: types.FunctionType, compared: Callable[[str], bool]
 ) -> Iterator[tuple[Path, Any]]:
-    """The globals of its module, and what is in modules among these, that its code names."""
+    """Yield the globals that a function's code names, and such members of modules among them."""
     space, names = function.__globals__, sorted(globals_in(function.__code__))
     for name in names:
         value = space.get(name)
@@ -109,7 +109,7 @@ def _named(
 
 
 def _functions_in(value: Any) -> list[Any]:
-    """What calling it may run, as far as that is written in Python."""
+    """Return the Python functions that a call of a value may run."""
     if isinstance(value, (types.MethodType, staticmethod, classmethod)):
         return [value.__func__]
     if isinstance(value, partial):

@@ -14,16 +14,16 @@ from kernelmill.core.target.isa import parse_isa, why_not_here
 
 
 def readable(artifact: Artifact, everything: bool = True) -> str:
-    """Signature, what it was made with and depends on, whether its objects run here, tensors,
-    kernels; with `everything` the texts of graph, kernels and plan too."""
+    """Return signature, key, dependencies, whether the objects run here, tensors and kernels as
+    text; with `everything` the texts of graph, kernels and plan too."""
     facts = data_of(artifact, everything)
-    del facts["name"]  # which the signature has
+    del facts["name"]  # the signature has it
     texts = {name.replace("_", " "): _text(name, value) for name, value in facts.items()}
     return "\n".join(f"==== {name} ====\n{text}\n" for name, text in texts.items())
 
 
 def data_of(artifact: Artifact, everything: bool = True) -> dict[str, Any]:
-    """The same facts as `readable`, of JSON's types. Sizes and offsets are in bytes."""
+    """Return the same facts as `readable`, of JSON's types. Sizes and offsets are in bytes."""
     manifest, guards = artifact.manifest, artifact.manifest.guards
     sections = {} if artifact.file is None else artifact.file.sections
     facts: dict[str, Any] = {
@@ -73,11 +73,11 @@ _ROWS: Mapping[str, Callable[[Any], str]] = {
     "tensors": lambda t: "{name}: {role} {dtype}{0} at {offset}".format([*t["shape"]], **t),
     "kernels": _kernel,
 }
-"""What has rows of several fields: how one of them reads."""
+"""Formats of one row of the facts that have rows."""
 
 
 def _here(manifest: Manifest) -> str:
-    """Whether this machine, and this process on it, can run the objects."""
+    """Return whether this machine and this process can run the objects, in words."""
     try:
         isa = parse_isa(manifest.ingredients.get("kernel.isa", ""))
     except ValueError as error:

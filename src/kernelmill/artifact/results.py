@@ -1,9 +1,9 @@
-"""How the results of a program become what the traced function returned, as data.
+"""Construction of the value that the traced function returned from a program's results, as data.
 
-A shape (shapes.py) says it. The classes that it names, with their fields, were recorded when the
-program was compiled. They are looked up among the modules that the process has loaded: a file never
-makes it import anything, and nothing is called but the constructor of a dataclass or named tuple
-with just those fields.
+A shape (shapes.py) describes it. The classes that it names, with their fields, were recorded when
+the program was compiled. They are looked up among the modules that the process has loaded: a file
+never makes it import anything, and nothing is called but the constructor of a dataclass or named
+tuple with just those fields.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from kernelmill.artifact.shapes import DEEPEST, Shape
 from kernelmill.core.errors import StoreError, UnsupportedError
 
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]
-"""Gives what is returned from the program's results and a call's values."""
+"""Builds the returned value from the program's results and a call's values."""
 
 Find = Callable[[Path, Sequence[Any]], Any]
-"""Gives what a path leads to in a call with these values."""
+"""Returns the value of a path in a call with these values."""
 
 _DATA = (type(None), bool, int, float, str)
 
 
 class NoClass(StoreError):
-    """A class of what is returned is not loaded, or not as it was when that was described."""
+    """A class in the returned value that is not loaded, or differs from the recorded one."""
 
 
 class Shaper:
-    """Describes what a call returned. `results` are those of the program and `inputs` tensors, and
-    objects that the program changes, by their paths. `items` are numbers of results that were taken
-    out of these, by the numbers of the results.
+    """A description of the value that a call returned. `results` are those of the program and
+    `inputs` tensors, and objects that the program changes, by their paths. `items` are numbers that
+    were read from results with `item()`, by the numbers of the results.
 
-    `integers` are those among the data that was returned: they may have come from sizes.
+    `integers` are those among the returned data: they may have come from sizes.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Shaper:
         self._depth = 0
 
     def is_result(self, value: Any) -> bool:
-        """Whether this object is a result of the program, or was taken out of one."""
+        """Return whether an object is a result of the program, or was read from one."""
         known = id(value) in self._results or id(value) in self._items
         return known and not isinstance(value, bool)
 
     def describe(self, value: Any) -> Shape:
-        """UnsupportedError for what cannot be made again by name."""
+        """Return the shape of a value. UnsupportedError for one that no name rebuilds."""
         if id(value) in self._items:
             return {"item": self._items[id(value)]}
         if self.is_result(value):
@@ -106,8 +106,8 @@ class Shaper:
 
 
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """What the constructor of a dataclass or named tuple takes; None for any other class, and for a
-    dataclass with fields that its constructor does not take."""
+    """Return the constructor's fields of a dataclass or named tuple; None for other classes, and
+    for a dataclass with fields that its constructor does not take."""
     if issubclass(kind, tuple):
         return getattr(kind, "__match_args__" if _is_torchs(kind) else "_fields", None)
     if not dataclasses.is_dataclass(kind):
@@ -117,12 +117,12 @@ def _fields(kind: type) -> tuple[str, ...] | None:
 
 
 def _is_torchs(kind: type) -> bool:
-    """Whether it is one of torch.return_types, which operators with several results give."""
+    """Return whether a class is one of torch.return_types, results of operators with several."""
     return kind.__module__ == torch.return_types.__name__ and issubclass(kind, tuple)
 
 
 def tuple_of(kind: type, parts: Iterable[Any]) -> Any:
-    """A tuple of the same class, which may be a named one."""
+    """Return a tuple of the same class, which may be a named one."""
     plain = kind in (tuple, torch.Size) or _is_torchs(kind)
     return kind(parts) if plain else kind(*parts)
 
@@ -137,8 +137,8 @@ def _recorded(kind: type) -> str:
 
 
 def _found(name: str) -> Any:
-    """What has the name "module:Class.Inner" in the loaded modules, or None. Runs no code of the
-    module, such as one that imports what is asked for."""
+    """Return the object named "module:Class.Inner" in the loaded modules, or None. Runs no code of
+    the module, such as a `__getattr__` that imports."""
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in path.split("."):
@@ -147,7 +147,7 @@ def _found(name: str) -> Any:
 
 
 def _loaded(name: str, fields: Sequence[str]) -> Any:
-    """The recorded class of this name. NoClass when it is not loaded, or not as it was."""
+    """Return the recorded class of this name. NoClass when it is not loaded, or has changed."""
     module, _, path = name.partition(":")
     kind, wanted = _found(name), f"the result is a {module}.{path}"
     if module not in sys.modules:
@@ -163,8 +163,8 @@ def _loaded(name: str, fields: Sequence[str]) -> Any:
 
 
 def build_of(shape: Shape, find: Find) -> Build:
-    """The inverse of `Shaper.describe`: the function that makes what is returned. NoClass for a
-    class that is not there."""
+    """Return the function that builds the value of a shape, inverse of `Shaper.describe`. NoClass
+    for a class that is not found."""
     if "result" in shape:
         number = shape["result"]
         return lambda results, values: results[number]
@@ -222,7 +222,7 @@ def _sequence_of(shape: Shape, find: Find) -> Build:
 
 
 def _picker(shapes: Sequence[Shape]) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:
-    """Gives what these are when all of them are results of the program."""
+    """Return a function that picks results, when all shapes are results of the program."""
     numbers = [shape["result"] for shape in shapes if set(shape) == {"result"}]
     if not numbers or len(numbers) != len(shapes):
         return None

@@ -1,9 +1,9 @@
 """Torch's settings that change what is traced, or what the traced code computes.
 
-`SETTINGS` is the one table of them: what an entry keeps, what a later call compares, and the table
-in docs/cache.md, which `python -m tools.reference` writes. A call compares one word, which the
-native executor makes; only when that is another, or cannot tell, the settings themselves are
-compared. A setting that has no place in the word is read in Python at each call.
+`SETTINGS` is the one table of them: for the state that an entry keeps, for the check at a call, and
+for the table in docs/cache.md, which `python -m tools.reference` writes. A call compares one word
+from the native executor; only when that differs, or is inconclusive, the settings themselves are
+compared. A setting without bits in the word is read in Python at each call.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TINY, _ONE = 5e-324, 1.0  # the smallest denormal
 
 @dataclass(frozen=True)
 class Switch:
-    """Something that is on or off: `get` and `set` are torch's public functions, `native` is the
-    member function of at::Context that gives it, which the native executor calls."""
+    """An on/off setting: `get` and `set` are torch's public functions, `native` is the getter of
+    at::Context that the native executor calls."""
 
     native: str
     get: Callable[[], bool]
@@ -38,8 +38,8 @@ class Switch:
 
 @dataclass(frozen=True)
 class Setting:
-    """`read` gives it as text, the same in every process; `how` it is set, for people. `bits` are
-    those of the word that the native executor has for it, besides one for each of `switches`."""
+    """A setting of torch: `read` gives it as text, the same in every process; `how` it is set, for
+    people. `bits` are those of the native executor's word, besides one for each of `switches`."""
 
     name: str
     how: str
@@ -49,7 +49,7 @@ class Setting:
 
 
 def switched(name: str, *switches: Switch) -> Setting:
-    """A setting that is made of switches."""
+    """Return a setting made of switches."""
     how = ", ".join(f"`{switch.set.__module__}.{switch.set.__name__}`" for switch in switches)
     read = lambda: ", ".join(f"{switch.get.__name__} {switch.get()}" for switch in switches)  # noqa: E731
     return Setting(name, how, 0, read, switches)
@@ -59,7 +59,7 @@ def _autocast() -> str:
     dtype = torch.get_autocast_dtype("cpu")
     if torch.is_autocast_enabled("cpu"):
         return str(dtype)
-    # Where the traced code switches it on, it has this dtype.
+    # Code that switches it on without a dtype gets this one.
     return "off" if dtype == torch.bfloat16 else f"off, {dtype}"
 
 
@@ -120,7 +120,7 @@ _LOWEST = SettingBits.FLAGS & -SettingBits.FLAGS
 
 @cache
 def native_bits() -> Mapping[str, int]:
-    """The bits of each setting in the word, by name; 0 for one that has to be read in Python."""
+    """Return the bits of each setting in the word, by name; 0 for one that Python must read."""
     find = context_switch.get() if supported() else None
     asked: list[int] = []
     found: dict[str, int] = {}
@@ -138,12 +138,12 @@ def native_bits() -> Mapping[str, int]:
 
 
 def state() -> dict[str, str]:
-    """All settings by name."""
+    """Return all settings by name."""
     return {setting.name: setting.read() for setting in SETTINGS}
 
 
 def difference(expected: Mapping[str, str]) -> str:
-    """The first setting that is not as expected, in words; "" when all are."""
+    """Describe the first setting that is not as expected; "" when all are."""
     now = state()
     for name, value in expected.items():
         if now.get(name) != value:
@@ -152,8 +152,8 @@ def difference(expected: Mapping[str, str]) -> str:
 
 
 class SettingsCheck:
-    """Compares the settings of calls with `expected`. `unseen_fit` says whether those are so that
-    have no place in the word, which a quick call compares; it is None where all have one."""
+    """A check of the settings against `expected` at each call. `unseen_fit` checks the settings
+    without bits in the word, which a fast call compares; it is None where all have bits."""
 
     def __init__(self, expected: Mapping[str, str]) -> None:
         self._expected = expected
@@ -165,7 +165,7 @@ class SettingsCheck:
         self.unseen_fit: Callable[[], bool] | None = fit if unseen else None
 
     def difference(self) -> str:
-        """What is not as expected, in words; "" when all is."""
+        """Describe the first setting that is not as expected; "" when all are."""
         if not self._expected:
             return ""
         now = quick.settings() & self._bits if supported() else _UNSURE
@@ -178,9 +178,9 @@ class SettingsCheck:
 
 
 def modes() -> list[str]:
-    """The active modes that see each operator, by the names of their classes: function modes but
-    that of a default device, then dispatch modes. One without a class where it cannot be told
-    whether there are any."""
+    """Return the class names of the active modes that see each operator: function modes except that
+    of a default device, then dispatch modes; ["unknown modes"] where it cannot be told whether
+    there are any."""
     found = active_modes()
     if found is None and supported():
         bits = SettingBits.FUNCTION_MODES | SettingBits.DISPATCH_MODES

@@ -1,6 +1,6 @@
-"""What a call returns or sets, as JSON: its grammar, which reading a file checks without torch.
+"""Shapes of the values that a call returns or sets, as JSON: a grammar checked without torch.
 
-{"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something that it
+{"result": N} {"input": PATH} {"constant": JSON}     a result of the program, an object that it
 {"constant": HEX, "float": true}                     was given, data, a float exactly
 {"item": N}                                          `item()` of result N
 {"dtype": NAME} {"device": NAME}                     "float32", "cpu"
@@ -22,7 +22,7 @@ from kernelmill.artifact.typed import DATA, maker, of_type
 Shape = Annotated[Mapping[str, Any], "a shape"]
 
 DEEPEST = 100
-"""Containers inside of each other. Each is built by a few calls inside of each other."""
+"""Limit on nested containers. Each is built by a few nested calls."""
 
 _Number = Annotated[int, lambda number: number >= 0]
 _Exact = Annotated[str, float.fromhex]
@@ -42,12 +42,12 @@ _GRAMMAR: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("named", "names", "items"): (str, tuple[str, ...], tuple[Shape, ...]),
     ("object", "fields"): (str, tuple[tuple[str, Shape], ...]),
 }
-"""The types of what is in a shape, by its names."""
+"""The types of the parts of a shape, by its names."""
 
 
 def shapes_in(value: Any) -> Iterator[Shape]:
-    """A shape and all those inside of it, each checked. TypeError or ValueError for what is none,
-    or nests too deep."""
+    """Yield a shape and all those inside of it, each checked. TypeError or ValueError for a value
+    that is none, or nests too deep."""
     level, depth = [value], 0
     while level:
         if depth > DEEPEST:
@@ -64,11 +64,11 @@ def shapes_in(value: Any) -> Iterator[Shape]:
 
 
 def read_shape(value: Any) -> Shape:
-    """The same value, checked as a whole."""
+    """Check a value as a whole and return it."""
     shape, *_ = shapes_in(value)
     return shape
 
 
 def results_in(shape: Shape) -> int:
-    """How many results the program has to have."""
+    """Return the number of results that a shape needs from the program."""
     return 1 + max(part.get("result", part.get("item", -1)) for part in shapes_in(shape))

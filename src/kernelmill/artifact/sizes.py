@@ -1,4 +1,4 @@
-"""The sizes of a call, held against what a trace found of them."""
+"""Checks of the sizes of a call against the conditions of its trace."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str, int]], str]:
-    """Says of values of these symbols, by name, what a program asks of them that does not hold; ""
-    when all does."""
+    """Return a function that describes the first limit or condition broken by values of these
+    symbols, by name; "" for none."""
     scope = {name: sym(name) for name in names}
     conditions = [
         (r, parse_scalar(a, scope), parse_scalar(b, scope)) for r, a, b in spec.conditions
@@ -48,7 +48,7 @@ def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str,
 
 
 def asked_symbols(spec: CallSpec, plan: Plan) -> frozenset[str]:
-    """The symbols of a plan of which something is asked."""
+    """Return the symbols of a plan that a limit, a condition or an equation names."""
     scope = {symbol.name: sym(symbol.name) for symbol in plan.symbols}
     sides = [parse_scalar(side, scope) for _, *both in spec.conditions for side in both]
     equal = roots(side for pair in plan.equations for side in pair)
@@ -57,8 +57,8 @@ def asked_symbols(spec: CallSpec, plan: Plan) -> frozenset[str]:
 
 
 def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
-    """What raises InputError for values of a plan's symbols that the program is not for; None when
-    it is for all that the plan takes."""
+    """Return a function that raises InputError for values of a plan's symbols that the program does
+    not accept; None when it accepts all that the plan does."""
     if not plan.symbols or not (spec.limits or spec.conditions):
         return None
     broken = broken_sizes(spec, [symbol.name for symbol in plan.symbols])
@@ -73,14 +73,14 @@ def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
 def equal_integers(
     inputs: Sequence[Source], repeated: Iterable[tuple[int, Dim, Dim]]
 ) -> tuple[Condition, ...]:
-    """That integers are what the trace found them to be (`ImportedGraph.repeated`); those that are
-    sizes of tensors are checked with these, and not all of their strides."""
+    """Return conditions that integers equal those of the trace (`ImportedGraph.repeated`); those
+    that are sizes of tensors are checked with these, and not all of their strides."""
     sizes = {n for n, source in enumerate(inputs) if source.axis >= 0 and source.part == "size"}
     return tuple(("==", str(a), spelled(b)) for n, a, b in repeated if n not in sizes)
 
 
 def where_of(plan: Plan, symbol: Sym) -> str:
-    """What has the size or stride that a symbol stands for, in words."""
+    """Describe the dim or stride that a symbol stands for."""
     tensors = [entry for entry in plan.inputs if isinstance(entry, TensorInput)]
     dims = [(n, dim, entry.name) for entry in tensors for n, dim in enumerate(entry.shape)]
     strides = [(n, dim, entry.name) for entry in tensors for n, dim in enumerate(entry.strides)]

@@ -1,5 +1,5 @@
-"""What is traced, and the arguments of its calls as one value for each parameter, as Python would
-pass them."""
+"""The traced function, and the arguments of its calls as one value for each parameter, as Python
+would pass them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Values = tuple[Any, ...]
 
 
 class Variables(Mapping[str, Any]):
-    """The variables of the functions around one, as they are now, and their `cells`."""
+    """The closure variables of a function at present, and their `cells`."""
 
     def __init__(self, cells: Mapping[str, CellType]) -> None:
         self.cells = cells
 
     @classmethod
     def of(cls, function: Any) -> Variables:
-        """Those of a function."""
+        """Return the closure variables of a function."""
         names = function.__code__.co_freevars
         return cls(dict(zip(names, function.__closure__ or (), strict=True)))
 
@@ -42,8 +42,8 @@ class Variables(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Target:
-    """What a program is bound to: the function that was traced, the module it is a method of, its
-    signature (without self), the variables of the functions around it."""
+    """The function that was traced, the module it is a method of, its signature (without self) and
+    its closure variables."""
 
     function: Callable[..., Any]
     owner: object
@@ -53,11 +53,11 @@ class Target:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Target:
-        """The target of a function or bound method. One that is decorated has the signature of what
-        its decorator made of it: that is called, and traced."""
+        """Return the target of a function or bound method. A decorated one has the signature of its
+        wrapper: that is called, and traced."""
         plain: Any = getattr(function, "__func__", function)
         owner, code = getattr(function, "__self__", None), plain.__code__
-        # Without what says that it has the signature of another.
+        # Without `__wrapped__`, whose signature would be found.
         bare: Any = FunctionType(code, {}, code.co_name, plain.__defaults__, plain.__closure__)
         bare.__kwdefaults__ = plain.__kwdefaults__
         signature = inspect.signature(bare if owner is None else MethodType(bare, owner))
@@ -65,18 +65,18 @@ class Target:
 
     @property
     def code(self) -> CodeType:
-        """The function's."""
+        """Code object of the function."""
         return getattr(self.function, "__func__", self.function).__code__
 
     @property
     def rest(self) -> tuple[tuple[str, str]] | None:
-        """The path of what else is passed by name, where the function takes that."""
+        """Path of the `**kwargs` parameter, where the function has one."""
         parameters = self.signature.parameters.values()
         names = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
         return (("argument", names[0]),) if names else None
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
-        """A value for each parameter, defaults filled in. TypeError as Python raises it."""
+        """Return a value for each parameter, defaults filled in. TypeError as Python raises it."""
         found = self.binder.values(args, kwargs)
         if found is not None:
             return found
@@ -86,8 +86,8 @@ class Target:
 
 
 class Binder:
-    """`names` are those of the parameters; the first `positional` may be passed by position, all of
-    them by name, but for what has the rest of a call: `more` by position, then `other` by name."""
+    """A binder of arguments to parameters `names`; the first `positional` may be passed by
+    position, all of them by name, except `*args` (`more`) and, last, `**kwargs` (`other`)."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Binder:
 
     @classmethod
     def of(cls, signature: inspect.Signature) -> Binder:
-        """Refuses all calls when there are parameters that cannot be given by name."""
+        """Return a binder; it refuses all calls when a parameter is positional-only."""
         parameters = signature.parameters.values()
         kinds = [p.kind for p in parameters]
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -114,8 +114,8 @@ class Binder:
         return cls(tuple(signature.parameters), by_position, defaults, more, other)
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values | None:
-        """A value for each parameter, defaults filled in; None when the call is wrong. It is `args`
-        itself when these are all."""
+        """Return a value for each parameter, defaults filled in; None when the call is wrong. It is
+        `args` itself when these are all."""
         given = len(args)
         if given == self.count and not kwargs:
             return args
@@ -151,20 +151,20 @@ class Binder:
 
     @property
     def by_position(self) -> tuple[str, ...]:
-        """The names of those that may be passed by position; none where others cannot be given by
-        name."""
+        """Names of the parameters that may be passed by position; empty where others cannot be
+        passed by name."""
         return () if self._more or self._other else self.names[: max(self._positional, 0)]
 
     def apart(self, values: Values) -> tuple[Values, dict[str, Any]] | None:
-        """A call with these values: all that may be passed by position, the others by name. None
-        where others cannot be given by name."""
+        """Return args and kwargs of a call with these values: positional where possible. None where
+        others cannot be passed by name."""
         if self._positional < 0 or self._more or self._other:
             return None
         count = self._positional
         return values[:count], dict(zip(self.names[count:], values[count:], strict=True))
 
     def refusal(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """What is wrong with a call without defaults, in words."""
+        """Describe the error in a call without defaults."""
         allowed = f"the program takes {', '.join(map(repr, self.names))}"
         if len(args) > self._positional:
             return (

@@ -20,7 +20,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor of a program: its name there, what it is ("parameter", "buffer" or "constant")."""
+    """A tensor of a program: its name there, its role ("parameter", "buffer" or "constant")."""
 
     name: str
     role: str
@@ -28,12 +28,12 @@ class Held:
 
 
 def held_constants(constants: Iterable[torch.Tensor]) -> tuple[Held, ...]:
-    """Those that the traced code held, by their numbers."""
+    """Return the tensors held by traced code, named by their numbers."""
     return tuple(Held(f"constant.{n}", "constant", tensor) for n, tensor in enumerate(constants))
 
 
 class WeightLayout:
-    """Places tensors one behind the other; memory that several of them share comes once.
+    """A layout of tensors one after the other; memory that several of them share comes once.
 
     UnsupportedError for a tensor that is more, or less, than its memory: a subclass, a sparse one,
     one without data.
@@ -53,7 +53,7 @@ class WeightLayout:
     def _place(
         self, memory: torch.UntypedStorage, spans: Sequence[tuple[int, int]]
     ) -> tuple[int, tuple[int, int]]:
-        """The first byte that is kept of a storage, and (offset, bytes) of its part in the file."""
+        """Return the first byte kept of a storage, and (offset, bytes) of its part in the file."""
         first, last = min(first for first, _ in spans), max(last for _, last in spans)
         gap = -self.bytes % ALIGNMENT
         storage = self.bytes + gap, last - first
@@ -64,7 +64,7 @@ class WeightLayout:
 
 
 def _stored(held: Held, first: int, storage: tuple[int, int]) -> StoredTensor:
-    """A tensor of the storage whose bytes from `first` on are at `storage` of the file."""
+    """Return the record of a tensor whose storage, from byte `first` on, is at `storage`."""
     tensor = held.tensor
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = tuple(tensor.shape), tuple(tensor.stride())
@@ -85,8 +85,8 @@ def _check(name: str, tensor: torch.Tensor) -> None:
 def tensors_over(
     mapping: mmap.mmap, base: int, size: int, weights: Sequence[StoredTensor]
 ) -> list[torch.Tensor]:
-    """The weights as tensors over mapped memory, `base` bytes into it and `size` bytes long, those
-    of a storage in one: who asks for elements by their place there finds no other's. Equal ones are
+    """Return the weights as tensors over mapped memory, `base` bytes into it and `size` bytes long.
+    Tensors of one storage share one, so that reads by its offsets find no other's. Equal ones are
     one tensor. StoreError for one that would lie outside."""
     storages: dict[tuple[int, int], torch.UntypedStorage] = {}
     known: dict[object, torch.Tensor] = {}
@@ -106,7 +106,7 @@ def tensors_over(
 
 
 def _over(storage: torch.UntypedStorage | None, weight: StoredTensor) -> torch.Tensor:
-    """The weight over its storage, which one without elements needs not."""
+    """Return the weight over its storage, which one without elements does not need."""
     dtype: Any = getattr(torch, weight.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise StoreError(f"weight {weight.name} is of the dtype {weight.dtype}")
@@ -127,7 +127,7 @@ def _outside(weight: StoredTensor) -> StoreError:
 
 
 def tensors_of(artifact: Artifact) -> Sequence[torch.Tensor]:
-    """The tensors of an artifact, over its file where it has one."""
+    """Return the tensors of an artifact, over its file where it has one."""
     if artifact.file is None or not artifact.manifest.tensors:
         return artifact.tensors
     start, size, _ = artifact.file.sections["weights"]

@@ -1,11 +1,11 @@
-"""Values of declared types, made of what JSON has.
+"""Values of declared types, made from JSON.
 
-str, bool, float, None, int     as they are; an int has 64 bits
+str, bool, float, None, int     unchanged; an int has 64 bits
 DATA                            one of these, an int of any length
-tuple, Mapping                  of a list, of an object
-a dataclass                     of the list of its fields
-X | None, int | Expr            the first that it can be; an Expr of its text
-Annotated[T, check]             a T of which `check` does not say False
+tuple, Mapping                  from a list, from an object
+a dataclass                     from the list of its fields
+X | None, int | Expr            the first that fits; an Expr from its text
+Annotated[T, check]             a T for which `check` does not return False
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Make = Callable[[Any], Any]
 DATA = bool | int | float | str | None
 
 UNFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What is raised where a file says something else than what is written."""
+"""Errors raised for data in a file that is malformed."""
 
 _LARGEST = 1 << 63
 
 
 def maker(kind: Any, own: Mapping[Any, Make]) -> Make:
-    """What makes values of a type, and raises one of `UNFIT` for what cannot be one. `own` are
-    makers of the types that the caller makes itself."""
+    """Return a function that makes values of a type, and raises one of `UNFIT` for others. `own`
+    are makers of the types that the caller makes itself."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in own:
         return own[kind]
@@ -56,12 +56,12 @@ def maker(kind: Any, own: Mapping[Any, Make]) -> Make:
 
 
 def kept_fields(kind: Any) -> dict[str, Any]:
-    """The types of the fields that a dataclass is kept by, which are those it is compared by."""
+    """Return the types of the fields that a dataclass is saved with: those it is compared by."""
     return {each.name: each.type for each in fields(kind) if each.compare}
 
 
 def of_type(value: Any, *kinds: type) -> Any:
-    """The same value. TypeError where its class is none of these."""
+    """Return the value. TypeError where its class is none of these."""
     if type(value) not in kinds:
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"expected {names}, and there is {value!r:.60}")
@@ -69,7 +69,7 @@ def of_type(value: Any, *kinds: type) -> Any:
 
 
 def made_of(makers: Sequence[Make], row: Any) -> list[Any]:
-    """What each makes of its part of a list, which has as many."""
+    """Return the values made from the parts of a list, which has as many parts as makers."""
     return [make(part) for make, part in zip(makers, of_type(row, list), strict=True)]
 
 
@@ -107,6 +107,6 @@ def _integer(value: Any) -> int:
 
 
 def _dim(value: Any) -> Dim:
-    """The dim of a text, whose names are symbols."""
+    """Parse the text of a dim, whose names are symbols."""
     names = re.findall(r"[^\W\d]\w*", of_type(value, str))
     return parse(value, {name: sym(name) for name in names})

@@ -1,8 +1,8 @@
-"""How the values of a call are taken apart natively: the steps that find tensors in containers and
-objects, and compare what the trace read besides.
+"""Native unpacking of a call's arguments: the steps that find tensors in containers and objects,
+and compare the other values that the trace read.
 
-They are worked out on the values of a call that is right, and hold for all calls whose values are
-built alike: nothing of a caller's objects is kept but what is data or a class.
+They are worked out on the values of a valid call, and hold for all calls whose values have the same
+structure: nothing of a caller's objects is kept but data and classes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PARTS = {"size": StepKind.SIZE, "stride": StepKind.STRIDE, "offset": StepKind.O
 _WHOLE_WORD = -1
 
 MOST_REGISTERS = 8192
-"""Values that are taken apart into more are looked at from Python: a call has its registers on the
-stack, and threads may have little of that."""
+"""Limit on the registers of a call. They are on the stack, which is small in some threads; larger
+structures are unpacked in Python."""
 
 _LARGEST_INTEGER = 2**63 - 1
 
@@ -72,14 +72,14 @@ class ArgumentUnpacker:
 
     @property
     def registers(self) -> int:
-        """How many there are."""
+        """Number of registers."""
         return len(self._objects)
 
     def unpacking(
         self, arguments: Sequence[int], symbols: Sequence[SizeSource], effects: Effects | None
     ) -> quick.Unpacking | None:
-        """The steps, and the registers of these arguments, symbols and of what effects change; None
-        when the values cannot be taken apart."""
+        """Return the steps and the registers of these arguments, symbols and objects changed by
+        effects; None when the values cannot be unpacked."""
         sources = [
             (self._places.get(self._inputs[n].place) if self._inputs[n].own else self._outside + n)
             for n in arguments
@@ -95,7 +95,7 @@ class ArgumentUnpacker:
         )  # fmt: skip
 
     def _symbols(self, sources: Sequence[SizeSource]) -> list[SymbolRecord]:
-        """Where the values of symbols are; none of them when a call does not bring them all."""
+        """Return the sources of the values of symbols; [] unless a call brings them all."""
         found: list[SymbolRecord] = []
         for source in sources:
             given = self._inputs[source.argument]
@@ -118,7 +118,7 @@ class ArgumentUnpacker:
         self.steps.append(StepRecord(operation, register, id(value), 0, 0))
 
     def _expect_type(self, register: int) -> type:
-        """The class of what is in a register, which each call is asked for."""
+        """Return the class of the value in a register, and have each call check it."""
         kind = type(self._objects[register])
         if register not in self._typed:
             self._typed.add(register)
@@ -170,8 +170,8 @@ class ArgumentUnpacker:
         return True
 
     def _unpack(self, register: int) -> int:
-        """The first register of a container's elements, 0 when there would be too many, or it is
-        none that can be unpacked."""
+        """Return the first register of a container's elements; 0 when they are too many, or it
+        cannot be unpacked."""
         if register in self._unpacked:
             return self._unpacked[register]
         owner = self._objects[register]
@@ -252,7 +252,7 @@ class ArgumentUnpacker:
         return self._expect_nothing(register, name)
 
     def _expect_value(self, register: int, value: Any) -> None:
-        """Data by its value where that is a word, everything else by identity."""
+        """Compare data by its value where that is a word, everything else by identity."""
         kind, step = type(value), None
         if kind is int and abs(value) <= _LARGEST_INTEGER:
             step = StepRecord(StepKind.EQUAL, register, None, 0, value)
@@ -308,7 +308,7 @@ class ArgumentUnpacker:
 
 
 def _overrides(found: object) -> bool:
-    """Whether this attribute of a class goes before those of its objects."""
+    """Return whether an attribute of a class precedes those of its objects (a data descriptor)."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 

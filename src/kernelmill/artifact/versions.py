@@ -1,8 +1,8 @@
-"""What stands for the code that no program names: versions of Python, torch and kernelmill, and of
-the packages that a trace went through.
+"""Versions that stand for untraced code: of Python, torch and kernelmill, and of the packages that
+a trace went through.
 
 A trace compares its functions. The version of the package around them stands for the rest: data
-files, compiled operators, what a function did while it was imported.
+files, compiled operators, side effects of imports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INFO = (".dist-info", ".egg-info")
 
 
 def versions(isa: Isa) -> Mapping[str, str]:
-    """Versions and the instruction set, by name."""
+    """Return versions and the instruction set, by name."""
     return {**_versions(), "isa": str(isa)}
 
 
@@ -48,8 +48,8 @@ def _versions() -> Mapping[str, str]:
 
 
 def _sources_digest() -> str:
-    """Over kernelmill's own files: no edit of the compiler can leave old programs in use. Where
-    they cannot be read now it is this process' own."""
+    """Return a digest of kernelmill's own files, so that no edit of the compiler leaves old
+    programs in use. If they cannot be read it is unique to this process."""
     root = str(Path(__file__).parent.parent)
     parts: list[bytes] = []
     try:
@@ -64,7 +64,7 @@ def _sources_digest() -> str:
 
 
 def _sources(root: str) -> Iterator[str]:
-    """OSError for a folder that cannot be read."""
+    """Yield the paths of source files. OSError for a folder that cannot be read."""
     with os.scandir(root) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -74,7 +74,7 @@ def _sources(root: str) -> Iterator[str]:
 
 
 def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:
-    """Operators and the code of what takes their place."""
+    """Return operators and the code of their decompositions as text."""
     rows = sorted(f"{operator}: {fingerprint(function)}" for operator, function in table.items())
     return "\n".join(rows)
 
@@ -84,7 +84,7 @@ def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:
 
 @cache
 def version_of(distribution: str) -> str:
-    """The version that is installed; "absent" for none."""
+    """Return the version that is installed; "absent" for none."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -92,8 +92,8 @@ def version_of(distribution: str) -> str:
 
 
 def packages_of(modules: Iterable[types.ModuleType]) -> dict[str, str]:
-    """The distributions that these modules came with, and their versions. Modules that nobody has
-    installed (scripts, a project's own folder) have none."""
+    """Return the distributions that these modules came with, and their versions. Modules that are
+    not installed (scripts, a project's own folder) have none."""
     found: dict[str, str] = {}
     for module in modules:
         top, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
@@ -104,7 +104,7 @@ def packages_of(modules: Iterable[types.ModuleType]) -> dict[str, str]:
 
 
 def _folder_of(file: str, name: str) -> str:
-    """The folder that the outermost package of a module lies in."""
+    """Return the folder that contains the outermost package of a module."""
     inner = name.count(".") + (os.path.basename(file) == "__init__.py")
     for _ in range(inner):
         file = os.path.dirname(file)
@@ -113,8 +113,8 @@ def _folder_of(file: str, name: str) -> str:
 
 @cache
 def _distributions(top: str, folder: str) -> tuple[str, ...]:
-    """The names of those installed in a folder that bring the package `top`. UnsupportedError when
-    the folder cannot be read now."""
+    """Return the names of the distributions in a folder that bring the package `top`.
+    UnsupportedError when the folder cannot be read."""
     try:
         if not any(name.endswith(_INFO) for name in os.listdir(folder)):
             return ()

@@ -1,6 +1,6 @@
-"""Whether what a bound program's owner holds is still the same, asked at each call.
+"""A check at each call that the objects of a bound program's owner are still the same.
 
-Only when something is not the same object any more, everything is gone through again.
+The full survey is repeated only when one of them is another object.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kernelmill.torch_internals.objects import dict_of, dict_version
 
 
 class Watch:
-    """Looks at what these records say, and at the functions of `code`; `rows` also at the `places`
-    of tensors that go to the program."""
+    """A watch on the state in these records and on the functions of `code`; `rows` also on the
+    `places` of tensors that go to the program."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Watch:
             self._add_code(use)
 
     def _add_code(self, use: CodeUse) -> None:
-        """Watch where a function is found by its name, what it is, and the functions and classes
-        among the names that it uses; and that no builtin's name is there."""
+        """Watch the lookup of a function by its name, its code, and the functions and classes among
+        the names that it uses; and that no builtin's name is shadowed."""
         module = sys.modules.get(use.module)
         if module is None:
             return
@@ -62,17 +62,17 @@ class Watch:
             space = dict_of(vars(value)) if isinstance(value, type) else None
 
     def unchanged(self) -> bool:
-        """Whether everything is where it was."""
+        """Return whether every watched object is unchanged."""
         return self._records.unchanged()
 
     def _is_whole(self, owner: Any) -> bool:
-        """Whether all changes of a dict are watched: not of one that changes often."""
+        """Return whether all changes of a dict are watched: not if it changes often."""
         can = dict_version.works or change_log() is not None
         return can and isinstance(owner, dict) and id(owner) not in self._often
 
     def without_rows(self) -> Callable[[], bool] | None:
-        """Whether what `rows` does not watch is unchanged: sets, the layout of tensors, and dicts
-        that change often. None where there are none."""
+        """Return a check of the state that `rows` does not watch: sets, the layout of tensors, and
+        dicts that change often. None where there is none."""
         alone = [
             (owner, kind, value)
             for owner, kind, value in self._records.properties.values()
@@ -83,15 +83,15 @@ class Watch:
         return lambda: all(kind.same(value, kind.read(owner)) for owner, kind, value in alone)
 
     def rows(self) -> list[Row] | None:
-        """The same for the native watch; None when something has moved in between.
+        """Return the records for the native watch; None when something has moved meanwhile.
 
-        A dict is watched as a whole, one that changes often by what it has under its keys.
+        A dict is watched as a whole, one that changes often by its entries.
         """
         records, log = self._records, change_log()
         owners = [owner for owner, _, _ in records.items.values()]
         noticed = [o for o, kind, _ in records.properties.values() if is_noticed(kind, o)]
         whole = {id(owner): owner for owner in (*owners, *noticed) if self._is_whole(owner)}
-        # Versions first, then a look: what another thread changes in between is seen by one.
+        # Versions first, then the check: a change by another thread in between fails one of them.
         rows = self._watch_whole(log, whole)
         watched = {*whole, *self._told}
         found = records.rows(watched)
@@ -104,8 +104,8 @@ class Watch:
         return rows if None not in found and self.unchanged() else None
 
     def _watch_whole(self, log: ChangeLog | None, dicts: Mapping[int, dict[Any, Any]]) -> list[Row]:
-        """Watch dicts by their versions, or by a log of changes; and classes too as far as that
-        tells of them."""
+        """Watch dicts by their versions, or by a log of changes; and classes too as far as the log
+        covers them."""
         self._told = set()
         if log is None:
             return [*map(version_row, dicts.values())]
@@ -117,7 +117,7 @@ class Watch:
         return [count_row(log, self._told)]
 
     def note_moved(self, rows: Sequence[Row]) -> None:
-        """What has changed since these rows were made changes often."""
+        """Mark objects that have changed since these rows were made as changing often."""
         log = change_log()
         counted = None if log is None else log.place[0]
         for kind, owner, _, _, expected in rows:
@@ -128,8 +128,8 @@ class Watch:
 
 
 def place_of_input(tree: Tree, values: Sequence[Any], number: int) -> Place:
-    """Where an input outside of arguments is found at each call: a dict or list, and the key in it.
-    Where it is under none, a list of it: what leads to it is watched."""
+    """Return the dict or list, and the key, of an input outside of arguments, to read at each call.
+    Where there is none, a list with the value: the path to it is watched."""
     before, step = tree.rows[number]
     value, place = values[number], None
     if before >= 0:
@@ -145,7 +145,7 @@ def place_of_input(tree: Tree, values: Sequence[Any], number: int) -> Place:
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
-    """Where the value of a step is kept, if it is under a key."""
+    """Return the container and key of the value of a step, if it is under a key."""
     kind, *names = step
     if owner is MISSING:
         return None
