@@ -1,4 +1,4 @@
-"""AOTAutograd: what it knows of the graph that it has compiled."""
+"""AOTAutograd: its metadata, settings and calling convention."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def _context() -> Callable[[], Any]:
 
 
 def metadata() -> Any:
-    """AOTAutograd's ViewAndMutationMeta of the graph under way; None where there is none."""
+    """Return AOTAutograd's ViewAndMutationMeta of the current graph; None where there is none."""
     find = _context.get()
     context = None if find is None else find()
     return None if context is None else context.fw_metadata
 
 
 def waits_for_collectives(known: Any) -> bool:
-    """Whether the wrapper waits for arguments that are results of collectives under way. `known`
-    is the metadata: torch 2.12 and 2.13 list the numbers of these arguments, later ones where in
-    them such results are; earlier ones do not wait."""
+    """Return whether the wrapper waits for arguments that are results of pending collectives.
+    `known` is the metadata: torch 2.12 and 2.13 list the numbers of these arguments, later versions
+    their paths; earlier ones do not wait."""
     lists = ("act_input_indices", "act_input_paths")
     return any(getattr(known, name, None) for name in lists)
 
 
 def output_strides() -> list[Any] | None:
-    """The list that takes the strides of the forward's results; None where nobody asks."""
+    """Return the list that takes the strides of the forward's results; None if not asked for."""
     find = _context.get()
     context = None if find is None else find()
     return None if context is None else context.output_strides
@@ -63,7 +63,7 @@ def output_strides() -> list[Any] | None:
 
 @dataclass(frozen=True)
 class OutputKinds:
-    """Values of `output_type`: those of inputs and views of them, and all that are understood."""
+    """Values of `output_type`: those of inputs and views of them, and all that are known."""
 
     itself: Any
     of_input: tuple[Any, ...]
@@ -76,7 +76,7 @@ class OutputKinds:
     fallback="methods behind cache_compile are compiled in each process",
 )
 def output_kinds() -> OutputKinds:
-    """The kinds of results."""
+    """Return the kinds of results."""
     from torch._functorch._aot_autograd.schemas import OutputAliasInfo, OutputType
 
     check(OutputAliasInfo, "output_type", "base_idx")
@@ -87,7 +87,7 @@ def output_kinds() -> OutputKinds:
 
 
 def views_with_gradients(metadata: Any) -> bool:
-    """Whether a result is an argument that requires a gradient, or a view of one, or may be; or a
+    """Return whether a result may be, or be a view of, an argument that requires a gradient; or a
     view of another result that does."""
     kinds = output_kinds.get()
     if kinds is None:
@@ -124,18 +124,18 @@ def _descriptions() -> _Descriptions:
 
 
 def position_of(placeholder: fx.Node) -> int | None:
-    """Which of Dynamo's arguments this is, where it is one as it came, and that is known."""
+    """Return a placeholder's position among Dynamo's arguments; None where unknown."""
     kinds = _descriptions.get()
     described: Any = placeholder.meta.get("desc")
     return described.idx if kinds is not None and type(described) is kinds.plain else None
 
 
 def shared_memory(placeholders: Sequence[fx.Node]) -> list[fx.Node]:
-    """The arguments that stand for the memory below several of Dynamo's arguments.
+    """Return the arguments that stand for the memory below several of Dynamo's arguments.
 
-    AOTAutograd makes one where arguments overlap and one of them is written to. How large it is
-    depends on what the caller cut them from, so no size that was traced can be relied on.
-    UnsupportedError where arguments are written to and it cannot be told whether there are such.
+    AOTAutograd makes one where arguments overlap and one of them is written to. Its size depends on
+    the tensor that the caller took the views of, so no traced size is reliable. UnsupportedError
+    where arguments are written to and it is unknown whether there are such.
     """
     kinds = _descriptions.get()
     if kinds is not None:
@@ -163,13 +163,13 @@ def _config() -> Any:
 
 
 _OURS = {"unlift_effect_tokens": True, "force_autograd_cache": False}
-"""Effects get no tokens among arguments and results; and torch's cache of what AOTAutograd made,
-which holds programs of Inductor's alone, is not asked even where it is forced (vLLM does that)."""
+"""No effect tokens among arguments and results; and torch's cache of AOTAutograd's results, which
+holds programs of Inductor's alone, is not used even where it is forced (vLLM does that)."""
 
 
 @contextmanager
 def our_settings() -> Generator[None]:
-    """Inside, AOTAutograd works as a backend of ours needs it (`_OURS`)."""
+    """Run AOTAutograd with the settings of a backend of ours (`_OURS`)."""
     settings = _config.get()
     if settings is None:
         yield
@@ -179,13 +179,13 @@ def our_settings() -> Generator[None]:
 
 
 def has_unknown_effects(gm: fx.GraphModule) -> bool:
-    """Whether a graph has effects whose tokens may be among its arguments and results."""
+    """Return whether a graph has effects whose tokens may be among its arguments and results."""
     marker = overload_named("higher_order.with_effects")
     return not _config.works and any(node.target is marker for node in gm.graph.nodes)
 
 
 def random_numbers_are_functions() -> bool:
-    """Whether AOTAutograd passes random states as arguments; True where that is not known."""
+    """Return whether AOTAutograd passes random states as arguments; True where unknown."""
     settings = _config.get()
     return settings is None or settings.functionalize_rng_ops
 
@@ -205,7 +205,7 @@ def _boxed_mark() -> str | None:
 
 
 def boxed(call: Call) -> Call:
-    """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
+    """Return a function of one list of arguments, which it empties (AOTAutograd's convention)."""
     mark = _boxed_mark.get()
     if mark is None:
         return _functorch.make_boxed_func(call)
@@ -235,8 +235,8 @@ def _kept_functions() -> type[Any] | None:
 
 
 def as_kept(call: Call) -> Call:
-    """The result of a backend as torch wants it: where `aot_compile` asks for one that it could
-    keep, of its kind for these. It is not kept: UnsupportedError when that is asked for."""
+    """Return a backend's result in the form that torch wants: where `aot_compile` asks for a
+    serializable one, of that class. To serialize it raises UnsupportedError."""
     settings: Any = _functorch.config
     wanted = ("bundled_autograd_cache", "strict_autograd_cache")
     if not all(getattr(settings, name, False) for name in wanted):

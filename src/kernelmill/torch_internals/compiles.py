@@ -1,5 +1,4 @@
-"""The compiles of Dynamo's: when they begin and end, and what they were told. Probes import
-torch._dynamo."""
+"""Compiles by Dynamo: their begin and end, backend and hooks. Probes import torch._dynamo."""
 
 from __future__ import annotations
 
@@ -29,9 +28,9 @@ def _callbacks() -> Any:
 
 
 def around_compiles(before: Callable[[Any], None], after: Callable[[Any], None]) -> None:
-    """Have Dynamo call these before it compiles a frame, and after it has, or has given up; once
-    for frames that are compiled inside of others or by several threads at a time. Until
-    `torch._dynamo.reset()`; however often it is asked for, they are called once."""
+    """Have Dynamo call these before and after it compiles a frame, also if it gives up; once for
+    frames that are compiled inside of others or by several threads at a time. Until
+    `torch._dynamo.reset()`; repeated registration has no effect."""
     found = _callbacks.get()
     if found is None:
         return
@@ -48,8 +47,8 @@ def around_compiles(before: Callable[[Any], None], after: Callable[[Any], None])
     fallback="garbage is searched for until the backend is called; such calls are refused",
 )
 def _compiling() -> tuple[CodeType, CodeType] | None:
-    """The codes of the functions of Dynamo's that are told the backend, and what is done with
-    guards: of torch.compile, and of its `aot_compile`."""
+    """Return the code objects of Dynamo's functions with backend and guard hooks among their
+    parameters: of torch.compile, and of its `aot_compile`."""
     from torch._dynamo import aot_compile, convert_frame
 
     code = inspect.unwrap(convert_frame._compile).__code__
@@ -63,7 +62,7 @@ def _arguments(code: CodeType) -> tuple[str, ...]:
 
 
 def _told() -> Mapping[str, Any]:
-    """What Dynamo was told of the compile that this thread is in, if it is in one."""
+    """Return the locals of Dynamo's function for the compile of this thread; {} outside of one."""
     codes = _compiling.get() or ()
     frame = inspect.currentframe() if codes else None
     while frame is not None and frame.f_code not in codes:
@@ -72,11 +71,10 @@ def _told() -> Mapping[str, Any]:
 
 
 def backend_of_compile() -> str:
-    """The name of the backend that Dynamo compiles for, as far as this thread is in such a compile;
-    else ""."""
+    """Return the name of the backend of the compile that this thread is in; else ""."""
     return getattr(_told().get("compiler_fn"), "__name__", "")
 
 
 def drops_guards() -> bool:
-    """Whether the compile that this thread is in has a filter for its guards."""
+    """Return whether the compile that this thread is in has a filter for its guards."""
     return getattr(_told().get("hooks"), "guard_filter_fn", None) is not None

@@ -1,4 +1,4 @@
-"""What torch makes of its operators: tables of decompositions and parts of them."""
+"""Torch's decompositions of operators: tables and parts of them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _tables() -> _Tables | None:
 
 
 def torch_table(beyond_core: Sequence[Any], composites: bool) -> Table:
-    """Torch's decompositions: of what is no core operator, and of the operators named.
+    """Return torch's decompositions: of operators outside of the core set, and of those named.
 
-    `composites` adds those that autograd takes apart, which only graphs of torch.export still have:
+    `composites` adds those that autograd decomposes, which only graphs of torch.export still have:
     finding them takes 80 ms.
     """
     tables = _tables.get()
@@ -64,13 +64,13 @@ def _memory_format() -> Callable[[Tensor], torch.memory_format] | None:
 
 
 def memory_format_of() -> Callable[[Tensor], torch.memory_format] | None:
-    """What gives the memory format that eager's result for a tensor has; None if torch has none."""
+    """Return a function that gives the memory format of eager's result; None without one."""
     return _memory_format.get()
 
 
 def lying_as_operand(decompose: Callable[..., Tensor]) -> Callable[..., Tensor] | None:
-    """A decomposition whose result is row-major, with one in the memory format of the operand, as
-    eager's; None where torch does not tell formats."""
+    """Wrap a decomposition with a row-major result so that it has the memory format of the operand,
+    as eager's; None where torch does not tell formats."""
     memory_format = _memory_format.get()
     if memory_format is None:
         return None
@@ -83,8 +83,8 @@ def lying_as_operand(decompose: Callable[..., Tensor]) -> Callable[..., Tensor] 
 
 @dataclass(frozen=True)
 class Recurrent:
-    """Parts of torch's decompositions of recurrent layers: the table of them by operator, and what
-    an LSTM is made of (see torch/_decomp/decompositions.py)."""
+    """Parts of torch's decompositions of recurrent layers: the table of them by operator, and the
+    parts of an LSTM (see torch/_decomp/decompositions.py)."""
 
     table: Table
     one_layer_lstm: Callable[..., Any]

@@ -20,14 +20,14 @@ _DYNAMO = "torch._dynamo"
 
 
 def at_import_of_torch() -> None:
-    """What torch calls when it has been imported (the entry point "torch.backends"): makes
-    kernelmill the default where KERNELMILL_DEFAULT says so. ConfigError for another value."""
+    """Make kernelmill the default backend where KERNELMILL_DEFAULT says so. Torch calls this after
+    its import (entry point "torch.backends"). ConfigError for another value."""
     if knobs.DEFAULT.get():
         make_default()
 
 
 def make_default() -> None:
-    """As `torch.compiler.set_default_backend("kernelmill")`, for this process."""
+    """Do as `torch.compiler.set_default_backend("kernelmill")`, for this process."""
     if _DYNAMO in sys.modules:
         _set()
     else:
@@ -41,7 +41,7 @@ def _set() -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """Finds torch._dynamo as the other finders do, and has the default set once it is there."""
+    """A finder of torch._dynamo that sets the default backend after the import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -12,7 +12,7 @@ import torch
 from kernelmill.torch_internals.registry import internal
 
 UNNAMED = "privateuseone"
-"""What torch calls the backend of other packages while none of them has named it."""
+"""Torch's name of the backend of other packages while none of them has named it."""
 
 
 @internal(
@@ -21,7 +21,7 @@ UNNAMED = "privateuseone"
     fallback="torch refuses such devices there and as default devices",
 )
 def device_context() -> type | None:
-    """The class of the mode that a default device is."""
+    """Return the class of the mode behind a default device."""
     from torch.utils._device import DeviceContext
 
     made = DeviceContext(torch.device("cpu"))
@@ -39,15 +39,15 @@ def _backend_name() -> Callable[[], str] | None:
 
 
 def backend_name() -> str:
-    """The name of the backend that another package has given torch; `UNNAMED` without one, or
-    where that is not known."""
+    """Return the name of the backend that another package has given torch; `UNNAMED` without one,
+    or where unknown."""
     function = _backend_name.get()
     return UNNAMED if function is None else function()
 
 
 def can_seed(module: ModuleType) -> None:
-    """Tell torch of the module of a device that its random numbers can be seeded here: torch asks
-    it by a name that begins with an underscore."""
+    """Mark a device's module as one whose random numbers can be seeded here: torch asks it by a
+    private name."""
     extra: Any = module
     extra._is_in_bad_fork = lambda: False
 
@@ -65,7 +65,7 @@ def _record_stream() -> Any:
 
 
 def skip_record_stream() -> None:
-    """Have traces take `record_stream` for nothing: memory is in use while its tensor lives."""
+    """Have traces ignore `record_stream`: memory is in use while its tensor lives."""
     found = _record_stream.get()
     if found is not None:
         from torch._dynamo.variables import ConstantVariable

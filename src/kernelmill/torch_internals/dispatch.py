@@ -17,7 +17,7 @@ from kernelmill.torch_internals.registry import disable_modes, internal
 
 @dataclass(frozen=True)
 class ModeStacks:
-    """The modes that are active, outermost first. `count` is how many, quicker."""
+    """The active modes, outermost first, and their `counts`, which are quicker."""
 
     functions: Callable[[], Sequence[Any]]
     dispatchers: Callable[[], Sequence[Any]]
@@ -47,8 +47,8 @@ def mode_stacks() -> ModeStacks | None:
 
 
 def active_modes() -> list[Any] | None:
-    """The active modes that see each operator: function modes but that of a default device, then
-    dispatch modes. None when that cannot be told."""
+    """Return the active modes that see each operator: function modes except that of a default
+    device, then dispatch modes. None where unknown."""
     stacks = mode_stacks.get()
     if stacks is None:
         return None
@@ -75,7 +75,7 @@ def _precision() -> Callable[[str, str], str] | None:
 
 
 def float32_precision(operator: str) -> str:
-    """oneDNN's setting for "matmul", "conv" or "rnn": "none", "ieee", "tf32" or "bf16"."""
+    """Return oneDNN's setting for "matmul", "conv" or "rnn": "none", "ieee", "tf32" or "bf16"."""
     getter = _precision.get()
     if getter is not None:
         return getter("mkldnn", operator)
@@ -97,7 +97,7 @@ def _increment_version() -> Callable[[Iterable[Any]], None] | None:
 
 
 def version_counter() -> Callable[[Iterable[Any]], None]:
-    """Tells torch that tensors are written to. RuntimeError or TypeError when one is no tensor."""
+    """Return a function that bumps tensors' versions. RuntimeError or TypeError for others."""
     return _increment_version.get() or torch.autograd.graph.increment_version
 
 
@@ -131,13 +131,13 @@ def _without_autocast() -> Generator[None]:
 
 
 def any_autocast() -> bool:
-    """Whether autocast is on."""
+    """Return whether autocast is on."""
     modes = _grad_and_autocast.get()
     return modes.any_autocast() if modes is not None else torch.is_autocast_enabled("cpu")
 
 
 def plain_calls(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, under neither autograd nor autocast."""
+    """Wrap a function to run without autograd and autocast."""
     modes = _grad_and_autocast.get()
     if modes is None:
 
@@ -164,7 +164,7 @@ def plain_calls(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outside_modes(function: Callable[[], Any]) -> Any:
-    """What the function returns or raises where no mode of torch is active."""
+    """Call a function where no mode of torch is active; return its result."""
     disable = disable_modes.get()
     if disable is not None:
         with disable():
@@ -198,7 +198,7 @@ def _plain_subclass() -> Callable[[], AbstractContextManager[Any]] | None:
 
 
 def plain_memory(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The memory of a subclass's tensor as a plain tensor; None where that cannot be had."""
+    """Return the memory of a subclass's tensor as a plain tensor; None where torch cannot."""
     guard = _plain_subclass.get()
     if guard is None:
         return None

@@ -1,4 +1,4 @@
-"""Dynamo: what it knows while it traces, and its settings. Probes import torch._dynamo."""
+"""Dynamo: the state of its traces, and its settings. Probes import torch._dynamo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import fx
 
 RECURRENT_BREAK = "torch._dynamo.config.allow_rnn"
-"""What Dynamo's reason for a graph break at a recurrent layer names: the setting that avoids it."""
+"""Part of Dynamo's reason for a graph break at a recurrent layer: the setting that avoids it."""
 
 
 # ---- the trace under way --------------------------------------------------------------------
@@ -52,8 +52,8 @@ def _current_trace() -> Callable[[], Any]:
 
 
 def current_trace() -> Any:
-    """Dynamo's translator of the frame that it is tracing; None outside of a trace, or where it is
-    not known."""
+    """Return Dynamo's translator of the frame being traced; None outside of a trace, or where
+    unknown."""
     find = _current_trace.get()
     try:
         return None if find is None else find()
@@ -67,8 +67,8 @@ def current_trace() -> Any:
     fallback="Dynamo's error names neither the attribute nor what is nearest",
 )
 def _module_attributes() -> tuple[CodeType, Callable[[Any, str], None]] | None:
-    """Where Dynamo asks a module, with its `tx`, and what raises an AttributeError with a text in
-    the code that is traced."""
+    """Return the code with which Dynamo looks up module attributes, which has a `tx`, and a
+    function that raises an AttributeError with a text in the traced code."""
     from torch._dynamo.exc import raise_observed_exception
     from torch._dynamo.variables import ConstantVariable, PythonModuleVariable
 
@@ -81,8 +81,8 @@ def _module_attributes() -> tuple[CodeType, Callable[[Any, str], None]] | None:
 
 
 def fail_in_trace(text: str) -> None:
-    """To be called by a module's `__getattr__`: where a trace asks for the attribute, have the
-    traced code raise an AttributeError with this text. Dynamo would drop that of another."""
+    """Raise an AttributeError with this text in the traced code, if a trace asks for the attribute.
+    For a module's `__getattr__`, whose own error Dynamo would drop."""
     frame = inspect.currentframe()
     asking = frame and frame.f_back and frame.f_back.f_back
     if asking and "torch._dynamo" in sys.modules and (found := _module_attributes.get()):
@@ -105,8 +105,8 @@ def _tensor_sizes() -> Callable[[Any], Any]:
 
 
 def tensor_sizes(output: Any) -> dict[Any, tuple[Sequence[Any], Sequence[Any]]]:
-    """The sizes and strides, numbers and symbols, of the tensors that a trace has looked at, by
-    their sources; none where they are not known."""
+    """Return sizes and strides, numbers and symbols, of the tensors that a trace has read, by their
+    sources; {} where unknown."""
     find = _tensor_sizes.get()
     return {
         key: (found["size"], found["stride"])
@@ -128,7 +128,7 @@ _SOURCES = (
     fallback="methods behind cache_compile are compiled in each process",
 )
 def source_classes() -> ModuleType:
-    """Dynamo's module of the classes of sources."""
+    """Return Dynamo's module of the classes of sources."""
     from torch._dynamo import source
 
     for name in _SOURCES:
@@ -161,8 +161,8 @@ def _stand_ins() -> str | None:
 
 
 def is_stand_in(module: str) -> bool:
-    """Whether a module is Dynamo's own Python for functions of C. Traces go through it, later
-    calls do not: what it has of its own is known by torch's version."""
+    """Return whether a module is Dynamo's own Python for functions of C. Traces go through it,
+    later calls do not: its state is covered by torch's version."""
     name = _stand_ins.get()
     return name is not None and f"{module}.".startswith(f"{name}.")
 
@@ -171,8 +171,8 @@ def is_stand_in(module: str) -> bool:
 
 
 def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
-    """The source of what a guard looks at, and its parameter of the name `about`; None where that
-    is not known."""
+    """Return the source that a guard checks, and its parameter of the name `about`; None where
+    unknown."""
     create, source = guard.create_fn, guard.originating_source
     if isinstance(create, partial):
         return source, create.keywords.get(about, create.args[0] if create.args else None)
@@ -187,10 +187,10 @@ def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
 
 @dataclass(frozen=True)
 class MutationKinds:
-    """`existing` are the classes of `mutation_type` of what was there before the trace; lists and
-    dicts are of `list_kind` and `dict_kind`, any value of `variable`, one that was not looked at of
-    `lazy`. Modes that were entered or left are of `modes_kind`; those around the trace are what
-    `modes_around` has."""
+    """`existing` are the classes of `mutation_type` of objects that existed before the trace; lists
+    and dicts are of `list_kind` and `dict_kind`, any value of `variable`, an unread one of `lazy`.
+    Modes that were entered or left are of `modes_kind`; those around the trace are in
+    `modes_around`."""
 
     existing: tuple[type, ...]
     list_kind: type
@@ -207,7 +207,7 @@ class MutationKinds:
     fallback="methods behind cache_compile are compiled in each process",
 )
 def mutation_kinds() -> MutationKinds:
-    """What Dynamo's record of changes is made of."""
+    """Return the classes of Dynamo's record of changes."""
     from torch._dynamo.variables import ConstDictVariable, ListVariable
     from torch._dynamo.variables.base import (
         AttributeMutationExisting,
@@ -235,9 +235,9 @@ def mutation_kinds() -> MutationKinds:
 
 
 def returned_unread(trace: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    """What a trace that has come to its end returns as it found it: values with their sources, and
-    the sources of dicts. Where they decide nothing, Dynamo guards neither the values nor which keys
-    there are: its own code reads them in each call."""
+    """Return the values, with their sources, that a finished trace returns unread, and the sources
+    of such dicts. Where they decide nothing, Dynamo guards neither the values nor the keys: its own
+    code reads them in each call."""
     kinds = mutation_kinds.require()
     values: list[tuple[Any, Any]] = []
     dicts: list[Any] = []
@@ -254,9 +254,9 @@ def returned_unread(trace: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
 
 @dataclass(frozen=True)
 class Mutation:
-    """What a trace changes in an object that was there before: `owner` is its source, None where it
-    has none. What the object has then: `attributes` that were set, by name, or all `items` of a
-    list or dict, by number or key; each with the source it comes from, None for what is new."""
+    """A change by a trace to an object that existed before: `owner` is its source, None where it
+    has none. The new state is the `attributes` that were set, by name, or all `items` of a list or
+    dict, by number or key; each with the source it comes from, None for a new value."""
 
     owner: Any
     attributes: dict[str, Any]
@@ -264,7 +264,7 @@ class Mutation:
 
 
 def mutations(output: Any) -> list[Mutation]:
-    """All of a trace that has come to its end."""
+    """Return all changes by a finished trace."""
     kinds, effects = mutation_kinds.require(), output.side_effects
     found: list[Mutation] = []
     for var in effects.id_to_variable.values():
@@ -304,12 +304,12 @@ def _placeholder_sources() -> str | None:
 
 
 def source_of(placeholder: fx.Node) -> Any:
-    """Dynamo's source of an argument of its graph; None where it gives none."""
+    """Return Dynamo's source of an argument of its graph; None where it gives none."""
     return getattr(placeholder, _SOURCE, None) if _placeholder_sources.works else None
 
 
 def source_names(gm: fx.GraphModule) -> list[str]:
-    """The source of each placeholder of Dynamo's graph; its own name where Dynamo gives none."""
+    """Return the source of each placeholder of Dynamo's graph, or the placeholder's own name."""
     found: list[str] = []
     for node in gm.graph.find_nodes(op="placeholder"):
         source = source_of(node)
@@ -326,8 +326,8 @@ _WHILE_RECORDING = {
     "recompile_limit": sys.maxsize,
     "accumulated_recompile_limit": sys.maxsize,
 }
-"""Floats are part of a trace, all that modules hold is guarded, and a function may be traced as
-often as it is recorded: how many entries there are is the cache's to bound."""
+"""Floats are part of a trace, all state of modules is guarded, and a function may be traced any
+number of times: the cache bounds the number of entries."""
 
 
 @internal(
@@ -348,7 +348,7 @@ def _config() -> Any:
 
 @contextmanager
 def recording() -> Generator[None]:
-    """Inside, traces are made as records need them."""
+    """Make traces with the settings that records need."""
     settings = _config.get()
     if settings is None:
         yield
@@ -372,7 +372,7 @@ def _limit_error() -> type[Exception]:
 
 
 def limit_errors() -> tuple[type[Exception], ...]:
-    """What a call raises that would be one more trace than torch makes of a whole graph."""
+    """Return the error, if known, of a call that exceeds torch's limit of traces."""
     found = _limit_error.get()
     return () if found is None else (found,)
 
@@ -391,11 +391,11 @@ def _trace_errors() -> type[Exception]:
 
 
 _NO_FRAMES = "torch.compile with fullgraph=True found no compiled frames"
-"""What torch says of code that it has given up before."""
+"""Torch's error about code that it has given up before."""
 
 
 def is_trace_error(error: Exception) -> bool:
-    """Whether Dynamo has raised this for what it cannot trace."""
+    """Return whether Dynamo has raised an error for code that it cannot trace."""
     found = _trace_errors.get() if "torch._dynamo" in sys.modules else None
     if found is None:
         return False
@@ -403,16 +403,16 @@ def is_trace_error(error: Exception) -> bool:
 
 
 _FAKE_CALL = "when making fake tensor call"
-"""What torch says of an operator that refuses the arguments that a trace has for it."""
+"""Part of torch's error about an operator that refuses the arguments of a trace."""
 
 
 def is_operator_error(error: Exception) -> bool:
-    """Whether Dynamo has raised this because an operator refused its arguments."""
+    """Return whether Dynamo has raised an error because an operator refused its arguments."""
     return _FAKE_CALL in str(error)
 
 
 def is_static() -> bool:
-    """Whether Dynamo takes all sizes for static (torch.compile(dynamic=False)), where known."""
+    """Return whether Dynamo treats all sizes as static (torch.compile(dynamic=False))."""
     settings = _config.get()
     return settings is not None and (
         settings.assume_static_by_default and not settings.automatic_dynamic_shapes
@@ -426,7 +426,7 @@ _FOR_RECORDS = (
 
 
 def missing_for_records() -> str:
-    """What is not known of Dynamo without which no trace can be kept; "" when all is."""
+    """Return the names of the parts, needed to keep a trace, that do not work; "" for none."""
     return ", ".join(part.name for part in _FOR_RECORDS if not part.works)
 
 
@@ -436,7 +436,7 @@ def missing_for_records() -> str:
     fallback="operators behind it in compiled code run in the mode of the caller",
 )
 def determinism_setter() -> Callable[..., None] | None:
-    """What Dynamo's graphs call for that function."""
+    """Return the function that Dynamo's graphs call for `torch.use_deterministic_algorithms`."""
     import torch
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
@@ -467,7 +467,7 @@ class _Plain(Exception): ...
 
 
 def shown_error() -> type[Exception]:
-    """The base of errors that Dynamo hands on as they are, made with a message."""
+    """Return the base of errors that Dynamo passes on unchanged, made with a message."""
     return _shown_errors.get() or _Plain
 
 
@@ -488,7 +488,7 @@ class Marks:
     "kernelmill.compile has a program for each size",
 )
 def marks() -> Marks:
-    """The functions that mark dims."""
+    """Return the functions that mark dims."""
     import torch
     from torch._dynamo import mark_dynamic, maybe_mark_dynamic
     from torch._dynamo.decorators import mark_unbacked
@@ -500,8 +500,8 @@ def marks() -> Marks:
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """Why Dynamo broke a graph, and at which line of the user's code: the innermost frame of the
-    trace. `code` is the line's text; `file` and `code` are "" where they are not known."""
+    """A graph break of Dynamo's: reason and line of the user's code, that of the trace's innermost
+    frame. `code` is the line's text; `file` and `code` are "" where unknown."""
 
     reason: str
     file: str
@@ -524,7 +524,7 @@ def _breaks() -> list[Any] | None:
 
 
 def graph_breaks(since: int = 0) -> list[GraphBreak]:
-    """The graph breaks of this process, from the one with this number on."""
+    """Return the graph breaks of this process, from the one with this number on."""
     found = _breaks.get()
     return [] if found is None else [_graph_break(each) for each in found[since:]]
 
@@ -533,7 +533,7 @@ def _graph_break(reason: Any) -> GraphBreak:
     if not reason.user_stack:
         return GraphBreak(reason.reason, "", 0, "", "")
     frame = reason.user_stack[-1]
-    # What runs behind an earlier break is a function that Dynamo has made of the user's.
+    # Behind an earlier break runs a function that Dynamo has made from the user's.
     function = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", frame.name)
     code = (frame.line or "").strip()
     return GraphBreak(reason.reason, frame.filename, frame.lineno or 0, function, code)

@@ -1,4 +1,4 @@
-"""torch.export: what it has no public names for."""
+"""Parts of torch.export without public names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kernelmill.torch_internals.registry import internal
     fallback="aot.compile takes exported programs only",
 )
 def trees() -> Any:
-    """torch's module of trees."""
+    """Return torch's module of trees."""
     from torch.utils import _pytree
 
     mapped = _pytree.tree_map_only(int, lambda n: n + 1, {"a": [1, "b"]})
@@ -33,8 +33,8 @@ def trees() -> Any:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """What is in lists, tuples, dicts and torch's other containers; in plain ones where `trees`
-    does not work."""
+    """Return the leaves of lists, tuples, dicts and torch's other containers; of plain ones only
+    where `trees` does not work."""
     found = trees.get()
     if found is not None:
         return found.tree_leaves(value)
@@ -60,7 +60,7 @@ def _oblivious() -> Any:
 
 @contextmanager
 def oblivious_sizes() -> Generator[None]:
-    """Inside, a trace concludes nothing from sizes 0 and 1."""
+    """Let traces conclude nothing from sizes 0 and 1."""
     patch = _oblivious.get()
     if patch is None:
         yield
@@ -71,7 +71,7 @@ def oblivious_sizes() -> Generator[None]:
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _CODE_OF_MODELS = (os.path.join(_TORCH, "nn", ""), os.path.join(_TORCH, "functional.py"))
-"""What of torch asks about sizes as models do, and not for how it traces."""
+"""Files of torch that ask for sizes as models do, and not for tracing."""
 _BETWEEN = {
     torch.__file__,
     os.path.join(_TORCH, "overrides.py"),
@@ -79,11 +79,11 @@ _BETWEEN = {
     os.path.join(_TORCH, "fx", "experimental", "proxy_tensor.py"),
     leaves_of.__code__.co_filename,
 }
-"""What of torch, and of this file, lies between a model and what it asks."""
+"""Files of torch, and this one, between a model and the method that it calls."""
 
 
 SizeQuestion = tuple[str, Any, Any]
-"""What holds: a relation ("==", "!=", "<", "<="), left and right side as sympy expressions."""
+"""A true relation ("==", "!=", "<", "<="), with left and right side as sympy expressions."""
 
 _ANSWERS: dict[str, tuple[str, str]] = {
     "__eq__": ("==", "!="),
@@ -100,15 +100,15 @@ _CHOICES: dict[str, str] = {"__sym_max__": ">=", "__sym_min__": "<="}
 
 
 class _ListsOfThread(threading.local):
-    """Those that a thread is listened to for, the last one innermost."""
+    """The lists that record this thread's calls, the last one innermost."""
 
     def __init__(self) -> None:
         self.all: list[list[Any]] = []
 
 
 class _Questions:
-    """Notes what the code that a thread traces asks by methods of a class, while there is a list
-    for it: these methods are others then."""
+    """A recorder of calls of a class's methods by the code that a thread traces. The methods are
+    replaced while there is a list to record to."""
 
     def __init__(self, owner: type, names: Iterable[str]) -> None:
         self._changing = threading.Lock()
@@ -120,7 +120,7 @@ class _Questions:
         track(self)
 
     def after_fork(self) -> None:
-        """See core/after_fork.py. Only the thread that forked goes on tracing."""
+        """Reset the lock (core/after_fork.py). Only the thread that forked goes on tracing."""
         self._changing = threading.Lock()
         self._listening = len(self._lists.all)
         if not self._listening:
@@ -128,7 +128,7 @@ class _Questions:
 
     @contextmanager
     def noted(self) -> Generator[list[Any]]:
-        """Inside, what is asked goes to the list."""
+        """Record calls in the list that is yielded."""
         found: list[Any] = []
         with self._changing:
             self._listening += 1
@@ -146,7 +146,7 @@ class _Questions:
 
     @property
     def restored(self) -> bool:
-        """Whether the class has the methods that it had."""
+        """True if the class has its original methods."""
         own = vars(self._owner)
         return all(own.get(n, f) is f for n, f in self._originals.items()) and (
             self._inherited.isdisjoint(own)
@@ -175,7 +175,7 @@ class _Questions:
 
 
 class _SizeQuestions(_Questions):
-    """Notes comparisons of sizes to which torch has an answer whatever the size."""
+    """A recorder of comparisons of sizes that torch answers in the same way for all sizes."""
 
     def __init__(self) -> None:
         super().__init__(torch.SymInt, (*_ANSWERS, *_CHOICES))
@@ -186,7 +186,7 @@ class _SizeQuestions(_Questions):
 
 
 class _LayoutQuestions(_Questions):
-    """Notes the methods that say how a tensor lies in memory, by name."""
+    """A recorder of the methods that read a tensor's layout in memory, by name."""
 
     def __init__(self) -> None:
         super().__init__(torch.Tensor, ("stride", "is_contiguous", "dim_order", "storage_offset"))
@@ -196,7 +196,7 @@ class _LayoutQuestions(_Questions):
 
 
 def _told(name: str, left: Any, right: Any, result: Any) -> Iterator[SizeQuestion]:
-    """What a comparison or a choice says that has a result for all sizes."""
+    """Yield the relation that follows from a comparison or choice with a result for all sizes."""
     if name in _ANSWERS:
         if result in (True, False):
             yield _in_order(_ANSWERS[name][not result], left, right)
@@ -206,20 +206,20 @@ def _told(name: str, left: Any, right: Any, result: Any) -> Iterator[SizeQuestio
 
 
 def _expression(value: Any) -> Any:
-    """The sympy expression of a size or a truth; None if it has none."""
+    """Return the sympy expression of a size or a truth value; None if it has none."""
     if isinstance(value, int):
         return value
     return getattr(getattr(value, "node", None), "expr", None)
 
 
 def _in_order(relation: str, left: Any, right: Any) -> SizeQuestion:
-    """The same with the smaller side first."""
+    """Return the relation with the smaller side first."""
     return (relation.replace(">", "<"), right, left) if ">" in relation else (relation, left, right)
 
 
 def _asked_by_model(frame: FrameType | None) -> bool:
-    """Whether it is no part of how torch traces that asks. `if size:` asks by way of torch's own
-    class of sizes, and `max` and `min` are torch's while it exports."""
+    """Return whether a model makes the call, and not torch's tracing. `if size:` goes through
+    torch's own class of sizes, and `max` and `min` are torch's while it exports."""
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
     name = frame.f_code.co_filename if frame is not None else ""
@@ -248,8 +248,8 @@ def _questions() -> _SizeQuestions | None:
 
 @contextmanager
 def size_questions() -> Generator[list[SizeQuestion] | None]:
-    """Inside, what the code that is traced in this thread was told about sizes without a guard.
-    None where that is not known.
+    """Yield a list of relations of sizes that code traced in this thread relied on without a guard;
+    None where unknown.
 
     torch has symbols for sizes that are positive numbers to sympy, also where a dim may be 0: it
     answers `size > 0` at once, for all sizes.
@@ -267,8 +267,8 @@ _LAYOUT_QUESTIONS = _LayoutQuestions()
 
 @contextmanager
 def layout_questions() -> Generator[list[str]]:
-    """Inside, the methods by which the code that is traced in this thread asks how a tensor lies in
-    memory, by name: what it is told is so for the arguments of the trace."""
+    """Yield a list of the methods, by name, with which code traced in this thread reads the layout
+    of a tensor: the answers hold for the arguments of the trace."""
     with _LAYOUT_QUESTIONS.noted() as found:
         yield found
 
@@ -294,7 +294,7 @@ def _anchor() -> Callable[[Any], Any]:
 
 
 def _called_forward(function: Any) -> Any:
-    """The same function of Python's under the one name whose lines traces keep."""
+    """Return a copy of a Python function named "forward", the one name whose lines traces keep."""
     if isinstance(function, MethodType):
         return MethodType(_called_forward(function.__func__), function.__self__)
     if not isinstance(function, FunctionType):
@@ -307,7 +307,7 @@ def _called_forward(function: Any) -> Any:
 
 
 def keep_lines(function: Any) -> Any:
-    """A function as a trace keeps its lines; torch.export keeps those of methods called forward
-    alone. The function itself where that is not known."""
+    """Return a function whose lines traces keep; torch.export keeps those of methods named forward
+    alone. The function itself where unknown."""
     kept = _anchor.get()
     return function if kept is None else kept(function)

@@ -1,5 +1,5 @@
-"""What a forked child puts right of Dynamo and of Python's imports, where other threads were inside
-of these at the fork."""
+"""Repair of Dynamo's and import locks in a forked child, where other threads held these at the
+fork."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernelmill.torch_internals.registry import internal
     in_callers_modes=True,
 )
 def import_locks() -> dict[str, Callable[[], Any]] | None:
-    """Python's locks of the modules that are being imported, as weak references."""
+    """Return Python's locks of modules being imported, as weak references."""
     bootstrap: Any = getattr(importlib, "_bootstrap")  # noqa: B009
     lock = bootstrap._get_module_lock("kernelmill.probe")
     lock.acquire()
@@ -40,8 +40,8 @@ def import_locks() -> dict[str, Callable[[], Any]] | None:
     in_callers_modes=True,
 )
 def dynamo() -> Any:
-    """Dynamo, with the lock inside of which backends are called, the one inside of which callbacks
-    are, and the compiled functions, each of which has a lock for its guards."""
+    """Return Dynamo, with its compile lock, its lock of callbacks, and its compiled functions, each
+    of which has a lock for its guards."""
     from torch import _dynamo
 
     found: Any = _dynamo
@@ -51,14 +51,14 @@ def dynamo() -> Any:
 
 
 class _Threads:
-    """`inside` is whether other threads were, and this one was not, inside of a function that
-    torch.compile gave when this process forked."""
+    """Fork handlers. `inside` is set if at the fork other threads, but not this one, were inside of
+    a function from torch.compile."""
 
     def __init__(self) -> None:
         self.inside = False
 
     def before_fork(self) -> None:
-        """Look at them, and run the probes, which a child could wait in."""
+        """Find threads inside of Dynamo, and run the probes, which could block in a child."""
         import_locks.get()
         if "torch._dynamo" not in sys.modules or (found := dynamo.get()) is None:
             return
@@ -67,7 +67,7 @@ class _Threads:
         self.inside = bool(inside) and threading.get_ident() not in inside
 
     def in_child(self) -> None:
-        """Begin anew what they were in."""
+        """Replace the locks that other threads held."""
         _begin_imports_anew()
         if "torch._dynamo" not in sys.modules or (found := dynamo.get()) is None:
             return
@@ -96,7 +96,7 @@ def _begin_imports_anew() -> None:
 
 @cache
 def watch_forks() -> None:
-    """From now on children begin anew what other threads were inside of."""
+    """Register the fork handlers, once."""
     threads = _Threads()
     os.register_at_fork(before=threads.before_fork)
     after_fork(threads.in_child)

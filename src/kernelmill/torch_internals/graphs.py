@@ -8,11 +8,11 @@ from torch import fx
 
 
 def graph_modules(gm: fx.GraphModule) -> list[fx.GraphModule]:
-    """A graph and those inside of it."""
+    """Return a graph and those inside of it."""
     return [part for part in gm.modules() if isinstance(part, fx.GraphModule)]
 
 
 def all_nodes(gm: fx.GraphModule) -> Iterator[fx.Node]:
-    """The nodes of all of them."""
+    """Yield the nodes of a graph and of those inside of it."""
     for part in graph_modules(gm):
         yield from part.graph.nodes

@@ -13,7 +13,7 @@ from kernelmill.torch_internals.registry import internal
     fallback="each process builds all static kernels",
 )
 def default_store() -> Any:
-    """The function that gives the store of the default process group."""
+    """Return the function that gives the store of the default process group."""
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store

@@ -1,5 +1,5 @@
-"""Inductor's options, of which libraries pass some to `torch.compile` whatever its backend is, and
-its matcher of patterns, which is for any graph of ATen operators."""
+"""Inductor's options, some of which libraries pass to `torch.compile` for any backend, and its
+pattern matcher, which is for any graph of ATen operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmill.torch_internals.registry import internal
     fallback="options of Inductor's that are passed to torch.compile are errors",
 )
 def inductor_options() -> frozenset[str]:
-    """Their dotted names."""
+    """Return the dotted names of Inductor's options."""
     from torch import _inductor
 
     names = frozenset(_inductor.list_options())
@@ -28,7 +28,7 @@ def inductor_options() -> frozenset[str]:
     fallback="register_replacement raises UnsupportedError",
 )
 def pattern_matcher() -> Any:
-    """The module."""
+    """Return Inductor's module of the pattern matcher."""
     from torch._inductor import pattern_matcher as found
 
     taken = inspect.signature(found.register_replacement).parameters

@@ -1,4 +1,4 @@
-"""What is known of all private parts: for `kernelmill doctor`, reports and tests."""
+"""State of all private parts: for `kernelmill doctor`, reports and tests."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SUBJECTS = (
 
 @dataclass(frozen=True)
 class State:
-    """A private part in this process: whether it works, and `problem` why not; its reason, what
-    happens without it, and the seconds that its probe took."""
+    """A private part in this process: whether it works, or the `problem`; its reason, its fallback,
+    and the seconds that its probe took."""
 
     name: str
     works: bool
@@ -47,7 +47,7 @@ class State:
 
 
 def state() -> tuple[State, ...]:
-    """All private parts by name. Runs the probes that have not run yet, for which it imports
+    """Return all private parts by name. Runs the probes that have not run yet, for which it imports
     torch's compiler: a second or two the first time."""
     register_all()
     for part in registry.known().values():
@@ -56,13 +56,13 @@ def state() -> tuple[State, ...]:
 
 
 def failed() -> tuple[State, ...]:
-    """Those whose probe has failed so far in this process, without running another."""
+    """Return the parts whose probe has failed in this process so far; runs no probes."""
     names = sorted(name for name, outcome in registry.outcomes().items() if outcome.problem)
     return tuple(_state(name) for name in names)
 
 
 def counters() -> dict[str, int]:
-    """Those that have failed so far as counters of a report: "without_" and the name, 1 each."""
+    """Return counters of a report for failed parts: "without_" and the name, 1 each."""
     return {f"without_{part.name.replace('.', '_')}": 1 for part in failed()}
 
 

@@ -1,4 +1,4 @@
-"""Functions of torch's library and of those that it is linked with, by their symbols."""
+"""Functions of torch's library and of the libraries it is linked with, by their symbols."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @cache
 def torch_library() -> ctypes.CDLL:
-    """libtorch_cpu, as torch has loaded it."""
+    """Return libtorch_cpu, as loaded by torch."""
     # Imported here: objects can be linked where there is no torch, as under an emulator.
     import torch
 
@@ -18,7 +18,7 @@ def torch_library() -> ctypes.CDLL:
 
 
 def address_of(name: str) -> int | None:
-    """Where torch, the C library or libm has this function; None when none of them does."""
+    """Return the address of a function in torch, the C library or libm; None if missing."""
     try:
         return ctypes.cast(torch_library()[name], ctypes.c_void_p).value
     except AttributeError:

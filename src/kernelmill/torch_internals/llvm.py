@@ -36,8 +36,8 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     fallback="kernels are compiled one after the other, through llvmlite's wrappers",
 )
 def unlocked_emit() -> Callable[[str, Any, bool], bytes] | None:
-    """The function (IR text, target machine, whether assembly is wanted) -> object or assembly,
-    which takes no lock. CodegenError when LLVM refuses the text."""
+    """Return the function (IR text, target machine, whether assembly is wanted) -> object or
+    assembly, which takes no lock. CodegenError when LLVM refuses the text."""
     from llvmlite.utils import get_library_name
 
     library = ctypes.CDLL(str(files("llvmlite.binding").joinpath(get_library_name())))
@@ -48,7 +48,7 @@ def unlocked_emit() -> Callable[[str, Any, bool], bytes] | None:
 
 
 def _parses(library: Any) -> bool:
-    """Whether the library reads a small module."""
+    """Return whether the library parses a small module."""
     context, message = library.LLVMPY_ContextCreate(), ctypes.c_char_p()
     module = library.LLVMPY_ParseAssembly(context, _SAMPLE, ctypes.byref(message))
     if module:
@@ -64,7 +64,7 @@ class _Unlocked:
         self._library = library
 
     def emit(self, text: str, machine: Any, assembly: bool) -> bytes:
-        """See `unlocked_emit`."""
+        """Return the object or assembly of IR text; see `unlocked_emit`."""
         # llvmlite has no public name for the pointer that its object holds.
         target = ctypes.cast(machine._ptr, ctypes.c_void_p)
         context = self._library.LLVMPY_ContextCreate()
@@ -120,7 +120,7 @@ def _wrapper_lock() -> AbstractContextManager[Any]:
 
 
 def wrapper_lock() -> AbstractContextManager[Any]:
-    """The lock that all of llvmlite's wrappers take; nothing to hold while it is not imported."""
+    """Return the lock of all llvmlite wrappers; a null context while llvmlite is not imported."""
     if "llvmlite.binding.ffi" not in sys.modules:
         return nullcontext()
     return _wrapper_lock.get() or nullcontext()

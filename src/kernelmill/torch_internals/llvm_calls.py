@@ -1,8 +1,8 @@
-"""Calls of LLVM and forks keep out of each other's way.
+"""Mutual exclusion of calls of LLVM and forks.
 
 A process that forks while one of its threads is inside of LLVM leaves the child with locks of LLVM
-and llvmlite that nobody gives back, and with tables that are half changed. So a fork waits until
-the calls under way have returned, some tens of milliseconds, and no other begins meanwhile.
+and llvmlite that nobody releases, and with tables that are half changed. So a fork waits until
+pending calls have returned, some tens of milliseconds, and no other begins meanwhile.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _LOOK_SECONDS = 0.001
 
 
 class _Calls:
-    """Which threads are inside of calls, and which want the others out to fork.
+    """Threads inside of calls, and threads that are about to fork.
 
-    Both sides say what they want before they look at the other. There is no lock of Python code,
+    Both sides announce themselves before they look at the other. There is no lock of Python code,
     which Ctrl-C could leave taken (core/workers.py).
     """
 
     def __init__(self) -> None:
         self.inside: set[int] = set()
         self.forking: dict[int, AbstractContextManager[Any]] = {}
-        """The lock of llvmlite that each takes."""
+        """The lock of llvmlite held by each thread that forks."""
 
     def before_fork(self) -> None:
-        """Wait for the others, and keep them out."""
+        """Wait for calls of other threads, and block new ones."""
         own = threading.get_ident()
         self.forking[own] = nullcontext()
         end = time.monotonic() + PATIENCE_SECONDS
@@ -47,11 +47,11 @@ class _Calls:
         self.forking[own].__enter__()
 
     def in_parent(self) -> None:
-        """Let the others go on."""
+        """Let other threads call LLVM again."""
         self.forking.pop(threading.get_ident()).__exit__(None, None, None)
 
     def in_child(self) -> None:
-        """Begin anew: no other thread is here."""
+        """Reset the state: the child has no other thread."""
         own = threading.get_ident()
         self.forking[own].__exit__(None, None, None)
         self.forking.clear()
@@ -68,7 +68,7 @@ os.register_at_fork(
 
 @contextmanager
 def inside_llvm() -> Generator[None]:
-    """Inside, this thread calls LLVM, and no other thread forks. Not to be nested."""
+    """Let this thread call LLVM, and no other thread fork. Not to be nested."""
     own = threading.get_ident()
     try:
         _calls.inside.add(own)

@@ -1,4 +1,4 @@
-"""What a class's objects have, without making one."""
+"""Attributes of a class's objects, found without making one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def names_in(function: Any) -> frozenset[str]:
-    """Names of globals and attributes that a Python function uses, functions inside it too."""
+    """Return names of globals and attributes in a Python function, inner functions too."""
     found: set[str] = set()
     codes: list[CodeType] = [function.__code__]
     while codes:
@@ -18,7 +18,7 @@ def names_in(function: Any) -> frozenset[str]:
 
 
 def lacking(kind: type, *names: str) -> list[str]:
-    """Those of the names that are no attributes of a class, nor set by its `__init__`s."""
+    """Return the names that are neither attributes of a class nor set by its `__init__`s."""
     known = set(dir(kind)) | set(getattr(kind, "__dataclass_fields__", ()))
     for part in kind.__mro__:
         for maker in ("__init__", "__post_init__"):
@@ -29,6 +29,6 @@ def lacking(kind: type, *names: str) -> list[str]:
 
 
 def check(kind: type, *names: str) -> None:
-    """AttributeError for the first name that objects of the class do not have."""
+    """Raise AttributeError for the first name that objects of the class do not have."""
     for name in lacking(kind, *names):
         raise AttributeError(f"{kind.__name__} has no {name}")

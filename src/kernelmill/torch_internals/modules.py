@@ -1,4 +1,4 @@
-"""torch.nn.Module: where it keeps what is found as its attributes."""
+"""torch.nn.Module: the dicts that hold its attributes and hooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ORIGINAL = "_orig_mod"
     fallback="each call follows them from the module, in Python",
 )
 def tables_of() -> tuple[str, ...] | None:
-    """The names of the dicts of a module, in which its attributes are looked for in this order."""
+    """Return the names of a module's dicts in the order in which attributes are looked up."""
     module = torch.nn.Linear(1, 1, device="meta")
     module.register_buffer("held", torch.empty(1, device="meta"))
     module.add_module("inner", torch.nn.Identity())
@@ -37,8 +37,8 @@ def tables_of() -> tuple[str, ...] | None:
     fallback="cache_compile keeps nothing, since it could not see them",
 )
 def global_hooks() -> tuple[ModuleType, tuple[str, ...]] | None:
-    """The module that has the dicts of hooks that every module calls around its forward, and their
-    names."""
+    """Return the module with the dicts of global hooks, which every module calls around its
+    forward, and their names."""
     from torch.nn.modules import module
 
     registers = module.register_module_forward_hook, module.register_module_forward_pre_hook
@@ -49,7 +49,7 @@ def global_hooks() -> tuple[ModuleType, tuple[str, ...]] | None:
 
 
 def all_have_hooks() -> bool:
-    """Whether there are hooks that every module calls, as far as these are known."""
+    """Return whether there are known global hooks, which every module calls."""
     found = global_hooks.get()
     return found is not None and any(map(vars(found[0]).get, found[1]))
 
@@ -73,8 +73,8 @@ def _own_hooks() -> tuple[str, ...] | None:
 
 
 def own_hooks(module: torch.nn.Module) -> tuple[Any, ...] | None:
-    """The dicts of the hooks that a module calls around its forward and backward; None where they
-    are not known."""
+    """Return the dicts of the hooks that a module calls around its forward and backward; None where
+    unknown."""
     names = _own_hooks.get()
     return None if names is None else tuple(vars(module)[name] for name in names)
 
@@ -92,13 +92,13 @@ def _original() -> str | None:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether torch.compile or kernelmill.compile made it of a module."""
+    """Return whether a model is the result of torch.compile or kernelmill.compile of a module."""
     # torch's own module takes a second to import.
     return type(model).__name__ in ("OptimizedModule", "CompiledModule")
 
 
 def original_module(model: Any) -> Any:
-    """The module inside of what torch.compile made of it; any other model is that itself."""
+    """Return the module inside of a compiled one; any other model unchanged."""
     if not is_compiled(model):
         return model
     name = _original.get()

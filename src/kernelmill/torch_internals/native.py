@@ -1,7 +1,7 @@
-"""What the native entry calls of torch, CPython and OpenMP, and how tvm-ffi calls the entry.
+"""Functions of torch, CPython and OpenMP for the native entry, and tvm-ffi's way to call it.
 
-`runtime/native/foreign.h` declares the same functions in C. A function that is not there, or does
-not tell what torch tells in public, is not called.
+`runtime/native/foreign.h` declares the same functions in C. A function that is missing, or differs
+from torch's public result, is not called.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ Addresses = dict[str, int]
 
 
 def python_function(name: str) -> int | None:
-    """Where CPython has this function; None when it has none."""
+    """Return the address of a function of CPython; None if missing."""
     function = getattr(ctypes.pythonapi, name, None)
     return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
 def provided() -> Addresses:
-    """Addresses of what the entry calls, 0 for what was not found: code that needs it is not called
-    then. What is not among these torch has to have."""
+    """Return addresses for the entry, 0 for a missing one: code that needs it is not called.
+    Functions of torch that are not among these are required."""
     told = watchers.get()
     found = dict.fromkeys((*_OPENMP, *_OF_PYTHON, *_OF_TORCH, *_FOR_WATCHERS), 0)
     found |= {_TUPLE_ITEM: python_function(_TUPLE_ITEM) or 0}
@@ -79,7 +79,7 @@ def _all(names: Sequence[str], find: Callable[[str], int | None]) -> Addresses |
     fallback="programs run on the calling thread",
 )
 def openmp() -> Addresses | None:
-    """The functions of torch's OpenMP runtime, where it has the GNU interface."""
+    """Return the functions of torch's OpenMP runtime, where it has the GNU interface."""
     return _all(_OPENMP, address_of)
 
 
@@ -87,7 +87,7 @@ def openmp() -> Addresses | None:
 
 
 def _called(name: str, *arguments: Any) -> int:
-    """What a function that gives a bool or int8_t gives."""
+    """Call a function that returns a bool or int8_t."""
     function = torch_library()[name]
     function.restype = ctypes.c_uint8
     return function(*arguments)
@@ -100,7 +100,7 @@ def _word(name: str, *arguments: Any) -> int:
 
 
 def _scalar_type(dtype: torch.dtype) -> int:
-    """The number of a dtype, by torch's C functions for tensors."""
+    """Return the number of a dtype, by torch's C functions for tensors."""
     sample = torch.empty(0, dtype=dtype, device="cpu")
     handle, number = ctypes.c_void_p(sample._cdata), ctypes.c_int32()
     torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
@@ -142,7 +142,7 @@ def _tensors_are_told() -> bool:
     fallback="calls are checked in Python",
 )
 def for_checks() -> Addresses | None:
-    """The functions that the check of a call calls, by name."""
+    """Return the functions that the native check of a call uses, by name."""
     of_python, of_torch = _all(_OF_PYTHON, python_function), _all(_OF_TORCH, address_of)
     if of_python is None or of_torch is None:
         return None
@@ -160,8 +160,8 @@ def for_checks() -> Addresses | None:
     fallback="they are read in Python at each call, some 100 ns each",
 )
 def context_switch() -> Callable[[str], tuple[int, bool]] | None:
-    """For a NAME the address of `bool at::Context::NAME() const`, and what it gives now; address 0
-    where torch has no such function."""
+    """Return a function from NAME to the address of `bool at::Context::NAME() const` and its value
+    now; address 0 where torch has no such function."""
     context = ctypes.c_void_p(_word(_CONTEXT))
 
     def find(name: str) -> tuple[int, bool]:
@@ -177,7 +177,7 @@ def context_switch() -> Callable[[str], tuple[int, bool]] | None:
 
 
 def _watching(name: str) -> Callable[[int, object], int]:
-    """A function of CPython that takes a watcher's number and an object."""
+    """Return a function of CPython that takes a watcher's number and an object."""
     kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object)
     return kind((name, ctypes.pythonapi))
 
@@ -185,8 +185,8 @@ def _watching(name: str) -> Callable[[int, object], int]:
 @dataclass(frozen=True)
 class Watchers:
     """CPython's functions for watchers. `unwatch` are the addresses of those that callbacks call.
-    Those that add one take its callback's address, and raise RuntimeError when there is no place
-    for more."""
+    Those that add one take its callback's address, and raise RuntimeError when all places are
+    taken."""
 
     add_dict: Callable[[int], int]
     add_type: Callable[[int], int]
@@ -213,8 +213,8 @@ def _clearing(name: str) -> Callable[[int], int]:
     applies=sys.version_info >= (3, 12),
 )
 def watchers() -> Watchers | None:
-    """CPython's watchers (PyDict_Watch, PyType_Watch); `runtime/calls/changes.py` tries whether it
-    tells of every kind of change."""
+    """Return CPython's watchers (PyDict_Watch, PyType_Watch); `runtime/calls/changes.py` tests that
+    they report every kind of change."""
     unwatch = _all(_FOR_WATCHERS, python_function)
     if unwatch is None:
         return None
@@ -236,7 +236,7 @@ def watchers() -> Watchers | None:
     fallback="graphs run in torch",
 )
 def _packed() -> Callable[..., Any] | None:
-    """The function (address, keep_alive_object) -> tvm_ffi.Function of the packed convention."""
+    """Return the function (address, keep_alive_object) -> tvm_ffi.Function (packed convention)."""
     integer, answer = 1, 7  # kTVMFFIInt
 
     @ctypes.CFUNCTYPE(
@@ -254,8 +254,8 @@ def _packed() -> Callable[..., Any] | None:
 
 
 def packed_function(address: int, code: object, *, release_gil: bool) -> Any:
-    """The function of the packed convention at an address; `code` is what has to stay. While it
-    runs, Python's lock is kept, or let go of. UnsupportedError where tvm-ffi cannot."""
+    """Return the function of the packed convention at an address; `code` is kept alive. While it
+    runs, Python's lock is kept, or released. UnsupportedError where tvm-ffi cannot."""
     function = _packed.require()(address, keep_alive_object=code)
     function.release_gil = release_gil
     return function

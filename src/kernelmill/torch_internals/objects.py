@@ -1,5 +1,5 @@
-"""Where CPython keeps the fields of objects that are read without asking it: each place is tried on
-objects of our own, and what is not found is not read.
+"""Offsets of fields in CPython's objects, for direct reads: each is tested on objects of our own,
+and a field without a known offset is not read.
 
 `runtime/native/foreign.h` has the same places in C. Sources: Include/cpython/{object,listobject,
 tupleobject,dictobject,setobject}.h of CPython 3.11 to 3.14.
@@ -19,34 +19,34 @@ import torch
 from kernelmill.torch_internals.registry import internal
 
 TYPE_AT, SIZE_AT, INNER_AT = 8, 16, 24
-"""Where an object has its class; where a tuple, list or dict has its size, a float or device its
-value; where a list has the address of its items, a set its size, a dict its version."""
+"""Offsets: of an object's class; of the size of a tuple, list or dict and the value of a float or
+device; of the address of a list's items, a set's size and a dict's version."""
 
 DEVICE = 0xFFFF
-"""The bits of a device's field that count: its type and number."""
+"""The bits of a device's field that hold its type and number."""
 
 _MANAGED_AT, _MANAGED_DICT = -24, 1 << 4
 _CALLS_IN_PYTHON = "calls are checked in Python"
 
 
 def word_at(address: int) -> int:
-    """The word in memory there."""
+    """Return the word at an address."""
     return ctypes.c_int64.from_address(address).value
 
 
 def word_in(owner: object, offset: int) -> int:
-    """The word so many bytes behind the beginning of an object."""
+    """Return the word at a byte offset from the beginning of an object."""
     return word_at(id(owner) + offset)
 
 
 def field_of(value: object) -> int:
-    """The first field of an object, as far as its class has one there: of a float or device where
-    `plain_fields` works; of another object its user sees whether it is what it is to be."""
+    """Return the word behind an object's header: the value of a float or device where
+    `plain_fields` works; for other classes the caller has to know its meaning."""
     return word_at(id(value) + SIZE_AT)
 
 
 def distance_to(address: int, owner: object) -> int:
-    """How many bytes behind the beginning of an object a place in memory is."""
+    """Return the offset in bytes of an address from the beginning of an object."""
     return address - id(owner)
 
 
@@ -56,7 +56,7 @@ def distance_to(address: int, owner: object) -> int:
     fallback=_CALLS_IN_PYTHON,
 )
 def tuple_items() -> int | None:
-    """Where a tuple has its items; None where objects are not laid out as they are read."""
+    """Return the offset of a tuple's items; None where objects have an unknown layout."""
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:  # t: without the GIL
         return None
     a, b = object(), object()
@@ -80,7 +80,7 @@ def tuple_items() -> int | None:
     applies=sys.version_info < (3, 12),  # from then on CPython tells of changes: native.watchers
 )
 def dict_version() -> Callable[[dict[Any, Any]], int] | None:
-    """The function that gives the version of a dict, which every change of it changes."""
+    """Return the function that gives the version of a dict, which differs after every change."""
 
     def version(owner: dict[Any, Any]) -> int:
         return word_at(id(owner) + INNER_AT)
@@ -111,7 +111,7 @@ def dict_version() -> Callable[[dict[Any, Any]], int] | None:
     fallback="calls with objects that need it are checked in Python",
 )
 def resolution_at() -> int | None:
-    """Where a class has its __mro__, which another takes the place of when its bases change."""
+    """Return the offset of a class's __mro__, which is replaced when its bases change."""
 
     class Sample:
         pass
@@ -128,7 +128,7 @@ def resolution_at() -> int | None:
     fallback="they are compared natively by identity, and by value in Python",
 )
 def plain_fields() -> bool | None:
-    """Whether a float's and a device's value is its first field."""
+    """Return True if the value of a float or device is its first field; else None."""
     numbers = (0.0, -1.5, 3.25e10)
     devices = [torch.device(name) for name in ("cpu", "meta", "cuda:3")]
     right = all(
@@ -143,7 +143,7 @@ def plain_fields() -> bool | None:
     fallback="calls of cached methods are checked in Python",
 )
 def function_fields() -> dict[str, int] | None:
-    """Where a function has these fields; a null pointer stands for no defaults."""
+    """Return the offsets of a function's fields; a null pointer stands for no defaults."""
 
     def sample(a: object = (), *, b: object = ()) -> None:
         pass
@@ -165,7 +165,7 @@ def function_fields() -> dict[str, int] | None:
 
 
 def _space_at(owner: object) -> int:
-    """Where an object should have the address of its __dict__; 0 for nowhere."""
+    """Return the offset of the address of an object's __dict__; 0 where it is not found."""
     kind, space = type(owner), id(vars(owner))
     offset = _MANAGED_AT if kind.__flags__ & _MANAGED_DICT else max(kind.__dictoffset__, 0)
     return offset if offset and word_at(id(owner) + offset) == space else 0
@@ -177,8 +177,8 @@ def _space_at(owner: object) -> int:
     fallback="methods behind cache_compile look at what they read in Python",
 )
 def space_at() -> Callable[[object], int] | None:
-    """The function that gives where an object has the address of its __dict__; 0 where that is not
-    found."""
+    """Return the function that gives the offset of the address of an object's __dict__; 0 where it
+    is not found."""
 
     class Sample:
         pass
@@ -191,6 +191,6 @@ def space_at() -> Callable[[object], int] | None:
 
 
 def dict_of(owner: MappingProxyType[Any, Any]) -> dict[Any, Any] | None:
-    """The dict behind what `vars` gives for a class."""
+    """Return the dict behind the `vars` of a class."""
     (found,) = gc.get_referents(owner)
     return found if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""Operators of torch: their class, their schemas, and those whose names begin with "_"."""
+"""Operators of torch: their class, their schemas, and those with private names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmill.torch_internals.registry import internal
 
 _torch: Any = torch
 OpOverload: Any = type(torch.ops.aten.add.Tensor)
-"""The class of operator overloads."""
+"""Class of operator overloads."""
 
 
 @internal(
@@ -32,7 +32,7 @@ def _schema() -> str | None:
 
 
 def schema_of(overload: Any) -> Any:
-    """The schema of an operator overload. UnsupportedError where torch shows none."""
+    """Return the schema of an operator overload. UnsupportedError where torch shows none."""
     name = _schema.get()
     if name is not None:
         return getattr(overload, name)
@@ -46,8 +46,8 @@ def schema_of(overload: Any) -> Any:
 
 @cache
 def gives_views(target: str) -> bool:
-    """Whether results of "namespace.name.overload" are, or may be, views of its first operand, as
-    its schema says. False for an operator that this torch doesn't have."""
+    """Return whether results of "namespace.name.overload" may be views of its first operand, by its
+    schema. False for an operator that this torch doesn't have."""
     found = overload_named(target)
     if not isinstance(found, OpOverload):
         return False
@@ -55,8 +55,8 @@ def gives_views(target: str) -> bool:
 
 
 def overload_named(name: str) -> Any:
-    """The overload "namespace.name.overload" below torch.ops; None where this torch lacks it.
-    What is below a namespace of higher-order operators has no overload."""
+    """Return the overload "namespace.name.overload" below torch.ops; None where this torch lacks
+    it. Operators of namespaces of higher-order operators have no overload."""
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -64,7 +64,7 @@ def overload_named(name: str) -> Any:
 
 
 def name_of_operator(found: Any) -> str | None:
-    """The name of an overload, "namespace.name.overload", or of a higher-order operator,
+    """Return the name of an overload, "namespace.name.overload", or of a higher-order operator,
     "higher_order.name", by which `overload_named` finds it; None for anything else. A
     `writing_form` has the name of the operator that it calls."""
     if isinstance(found, OpOverload):
@@ -74,14 +74,14 @@ def name_of_operator(found: Any) -> str | None:
 
 
 def packets_named(*names: str) -> tuple[Any, ...]:
-    """The operators "namespace.name" that this torch has."""
+    """Return those operators "namespace.name" that this torch has."""
     found = (overload_named(name) for name in names)
     return tuple(packet for packet in found if packet is not None)
 
 
 def gives_arguments(overload: Any) -> bool:
-    """Whether an operator gives what it was given, and torch, which knows that of its own
-    operators and of those with a tag, cannot run it without writing."""
+    """Return whether an operator returns its arguments without a tag that says so: torch, which
+    knows that of its own operators, cannot run it without writes."""
     if str(overload).split(".")[0] in ("aten", "prims", "prim"):
         return False
     aliases = any(result.alias_info is not None for result in schema_of(overload).returns)
@@ -98,9 +98,9 @@ def _forms() -> torch.library.Library:
 
 
 def writing_form(operator: Any) -> Any:
-    """The operator itself; of one that gives arguments one that calls it and gives only its other
-    results, which torch can run without writing. A call raises KernelmillError where a result is
-    not the argument that it should be."""
+    """Return the operator itself, or for one that returns arguments a wrapper with only its other
+    results, which torch can run without writes. A call raises KernelmillError where a result is not
+    the expected argument."""
     gives = isinstance(operator, OpOverload) and gives_arguments(operator)
     return _without_given(operator) if gives else operator
 
@@ -134,8 +134,8 @@ def _without_given(overload: Any) -> Any:
 
 
 def written_argument(schema: Any, result: Any) -> str | None:
-    """The name of the argument, written to, that a result of a schema is; None for a new tensor.
-    UnsupportedError for other results."""
+    """Return the name of the written argument that a result of a schema aliases; None for a new
+    tensor. UnsupportedError for other results."""
     alias = result.alias_info
     if alias is None and str(result.type) == "Tensor":
         return None
@@ -153,7 +153,7 @@ def written_argument(schema: Any, result: Any) -> str | None:
 
 
 def writes(target: str) -> bool:
-    """Whether "namespace.name.overload", an operator of this torch, writes to an argument."""
+    """Return whether "namespace.name.overload", an operator of this torch, writes an argument."""
     return bool(schema_of(overload_named(target)).is_mutable)
 
 
@@ -172,14 +172,14 @@ def _composite_key() -> Any:
 
 
 def is_composite(overload: Any) -> bool:
-    """Whether torch has nothing for an operator but the operators it is made of, or (see the
-    fallback) that cannot be told."""
+    """Return whether torch has only a composite implementation of an operator, or (see the
+    fallback) that is unknown."""
     key = _composite_key.get()
     return key is None or overload.has_kernel_for_dispatch_key(key)
 
 
 def make_token(graph: fx.Graph) -> fx.Node:
-    """A node for an empty effect token. UnsupportedError where torch has none such."""
+    """Add a node for an empty effect token. UnsupportedError where torch has none such."""
     operator = overload_named("prims._make_token.default")
     if operator is None:
         raise UnsupportedError("it has effects, whose tokens this torch does not make")

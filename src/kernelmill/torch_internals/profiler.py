@@ -1,4 +1,4 @@
-"""torch.profiler: being told when a session starts and stops."""
+"""torch.profiler: callbacks at the start and stop of a session."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _hooks() -> tuple[str, str] | None:
 
 
 def listen(started: Callable[[], None], stopped: Callable[[], None]) -> bool | None:
-    """Have these called around every session from now on. Returns whether one is under way; None
-    where torch tells of none."""
+    """Register callbacks around every session from now on. Return whether a session runs; None
+    where torch has no such hooks."""
     names = _hooks.get()
     if names is None:
         return None

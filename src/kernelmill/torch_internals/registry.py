@@ -1,4 +1,4 @@
-"""Private parts of other packages: each by name, with a probe, a reason and what happens without.
+"""Private parts of other packages: each with a name, a probe, a reason and a fallback.
 
     @internal("dispatch.autocast", reason="...", fallback="...")
     def autocast() -> Autocast:
@@ -6,10 +6,10 @@
 
     found = autocast.get()      # None: take the slower way
 
-A probe returns what it has tried; None or any exception says that it is not there, or not as it is
-expected to be. It runs at the first `get` and never again, except after `forced`. It runs as in a
-new thread, whatever modes its caller is under; it names the dtypes of the tensors that it makes,
-since the default dtype is one for all threads.
+A probe returns the part that it has tested; None or any exception means that it is missing or not
+as expected. It runs at the first `get` and never again, except after `forced`. It runs as in a new
+thread, whatever modes its caller is under; it names the dtypes of the tensors that it makes, since
+the default dtype is one for all threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = get_logger("torch_internals")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a probe gave: `found` is None where it failed, and `problem` says why."""
+    """The result of a probe: `found` is None where it failed, and `problem` says why."""
 
     found: Any
     problem: str
@@ -47,7 +47,7 @@ _forced: set[str] = set()
 @dataclass(frozen=True)
 class Internal(Generic[T]):
     """A private part of torch, CPython, llvmlite or tvm-ffi. `reason` says why it is needed,
-    `fallback` what happens without it; both are for people."""
+    `fallback` the behaviour without it; both are for people."""
 
     name: str
     reason: str
@@ -56,7 +56,7 @@ class Internal(Generic[T]):
     in_callers_modes: bool = False
 
     def get(self) -> T | None:
-        """What the probe found, None where it failed or does not apply."""
+        """Return the result of the probe, None where it failed or does not apply."""
         if self.name not in _known:
             return None
         outcome = _outcomes.get(self.name)
@@ -64,11 +64,11 @@ class Internal(Generic[T]):
 
     @property
     def works(self) -> bool:
-        """Whether it is there."""
+        """True if the probe succeeded."""
         return self.get() is not None
 
     def require(self) -> T:
-        """What the probe found. UnsupportedError that says which version lacks what."""
+        """Return the result of the probe. UnsupportedError names the part and torch's version."""
         found = self.get()
         if found is None:
             import torch
@@ -90,8 +90,8 @@ def internal(
     in_callers_modes: bool = False,
 ) -> Callable[[Callable[[], T | None]], Internal[T]]:
     """Register the decorated function as the probe of the part `name`. One that does not apply to
-    this version of Python is not there, and is no failure. `in_callers_modes`: it is what takes
-    modes off, and so runs under those of its caller."""
+    this version of Python is absent without a failure. `in_callers_modes`: the part switches modes
+    off, so its probe runs under those of its caller."""
 
     def register(probe: Callable[[], T | None]) -> Internal[T]:
         made = Internal(name, reason, fallback, probe, in_callers_modes)
@@ -113,7 +113,7 @@ def _run(part: Internal[Any]) -> Outcome:
 
 
 def attempt(part: Internal[Any]) -> Outcome:
-    """What its probe gives now; nothing is noted."""
+    """Run the probe of a part and return the outcome, without recording it."""
     start = perf_counter()
     found, problem = None, ""
     if part.name in _forced or part.name in knobs.WITHOUT_INTERNALS.get():
@@ -141,7 +141,7 @@ def _settings(part: Internal[Any]) -> AbstractContextManager[None]:
     in_callers_modes=True,
 )
 def disable_modes() -> Callable[[], AbstractContextManager[Any]] | None:
-    """What gives a context in which none is active."""
+    """Return a factory of contexts in which no mode is active."""
     import torch
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch._ops import _len_torch_dispatch_stack_pre_dispatch
@@ -174,8 +174,8 @@ def disable_modes() -> Callable[[], AbstractContextManager[Any]] | None:
 
 @contextmanager
 def as_in_new_thread() -> Generator[None]:
-    """Inside, no mode and no transform is active, and autograd records. What all threads share is
-    left alone: while the default dtype were another, other threads would make tensors of it."""
+    """Run with no mode and no transform, and with autograd on. State shared by all threads is left
+    alone: while the default dtype were another, other threads would make tensors of it."""
     import torch
 
     disable = disable_modes.get()
@@ -194,19 +194,19 @@ def _record(name: str) -> None:
 
 
 def known() -> Mapping[str, Internal[Any]]:
-    """All that are registered, by name; `inventory.state` has them all registered first."""
+    """Return all registered parts, by name; `inventory.state` registers all of them first."""
     return _known
 
 
 def outcomes() -> Mapping[str, Outcome]:
-    """What the probes gave that have run, by name."""
+    """Return the outcomes of the probes that have run, by name."""
     return _outcomes
 
 
 @contextmanager
 def forced(names: Iterable[str]) -> Generator[None]:
-    """Inside, the probes of these fail, for tests. What has been made before keeps what it has.
-    ConfigError for a name that is not known."""
+    """Let the probes of these parts fail, for tests. Objects made before keep their parts.
+    ConfigError for an unknown name."""
     wanted = set(names)
     if unknown := wanted - _known.keys():
         raise ConfigError(f"no internal {', '.join(sorted(unknown))}; known: {sorted(_known)}")

@@ -21,7 +21,7 @@ _FUNCTIONS = (
     fallback="graphs with sizes that vary run in torch",
 )
 def size_functions() -> SimpleNamespace | None:
-    """The functions by torch's names, `int_oo`, and `is_unbacked` of a symbol."""
+    """Return the functions by torch's names, `int_oo`, and `is_unbacked` of a symbol."""
     from torch.utils._sympy import functions
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.symbol import SymT, make_symbol, symbol_is_type
@@ -45,20 +45,20 @@ def size_functions() -> SimpleNamespace | None:
 
 
 class _NoFunction:
-    """In place of a function: no expression is one, and none can be made."""
+    """A stand-in for a function: no expression is an instance, and none can be made."""
 
     def __init__(self, *args: object) -> None:
         refuse()
 
 
 def refuse() -> NoReturn:
-    """UnsupportedError for sizes that vary, where torch's functions of them are not known."""
+    """Raise UnsupportedError for sizes that vary, where torch's functions of them are unknown."""
     size_functions.require()
     raise AssertionError("only asked where they are not known")
 
 
 def functions() -> Any:
-    """The functions; where they are not known, classes that nothing is of."""
+    """Return the functions; where they are unknown, classes without instances."""
     found = size_functions.get()
     if found is not None:
         return found

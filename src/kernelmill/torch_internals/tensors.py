@@ -1,4 +1,4 @@
-"""Tensors: making them without the dispatcher, their versions, who has their memory."""
+"""Tensors: making them without the dispatcher, their versions, the owners of their memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _extension() -> Any:
     fallback="results are made by torch.empty_strided, and calls are checked in Python",
 )
 def direct_allocation() -> Allocate | None:
-    """The function (shape, strides, dtype) -> tensor, in 64-byte aligned memory."""
+    """Return the function (shape, strides, dtype) -> tensor, in 64-byte aligned memory."""
     function: Allocate = _extension()._empty_strided_cpu
     made = function((2, 3), (3, 1), torch.int16)
     right = (
@@ -45,7 +45,7 @@ def direct_allocation() -> Allocate | None:
     fallback="the memory of large results is not used again",
 )
 def alias() -> Alias | None:
-    """The function (tensor, shape, strides, offset in elements) -> tensor over its memory."""
+    """Return the function (tensor, shape, strides, offset in elements) -> tensor over it."""
     function: Alias = _extension()._reinterpret_tensor
     base = torch.arange(6, dtype=torch.float32)
     made = function(base, (2, 2), (2, 1), 2)
@@ -59,7 +59,7 @@ def alias() -> Alias | None:
     fallback="the memory of large results is not used again",
 )
 def storage_users() -> Callable[[torch.UntypedStorage], int] | None:
-    """The function that counts the tensors over a storage."""
+    """Return the function that counts the tensors over a storage."""
     count: Any = torch._C._storage_Use_Count
 
     def users(storage: torch.UntypedStorage) -> int:
@@ -78,7 +78,7 @@ def storage_users() -> Callable[[torch.UntypedStorage], int] | None:
     fallback="graphs run in torch",
 )
 def handle_of() -> Callable[[torch.Tensor], int] | None:
-    """The function that gives the address of a tensor's TensorImpl."""
+    """Return the function that gives the address of a tensor's TensorImpl."""
 
     def handle(tensor: torch.Tensor) -> int:
         return tensor._cdata
@@ -95,7 +95,7 @@ def handle_of() -> Callable[[torch.Tensor], int] | None:
     fallback="weights are read whole at each call where their memory cannot be watched",
 )
 def version_of() -> Callable[[torch.Tensor], int] | None:
-    """The function that counts how often torch has seen a tensor written."""
+    """Return the function that counts the writes to a tensor that torch has seen."""
 
     def version(tensor: torch.Tensor) -> int:
         return tensor._version
@@ -112,7 +112,7 @@ def version_of() -> Callable[[torch.Tensor], int] | None:
     fallback="calls are checked in Python",
 )
 def impl_at() -> int | None:
-    """Where a tensor's object has the address of its TensorImpl."""
+    """Return the offset of the address of the TensorImpl in a tensor's object."""
     samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(3, 2).t())
     return next((n for n in (16, 24) if all(word_at(id(t) + n) == t._cdata for t in samples)), None)
 
@@ -123,7 +123,7 @@ def impl_at() -> int | None:
     fallback="calls are checked in Python",
 )
 def storage_at() -> int | None:
-    """Where a TensorImpl has the address of its storage."""
+    """Return the offset of the address of the storage in a TensorImpl."""
     samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(4)[1:])
     places = [(sample._cdata, sample.untyped_storage()._cdata) for sample in samples]
     offsets = range(8, 64, 8)

@@ -1,7 +1,8 @@
 """What Dynamo does not tell of a trace that is being recorded: which tensors it has looked for by
 identity, what it has looked for in vain, and in which elements.
 
-Methods of Dynamo's are wrapped for that, once in a process; outside of `noting` they note nothing.
+Methods of Dynamo's are wrapped for that, once in a process; outside of `noting` they record
+nothing.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def has_hashed_tensors() -> bool:
     fallback="methods behind cache_compile are compiled in each process",
 )
 def elements_looked_at() -> bool:
-    """Have the elements be what they are, in a trace that is being recorded."""
+    """Wrap `in` of Dynamo's, so that a recorded trace guards the elements that it compares."""
     from torch._dynamo.variables import lists
 
     module: Any = lists
     contains = module.iter_contains
-    if hasattr(contains, "__wrapped__"):  # which an earlier probe has done
+    if hasattr(contains, "__wrapped__"):  # by an earlier probe
         return True
 
     @wraps(contains)
@@ -80,7 +81,7 @@ def elements_looked_at() -> bool:
 
 
 def _settled(item: Any, tx: Any) -> Any:
-    """A value of Dynamo's with its guard; an integer that may vary as that which it is."""
+    """Guard a value of Dynamo's and return it; an integer that may vary as a constant."""
     from torch._dynamo.variables import ConstantVariable
     from torch._dynamo.variables.tensor import SymNodeVariable
 
@@ -92,9 +93,9 @@ def _settled(item: Any, tx: Any) -> Any:
 
 @dataclass(frozen=True)
 class CaughtError:
-    """An error that traced code has caught, of what was not found: the source of where it was
-    looked for, or the class of it where the code has made it, and the key or name. None of these
-    where that is not known. `file` is that of the code."""
+    """An error of a failed lookup that traced code has caught: the source of the object searched,
+    or its class where the code has made it, and the key or name. All None where unknown. `file` is
+    that of the code."""
 
     kind: type[Exception]
     source: Any = None
@@ -105,7 +106,7 @@ class CaughtError:
 
 @dataclass
 class _Errors:
-    """Of one trace: the last that a function of C would have raised, and those that were caught."""
+    """Errors of one trace: the last that a function of C would have raised, and those caught."""
 
     last: CaughtError | None = None
     caught: list[CaughtError] = field(default_factory=list[CaughtError])
@@ -121,7 +122,7 @@ _errors: ContextVar[_Errors | None] = ContextVar("errors", default=None)
     fallback="methods behind cache_compile are compiled in each process",
 )
 def errors_of_traces() -> bool:
-    """Have each that traced code catches noted."""
+    """Wrap Dynamo's methods so that every error that traced code catches is recorded."""
     from torch._dynamo import exc, symbolic_convert
     from torch._dynamo.variables import builder
 
@@ -129,7 +130,7 @@ def errors_of_traces() -> bool:
     base: Any = symbolic_convert.InstructionTranslatorBase
     values: Any = builder.SourcelessBuilder
     make, handle = values.create, base.exception_handler
-    if hasattr(handle, "__wrapped__"):  # which an earlier probe has done
+    if hasattr(handle, "__wrapped__"):  # by an earlier probe
         return True
     check(base, "f_code", "current_instruction")
     if not {"create", values.__name__} <= {*raiser.co_names, *raiser.co_varnames}:
@@ -160,8 +161,8 @@ def errors_of_traces() -> bool:
 
 
 def _looked_up(kind: type[Exception], found: Mapping[str, Any]) -> CaughtError | None:
-    """The error that a method of Dynamo's with these variables raises; None for those that depend
-    on nothing unguarded."""
+    """Return the error that a method of Dynamo's with these variables raises; None for one that
+    depends on nothing unguarded."""
     if not issubclass(kind, (KeyError, AttributeError)):
         return None
     looked: Any = found.get("self")
@@ -174,13 +175,13 @@ def _looked_up(kind: type[Exception], found: Mapping[str, Any]) -> CaughtError |
         if isinstance(value, str):
             return CaughtError(kind, source, made, value)
         constant: Any = getattr(getattr(value, "vt", value), "as_python_constant", None)
-        with suppress(Exception):  # whatever Dynamo's values raise that are none
+        with suppress(Exception):  # whatever values raise that are no constants
             return CaughtError(kind, source, made, constant())
     return CaughtError(kind, made=made)
 
 
 def caught_errors() -> list[CaughtError]:
-    """What the trace that is being recorded has looked for in vain and gone on."""
+    """Return the failed lookups, caught by the code, of the trace being recorded."""
     errors = _errors.get()
     return [] if errors is None else errors.caught
 

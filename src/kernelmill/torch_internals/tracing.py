@@ -27,7 +27,7 @@ def _fake_tensor() -> type | None:
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one of torch's fakes."""
+    """Return whether a tensor is one of torch's fakes."""
     known, kind = _fake_tensor.get(), type(tensor)
     if known is not None:
         return kind is known
@@ -61,8 +61,8 @@ def _opaque_values() -> tuple[type, Callable[[type], bool]] | None:
 
 
 def opaque_value(traced: object) -> object:
-    """The object that a traced one stands for, if its class is registered with torch as one of
-    values, which are compared by `==`; None otherwise."""
+    """Return the object that a traced one stands for, if its class is registered with torch as a
+    value type, compared by `==`; None otherwise."""
     known = _opaque_values.get()
     if known is None:
         return None
@@ -77,9 +77,8 @@ def opaque_value(traced: object) -> object:
 
 @dataclass(frozen=True)
 class _Wrappers:
-    """AOTAutograd's class of tensors that it traces operators without writes with, as `make` makes
-    them, and the context manager in which sizes become nodes of a graph when something reads them.
-    """
+    """AOTAutograd's class of tensors for traces without writes, its constructor `make`, and the
+    context manager in which sizes become nodes of a graph when something reads them."""
 
     kind: Any
     make: Callable[..., Any]
@@ -123,11 +122,11 @@ _sizes_when_read = Overlapping(_begin, _end)
 
 @contextmanager
 def sizes_when_read() -> Generator[None]:
-    """Inside, what AOTAutograd's wrapping of tensors computes from sizes that vary (their numbers
-    of bytes, whether they are contiguous) is in its graph where something reads it, and only there.
+    """Defer the numbers that AOTAutograd's tensor wrappers compute from sizes that vary (of bytes,
+    whether contiguous): they are in its graph only where something reads them.
 
-    The sizes themselves, and what the traced code computes from them, are nodes at once, so that
-    what is put off is never a long chain.
+    The sizes themselves, and numbers that the traced code computes from them, are nodes at once, so
+    that a deferred one is never a long chain.
     """
     if not _wrappers.works:
         yield
