@@ -1,4 +1,4 @@
-"""Names and roles of a graph's arguments, from what Dynamo and AOTAutograd know of them."""
+"""Names and roles of a graph's arguments, from the sources of Dynamo and AOTAutograd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTAINER = re.compile(r"\b_(?:modules|parameters|buffers)\b\.?")
 
 
 def readable(source: str) -> str:
-    """A Dynamo source as the user would write it.
+    """Return a Dynamo source as the user would write it.
 
     >>> readable("L['self']._modules['layer']._modules['0']._parameters['weight']")
     'layer.0.weight'
@@ -33,8 +33,8 @@ def readable(source: str) -> str:
 
 
 def names_of(sources: Sequence[str]) -> list[str]:
-    """A name for people for each of Dynamo's sources, which no two have: as the user would write it
-    or, where another is written like that, as Dynamo does.
+    """Return a unique name for people for each of Dynamo's sources: as the user would write it or,
+    where another is written like that, as Dynamo does.
 
     >>> names_of(["L['x']", "L['self']._buffers['x']", "L['y']"])
     ["L['x']", "L['self']._buffers['x']", 'y']
@@ -48,7 +48,7 @@ def names_of(sources: Sequence[str]) -> list[str]:
 
 
 def argument_names(placeholders: Sequence[fx.Node], sources: Sequence[str]) -> list[str]:
-    """A name for people for each argument of AOTAutograd's graph."""
+    """Return a name for people for each argument of AOTAutograd's graph."""
     positions, names = _positions(placeholders, len(sources)), names_of(sources)
     pairs = zip(placeholders, positions, strict=True)
     return [node.name if place is None else names[place] for node, place in pairs]
@@ -57,7 +57,7 @@ def argument_names(placeholders: Sequence[fx.Node], sources: Sequence[str]) -> l
 def argument_roles(
     placeholders: Sequence[fx.Node], sources: Sequence[str], static: Sequence[int]
 ) -> list[InputRole]:
-    """Parameters and buffers are the static arguments among those at `static`."""
+    """Return the roles of arguments: parameters and buffers are those at `static`."""
     roles, marked = [InputRole.USER] * len(placeholders), set(static)
     for number, place in enumerate(_positions(placeholders, len(sources))):
         if number in marked:
@@ -67,11 +67,11 @@ def argument_roles(
 
 
 def in_order(placeholders: Sequence[fx.Node], count: int) -> bool:
-    """Whether AOTAutograd's graph takes Dynamo's `count` arguments, all and as they are."""
+    """Return whether AOTAutograd's graph takes Dynamo's `count` arguments, all and unchanged."""
     return _positions(placeholders, count) == list(range(count))
 
 
 def _positions(placeholders: Sequence[fx.Node], count: int) -> list[int | None]:
-    """Which of Dynamo's arguments these are, each where it is one as it came."""
+    """Return each argument's position among Dynamo's, None if it is not one of them."""
     found = map(position_of, placeholders)
     return [place if place is not None and place < count else None for place in found]

@@ -1,4 +1,4 @@
-"""The calls of a graph that is compiled behind them: torch runs it meanwhile."""
+"""Calls of a graph that is compiled in the background: torch runs it meanwhile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Call = Callable[..., Any]
 
 
 class BackgroundCalls:
-    """Runs a graph: by torch until the background has compiled it, then by what `compile` gave.
+    """Runs a graph: by torch until it is compiled in the background, then the result of `compile`.
 
-    It is compiled from the end of the first call on. Where `compile` raises, later calls compile
-    themselves, and raise what it raises until somebody has mended that.
+    The compile begins after the first call. Where `compile` raises, later calls compile themselves,
+    and raise its error until its cause is removed.
     """
 
     def __init__(self, compile: Callable[[], Call], in_torch: Call) -> None:
@@ -35,7 +35,7 @@ class BackgroundCalls:
     def _pieces(self) -> Iterator[None]:
         try:
             self._use(self._compile())
-        except Exception:  # which the next call sees, when it tries itself
+        except Exception:  # the next call meets it, when it tries itself
             self._run = self._at_once
         yield
 

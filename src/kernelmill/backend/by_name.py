@@ -1,4 +1,4 @@
-"""What torch.compile loads for `backend="kernelmill"`."""
+"""The entry point that torch.compile loads for `backend="kernelmill"`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def kernelmill(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
 ) -> Callable[..., Any]:
-    """The backend behind the name "kernelmill": `torch.compile(model, backend="kernelmill")`."""
+    """Compile a graph with the default config: `torch.compile(model, backend="kernelmill")`."""
     return Backend()(gm, example_inputs, **kwargs)
 
 

@@ -1,5 +1,5 @@
-"""One graph of Dynamo's through AOTAutograd: each graph that comes back is compiled, or run by
-torch where it cannot be."""
+"""One graph of Dynamo's through AOTAutograd: each resulting graph is compiled, or run by torch
+where it cannot be."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def compile_capture(
     observe: Callable[[Traced], None] | None = None,
     instead: Callable[[Graph], Call] | None = None,
 ) -> Call:
-    """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
-    made of; `instead` gives what is called in place of a compiled graph."""
+    """Return the function that Dynamo calls in place of `gm`. `observe` gets the source of each
+    compiled graph; `instead` returns a replacement for a compiled graph."""
     watch_compiles()
     config = compiler.config
     with shown_errors():
@@ -99,7 +99,7 @@ def compile_capture(
     pass_on = None
     if gears is not None and config.inference_config.gears_with_graph_breaks:
         pass_on = linked_results(gm, gears)
-    # AOTAutograd makes as much that dies young as the compiler.
+    # AOTAutograd makes as many short-lived objects as the compiler.
     with shown_errors(), collection_paused():
         wrapped = _through_autograd(compilation, example_inputs, decompositions)
     if gears is not None:
@@ -118,9 +118,9 @@ def compile_capture(
 def compile_traced(
     gm: fx.GraphModule, example_inputs: Sequence[Any] | None, compiler: Compiler
 ) -> Call:
-    """A function of the arguments of a graph of ATen operators, as AOTAutograd gives it to a
-    compiler of the user's; its nodes have their values. What of its arguments are weights nobody
-    knows here: none are packed."""
+    """Return a function of the arguments of a graph of ATen operators, as AOTAutograd gives it to a
+    user's compiler; its nodes have their values. It is unknown which arguments are weights: none
+    are packed."""
     compilation = _Compilation(gm, compiler, _forget, None, None, None)
     values = [node.meta["val"] for node in _placeholders(gm)]
     given = values if example_inputs is None else example_inputs
@@ -171,7 +171,7 @@ class Traced:
     """A graph that was compiled. `geared` is its call where it has gears.
 
     `metadata` is AOTAutograd's ViewAndMutationMeta (None where there is none), `whole` whether the
-    graph takes Dynamo's arguments and gives its results, all and as they are.
+    graph takes Dynamo's arguments and returns its results, all and unchanged.
     """
 
     kind: str
@@ -183,7 +183,7 @@ class Traced:
 
 @dataclass
 class _Compilation:
-    """What belongs to one graph of Dynamo's: one inference graph, or a forward and a backward."""
+    """Compilation of one graph of Dynamo's: one inference graph, or a forward and a backward."""
 
     gm: fx.GraphModule
     compiler: Compiler
@@ -201,7 +201,7 @@ class _Compilation:
         self.name = f"graph_{next(_numbers)}"
 
     def compile_backward(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Call:
-        # What the forward saves may lie in memory otherwise than it was traced.
+        # Values saved by the forward may differ from the trace in their layout.
         for node, example in zip(_placeholders(gm), example_inputs, strict=True):
             node.meta["val"] = example
         # Autograd calls the backward outside of the frames that Dynamo knows it has compiled.
@@ -209,7 +209,7 @@ class _Compilation:
         return disable(compiled, reason="it runs a compiled program")
 
     def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
-        """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
+        """Return a function of one list of arguments, which it empties (AOTAutograd's rule)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
         asked = asked_dump(self.config.dump_config)
         if asked is None or asked.options.data_dump_stage != "original":
@@ -257,12 +257,12 @@ class _Compilation:
         return autograd.boxed(call)
 
     def _in_torch(self, gm: fx.GraphModule, kind: str) -> Call | None:
-        """What runs the graph while the background compiles it; None if calls wait for that."""
+        """Return what runs the graph during its compile in the background; None if calls wait."""
         wanted = self.config.experimental_config.compile_in_background and self._may_wait
         # A backward is traced for what the compiled forward leaves to it.
         if not wanted or kind != "inference":
             return None
-        count = len(_placeholders(gm))  # constants of the import come behind them
+        count = len(_placeholders(gm))  # constants of the import follow them
         run = plain_calls(gm.forward)
 
         def in_torch(*args: Any) -> list[Any]:
@@ -272,14 +272,14 @@ class _Compilation:
 
     @property
     def _may_wait(self) -> bool:
-        """Who keeps the programs, or reports on them, wants all of them at once."""
+        """True unless the programs are kept or reported on, which needs all of them at once."""
         return self.observe is None and self.compiler.on_compiled is None
 
     def _call_of(
         self, capture: Capture, names: Sequence[str], in_torch: Call | None, graph: Graph
     ) -> Call:
-        """The function of a graph, compiled; `geared` is what it is made of if it has gears. What
-        the background compiles is `in_torch` until then, where there is that."""
+        """Return the function of a compiled graph, and set `geared` if it has gears. A graph that
+        is compiled in the background runs `in_torch`, if given, until then."""
         if self.instead is not None:
             return self.instead(graph)
         if self.gears is None:
@@ -294,7 +294,7 @@ class _Compilation:
         return geared.call
 
     def _behind(self, capture: Capture, in_torch: Call, graph: Graph) -> Call:
-        """The function of a graph, compiled in the background; `in_torch` if it cannot be."""
+        """Return the function of a graph compiled in the background; `in_torch` if it cannot be."""
         start = time.perf_counter()
 
         def refused(reason: str) -> Call:
@@ -336,8 +336,8 @@ class _Compilation:
         return import_fx(gm, capture.name, roles, names, saved_from, ones)
 
     def _share_updated(self, gm: fx.GraphModule, metadata: Any) -> None:
-        """Results that AOTAutograd knows to be arguments which the graph updates, or views of
-        arguments, are these in the graph, too."""
+        """Replace results that AOTAutograd knows to be arguments updated by the graph, or views of
+        arguments, by these in the graph."""
         placeholders, results = _placeholders(gm), list(_results(gm))
         kinds = autograd.output_kinds.get()
         copies = {
@@ -360,12 +360,12 @@ class _Compilation:
         gm.recompile()
 
     def _is_whole(self, gm: fx.GraphModule) -> bool:
-        """Whether AOTAutograd's wrapper would only call the graph, and make views of arguments,
-        which the results are already.
+        """Return whether AOTAutograd's wrapper would only call the graph, and make views of
+        arguments, which the results are already.
 
         It would do more for arguments it merged or unpacked, for mutations it applies after the
-        call, and for a change of grad mode. Grad mode, autocast and version counters are the
-        program's own affair.
+        call, and for a change of grad mode. The program itself handles grad mode, autocast and
+        version counters.
         """
         meta = autograd.metadata()
         return (
@@ -380,8 +380,8 @@ class _Compilation:
         )
 
     def _lie_where_known(self, gm: fx.GraphModule, metadata: Any) -> bool:
-        """Whether results that are views of arguments are so in the graph, too: not of arguments
-        that are negated lazily, which it negates."""
+        """Return whether results that are views of arguments are so in the graph, too: not of
+        lazily negated arguments, which it negates."""
         kinds, placeholders = autograd.output_kinds.get(), _placeholders(gm)
         if kinds is None:
             return metadata.num_outputs_aliased == 0
@@ -393,8 +393,8 @@ class _Compilation:
         )
 
     def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
-        """Whether the wrapper would pass arguments and results through, also without marking the
-        sizes of results as dynamic. Views of what requires a gradient it makes anew."""
+        """Return whether the wrapper would pass arguments and results through, also without marking
+        the sizes of results as dynamic. Views of tensors that require a gradient it makes anew."""
         meta = autograd.metadata()
         return (
             is_tested()
@@ -421,7 +421,7 @@ def _results(gm: fx.GraphModule) -> Sequence[Any]:
 
 
 def _alias(graph: fx.Graph, result: fx.Node) -> fx.Node:
-    """A view of all of an argument; other results as they are."""
+    """Return a view of all of an argument; other results unchanged."""
     if result.op != "placeholder":
         return result
     with graph.inserting_before(graph.output_node()):
@@ -435,7 +435,7 @@ def _storage(node: fx.Node) -> Any:
 
 
 def _by_words(call: Call, words: Sequence[tuple[int, str]]) -> Call:
-    """The function of floats and truth values in place of the integers that stand for them."""
+    """Wrap a function to take floats and truth values instead of the integers that encode them."""
     if not words:
         return call
     converted = [(place, FUNCTIONS[TO_WORD[kind]]) for place, kind in words]
@@ -454,7 +454,7 @@ def _squeezes_symbols(gm: fx.GraphModule) -> bool:
 
 
 def _for_objects(call: Call, objects: Sequence[tuple[int, object]], in_torch: Call) -> Call:
-    """The function of the same arguments and these objects; for others it is `in_torch`."""
+    """Wrap a function of a graph to take these objects too; calls with others run `in_torch`."""
     if not objects:
         return call
 

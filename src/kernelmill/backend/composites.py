@@ -1,5 +1,5 @@
-"""Operators in a graph that torch takes apart: AOTAutograd runs the code that does, which Dynamo
-does not see and nothing leads to."""
+"""Composite operators in a graph: AOTAutograd runs their Python code, which neither Dynamo nor the
+code guards see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERATOR, _OVERLOAD = OPERATORS
 
 
 def packages_of_composites(gm: torch.fx.GraphModule) -> Mapping[str, str]:
-    """The packages that bring such operators, and their versions, which stand for the code.
+    """Return the packages that bring composite operators, with versions, which stand for the code.
     UnsupportedError names an operator that no package brings."""
     found: dict[str, str] = {}
     for overload in _overloads(gm):

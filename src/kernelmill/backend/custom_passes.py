@@ -1,12 +1,12 @@
-"""Rewrites of users over the graph that AOTAutograd gives, before anything of ours: the two passes
-of a config, and between them the replacements that were registered in this process.
+"""Users' rewrites of the graph from AOTAutograd, before any pass of ours: the two passes of a
+config, and between them the replacements that were registered in this process.
 
-They see ATen operators without mutation inside, but for the writes to arguments at the end. What a
-rewrite makes gets its values by torch's rules for shapes and types. The bodies of higher-order
-operators are graphs like any other, and are rewritten before the graph around them.
+They see ATen operators without mutation, except for writes to arguments at the end. New nodes get
+their values by torch's rules for shapes and types. The bodies of higher-order operators are
+rewritten before the graph around them.
 
-`torch.ops.kernelmill.scope_enter(keys, values)` and `scope_exit()` mark what is between them as the
-blocks of `kernelmill.scope` do, by the names that TorchAir has for attributes.
+`torch.ops.kernelmill.scope_enter(keys, values)` and `scope_exit()` mark the nodes between them as
+the blocks of `kernelmill.scope` do, by TorchAir's names of attributes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kernelmill.frontend.waits import SCOPE_ENTER, SCOPE_EXIT
 def apply_passes(
     gm: fx.GraphModule, example_inputs: Sequence[Any], config: CompilerConfig, graph: str
 ) -> None:
-    """Rewrite a graph, whose name is `graph`. Raises what a pass raises, and ConfigError for one
-    that leaves a graph of other arguments or results."""
+    """Rewrite a graph, whose name is `graph`. Raises the error of a pass, and ConfigError for one
+    that changes arguments or results of the graph."""
     write_stage(graph, "aot_graph", lambda: str(gm.graph))
     if functions_of(config):
         _rewrite(gm, example_inputs, config, graph)
@@ -63,7 +63,7 @@ def _run(
     name: str, function: Callable[..., Any], gm: fx.GraphModule, inputs: Sequence[Any],
     config: CompilerConfig,
 ) -> None:  # fmt: skip
-    """A pass as TorchAir has them, or as Inductor: of the graph alone."""
+    """Call a pass with TorchAir's arguments, or as Inductor does with the graph alone."""
     for given in ((gm, inputs, config), (gm.graph,)):
         try:
             inspect.signature(function).bind(*given)
@@ -91,11 +91,11 @@ _MARKS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     "_op_aicore_num": (THREADS_KEY, lambda text, count: max(int(text), count or 0)),
     "_op_vectorcore_num": (THREADS_KEY, lambda text, count: max(int(text), count or 0)),
 }
-"""Attributes, and what they make of a mark that is there."""
+"""Attributes of a scope, each with its mark and the function that updates it."""
 
 
 def _mark_scopes(graph: fx.Graph, name: str) -> None:
-    """Make marks of what `scope_enter` and `scope_exit` say, and remove them."""
+    """Turn `scope_enter` and `scope_exit` into marks on the nodes between them, and remove both."""
     open_: list[dict[str, Any]] = [{}]
     for node in list(graph.nodes):
         if node.target is SCOPE_ENTER:
@@ -128,7 +128,7 @@ def _named(function: Callable[..., Any]) -> str:
 
 
 def _place(function: Callable[..., Any], error: Exception) -> str:
-    """Where in the user's code it was raised; the pass itself where it was not called."""
+    """Return the line of the user's code that raised an error, or that of the pass itself."""
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(_own(function), "__code__", None)
     if code is None:
@@ -138,7 +138,7 @@ def _place(function: Callable[..., Any], error: Exception) -> str:
 
 
 class _Graph:
-    """A graph as it was before a rewrite."""
+    """A graph and its state before a rewrite."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
         self._gm = gm
@@ -155,7 +155,7 @@ class _Graph:
         return returned
 
     def settle(self, name: str, graph: str) -> None:
-        """After a rewrite: what it made gets its values, what nothing reads is removed."""
+        """Give values to new nodes after a rewrite, check it, and remove unread nodes."""
         _mark_scopes(self._gm.graph, name)
         if list(self._gm.graph.find_nodes(op="placeholder")) != self._arguments:
             raise ConfigError(f"{name} changed the arguments of the graph: they have to stay")
@@ -174,7 +174,7 @@ class _Graph:
         write_stage(graph, f"after_{name}", lambda: str(self._gm.graph))
 
     def _made(self) -> Iterator[fx.Node]:
-        """Nodes that are new, were changed, or read one whose value has become another."""
+        """Yield nodes that are new, were changed, or read one whose value has changed."""
         other: set[fx.Node] = set()
         for node in self._gm.graph.nodes:
             if node.op != "call_function":
@@ -203,7 +203,7 @@ class _Graph:
 
 
 def _kind(value: Any) -> str:
-    """Type and shape of what a node gives; the node's text where it is no tensor."""
+    """Return type and shape of a node's value; the node's text where it is no tensor."""
     found = value.meta.get("val") if isinstance(value, fx.Node) else value
     if isinstance(found, torch.Tensor):
         return f"{found.dtype}{list(found.shape)}".removeprefix("torch.")

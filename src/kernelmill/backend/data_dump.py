@@ -5,9 +5,9 @@ data as files.
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/operators.txt
 
 `operators.txt` has a line for each operator: its number, name and target, and the user's line.
-What NumPy lacks, as bfloat16, is written as float32 or complex64. Where statistics are asked for,
-`statistics.csv` has a line for each tensor in place of a file. What an operator that is watched
-gave is written again behind others, as {number}_{node}.{watched}.output{i}.npy.
+Dtypes that NumPy lacks, as bfloat16, are written as float32 or complex64. Where statistics are
+asked for, `statistics.csv` has a line for each tensor in place of a file. The output of a watched
+operator is written again after others, as {number}_{node}.{watched}.output{i}.npy.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from kernelmill.torch_internals.export import leaves_of
 
 @dataclass(frozen=True)
 class _What:
-    """What is written: of the operators that are `wanted` (all without it), in the calls of `steps`
-    (all if there are none); statistics in place of values; only where a result is not finite; what
-    the operators `watched` gave, behind the wanted ones."""
+    """The selection of data: operators that are `wanted` (None: all), in the calls of `steps`
+    (empty: all); statistics in place of values; only where a result is not finite; outputs of the
+    operators `watched`, after the wanted ones."""
 
     wanted: Any = None
     kinds: Sequence[str] = ("input", "output")
@@ -47,7 +47,7 @@ class _What:
 
 
 def asked_dump(config: DumpConfig) -> Dump | None:
-    """What the options ask for, which go before those of their file. None for nothing."""
+    """Return the dump that the options ask for; these override their file. None for no dump."""
     if config.dump_config_path is None:
         return Dump(config) if config.enable_dump else None
     found = given_in(config.dump_config_path)
@@ -58,7 +58,7 @@ def asked_dump(config: DumpConfig) -> Dump | None:
 
 
 def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump | None:
-    """What runs a graph and writes its data, where the options ask for it."""
+    """Return the function that runs a graph and writes its data, if the options ask for it."""
     debug, asked = config.debug.data_dump, asked_dump(config.dump_config)
     if debug.type is not None:
         return DataDump(gm, debug.path, _What(debug.filter), name)
@@ -88,7 +88,7 @@ def _is_named(node: fx.Node, names: Set[str]) -> bool:
 
 
 class DataDump:
-    """A function that computes what `gm` does, and writes the files of each call."""
+    """A function that computes the results of `gm`, and writes the files of each call."""
 
     def __init__(self, gm: fx.GraphModule, path: str | None, what: _What, name: str) -> None:
         self._gm, self._what = gm, what
@@ -101,7 +101,7 @@ class DataDump:
         self._calls += 1
         if self._what.steps and not any(call in step for step in self._what.steps):
             return self._gm.forward(*args)
-        # A forked child counts on from where it began, in a folder of its own.
+        # A forked child counts on from the fork, in a folder of its own.
         folder = os.path.join(f"{self._folder}_pid_{os.getpid()}", f"call_{call}")
         with file_errors(folder):
             os.makedirs(folder)
@@ -170,7 +170,7 @@ _COLUMNS = "tensor operator dtype shape min max mean l2_norm nan inf".split()
 
 
 def _statistics(values: Any) -> list[Any]:
-    """Of the numbers that are finite, "" where there are none, and how many others there are."""
+    """Return min, max, mean and norm of finite numbers, "" if none, and counts of nan and inf."""
     flat = values.ravel()
     magnitudes = np.abs(flat) if np.iscomplexobj(flat) else flat.astype(np.float64)
     nans, infinite = np.isnan(magnitudes), np.isinf(magnitudes)
@@ -186,7 +186,7 @@ def _copied(value: Any) -> Any:
 
 
 def _arrays(tree: Any) -> Iterator[tuple[Tensor, Any]]:
-    """The tensors, each with its values as an array."""
+    """Yield the tensors of a tree, each with its values as an array."""
     for tensor in leaves_of(tree):
         if not isinstance(tensor, Tensor):
             continue

@@ -13,8 +13,8 @@ from kernelmill.torch_internals.graphs import graph_modules
 
 
 def note_determinism(gm: fx.GraphModule) -> None:
-    """Mark the nodes behind such a call with torch's mode (`torch.set_deterministic_debug_mode`),
-    which what is traced of them keeps."""
+    """Mark the nodes after such a call with torch's mode (`torch.set_deterministic_debug_mode`),
+    which nodes traced from them keep."""
     setter = determinism_setter.get()
     if setter is None:
         return

@@ -1,4 +1,4 @@
-"""What is done before and after each compile of Dynamo's, whether or not it calls the backend."""
+"""Hooks around each compile of Dynamo's, whether or not it calls the backend."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _tracing = ExitStack()
 
 
 def watch_compiles() -> None:
-    """From now on no garbage is searched for while Dynamo traces for this backend, and breaks are
-    said of models of which nothing is captured, too. Until `torch._dynamo.reset()`; may be called
-    again."""
+    """Pause garbage collection while Dynamo traces for this backend, and log breaks also for models
+    of which nothing is captured. Until `torch._dynamo.reset()`; may be called again."""
     watch_forks()
     say_breaks()
     around_compiles(_before, _after)

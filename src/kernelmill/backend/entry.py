@@ -26,7 +26,7 @@ _log = get_logger("backend")
 class Backend:
     """A backend for `torch.compile(model, backend=...)` with its own configuration.
 
-    `captures` lists what was compiled through it so far, oldest first. A copy is the same backend.
+    `captures` lists the graphs compiled by it so far, oldest first. A copy is the same backend.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Backend:
         on_compiled: OnCompiled | None = None,
         lower_only: bool = False,
     ) -> None:
-        """For `on_compiled`, with which reports compare new kernels, and `lower_only` see
-        `Compiler`."""
+        """Make a backend. For `on_compiled`, with which reports compare new kernels, and
+        `lower_only` see `Compiler`."""
         self.config = given_config(compiler_config)
         self.custom_decompositions = given_decompositions(custom_decompositions)
         self.captures: list[Capture] = []
         self._on_compiled, self._lower_only = on_compiled, lower_only
-        # Dynamo knows it by this name, and lets go of parameters after a compile then: else
+        # Dynamo knows it by this name, and then releases parameters after a compile: else
         # torch.utils.swap_tensors would refuse them.
         self.__name__ = BACKEND_NAME
         self.config.warn_other_mode()
@@ -77,7 +77,7 @@ def get_backend(
     compiler_config: CompilerConfig | None = None,
     custom_decompositions: Decompositions | None = None,
 ) -> Backend:
-    """A backend with these options.
+    """Return a backend with these options.
 
     `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
     place. Loads torch._dynamo, as torch.compile does, and the compiler: a fork during the first
@@ -95,8 +95,8 @@ get_npu_backend = get_backend
 
 
 def given_decompositions(table: object) -> dict[Any, Callable[..., Any]]:
-    """The decompositions that somebody passed, none for None. ConfigTypeError for keys that are no
-    overloads of operators, which nothing would look up, and for values that cannot be called."""
+    """Return the given decompositions as a dict, {} for None. ConfigTypeError for keys that are no
+    overloads of operators, which would never be looked up, and for values that are not callable."""
     if table is None:
         return {}
     if not isinstance(table, Mapping):
@@ -123,12 +123,12 @@ def _check_decomposition(operator: Any, function: object) -> None:
 def configured(
     config: CompilerConfig, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> CompilerConfig:
-    """The config with torch.compile's `mode` and `options` on top.
+    """Return the config with torch.compile's `mode` and `options` on top.
 
     Options are dotted names of the tree ("debug.graph_dump.type"), or a whole "compiler_config".
-    Libraries pass modes and options of Inductor's whatever the backend is: those that ask for what
-    is done here in any case are taken, the others are left out, with one warning. ConfigError for
-    what neither has, ConfigTypeError for another kind of config.
+    Libraries pass modes and options of Inductor's to any backend: those that ask for the behaviour
+    of every compile here are accepted, the others are ignored, with one warning. ConfigError for
+    unknown ones, ConfigTypeError for another kind of config.
     """
     given = dict(options or {})
     config = given_config(given.pop("compiler_config", config))
@@ -148,8 +148,8 @@ def configured(
 
 
 _CONFIGURED = (None, "default", "reduce-overhead")
-"""Modes of torch.compile for which the config's own mode stands. Its reduce-overhead fuses
-operators and makes calls cheap, which all programs here do; transformers passes it unasked."""
+"""Modes of torch.compile that leave the config's own mode. Its reduce-overhead fuses operators and
+makes calls cheap, as all programs here do; transformers passes it unasked."""
 _DONE_ANYWAY = {
     "fallback_random": True,  # random numbers are eager's
     "freezing": True,  # weights are packed, and packed again when they change
@@ -158,12 +158,12 @@ _DONE_ANYWAY = {
     "max_autotune_gemm": True,
     "max_autotune_pointwise": True,
 }
-"""Inductor's options that ask for what every compile of ours does."""
+"""Inductor's options that ask for the behaviour of every compile here."""
 _NOT_DONE = object()
 
 
 def _is_ours(name: object) -> bool:
-    """Whether an option is in our tree, or in nobody's."""
+    """Return whether an option is in our tree, or unknown to Inductor too."""
     if not isinstance(name, str) or name.partition(".")[0] in CompilerConfig.names():
         return True
     from kernelmill.torch_internals.inductor import inductor_options
@@ -180,7 +180,7 @@ def _leave_out(options: Mapping[str, Any]) -> None:
 
 @cache
 def _warn_of_left_out(names: Iterable[str]) -> None:
-    """Once for each set of options: libraries pass the same to each torch.compile."""
+    """Warn once for each set of options: libraries pass the same to each torch.compile."""
     _log.warning(
         "Inductor's options %s mean nothing to the backend kernelmill and are left out",
         ", ".join(names),

@@ -1,10 +1,10 @@
-"""The calls of a graph with gears: the program of its gear, or what answers where there is none.
+"""Calls of a graph with gears: the program of its gear, or a substitute where there is none.
 
-Gears are compiled at once, or that of the first call at once and the others behind it, while calls
-are served. A call whose gear has no program yet is served, in this order, by a larger gear that has
-one, its arguments padded, where the compiler has proved that this changes nothing; by the program
-for all sizes; by torch, if all that is compiled is compiled behind the calls; or it waits until its
-own gear is compiled. What waits, and what the background does, never compile at the same time.
+Gears are compiled at once, or that of the first call at once and the others in the background,
+while calls are served. A call whose gear has no program yet is served, in this order, by a larger
+gear that has one, its arguments padded, where the compiler has proved that this changes nothing; by
+the program for all sizes; by torch, if everything is compiled in the background; or it waits until
+its own gear is compiled. Calls that wait and the background never compile at the same time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _log = get_logger("backend")
 
 
 class GearedCalls:
-    """Runs a graph, compiled for each gear. For sizes that no gear has calls raise GearError, are
-    padded, or run a program for all sizes, as config.inference_config.gear_miss says.
+    """A graph compiled for each gear. For sizes without a gear, calls raise GearError, are padded,
+    or run a program for all sizes, by config.inference_config.gear_miss.
 
     `program` has the programs; `padded` runs calls at larger gears, None where that may change a
-    result, or nobody asks for it.
+    result, or is not asked for.
     """
 
     def __init__(
@@ -65,11 +65,10 @@ class GearedCalls:
         may_wait: bool = False,
         in_torch: Callable[..., Results] | None = None,
     ) -> None:
-        """`names` are those of the graph's arguments, as the gears have them.
-
-        Where gears `may_wait` and the options say so, only that of the first call is compiled here,
-        and nothing if calls may be `in_torch` until it is. PaddingError when calls are to be
-        padded, and that could change a result."""
+        """Take `names` of the graph's arguments, as the gears have them. Where gears `may_wait` and
+        the options say so, only that of the first call is compiled here, and nothing if calls may
+        be `in_torch` until then. PaddingError where padding, if asked for, could change a
+        result."""
         config = compiler.config
         _check_equations(graph, gears)
         self.gears, self._miss = gears, config.inference_config.gear_miss
@@ -127,7 +126,7 @@ class GearedCalls:
         return made
 
     def _at_its_gear(self, args: Args) -> Results | None:
-        """The results of a call whose gear had no program; None when its sizes are no gear's."""
+        """Return the results of a call whose gear had no program; None if no gear has its sizes."""
         sizes = self.program.read(args)
         if sizes not in self._gears.gears:
             return None
@@ -139,7 +138,7 @@ class GearedCalls:
         return self.program.table[sizes].call(*self.program.pick(args))
 
     def _meanwhile(self, args: Args) -> Results | None:
-        """The results by a program that is for other sizes too; None when there is none yet."""
+        """Return the results by a program for other sizes too; None when there is none yet."""
         if self.padded is not None:
             with suppress(InputError):  # its own gear says so too, or takes what cannot be padded
                 if (made := self.padded(args)) is not None:
@@ -148,7 +147,7 @@ class GearedCalls:
         return None if run is None else run(*args)
 
     def _at_no_gear(self, args: Args) -> Results | None:
-        """The results of a call whose sizes are no gear's; None when that is refused."""
+        """Return the results of a call whose sizes are no gear's; None when that is refused."""
         if self._miss == "dynamic" and (run := self._dynamic or self._in_torch):
             return run(*args)
         if self._miss != "pad" or self.padded is None:
@@ -164,7 +163,7 @@ class GearedCalls:
     # ---- compiling while calls are served -------------------------------------------------------
 
     def _compile(self, sizes: Sizes) -> None:
-        """Compile this gear if nobody has meanwhile."""
+        """Compile this gear unless another thread has meanwhile."""
         with self._compiling.lock:
             if sizes not in self.program.table:
                 or_in_torch(
@@ -188,7 +187,7 @@ class GearedCalls:
             self.padded.offer(program)
 
     def _begin_background(self) -> None:
-        """Begin with the gears that are left, if there are any."""
+        """Start the background compile, if any gears are left."""
         if self._gears.left or self._behind:
             self._begun.submit()
 
@@ -212,9 +211,9 @@ class GearedCalls:
 def _padded_calls(
     graph: Graph, gears: CaptureGears, program: GearedProgram, config: CompilerConfig
 ) -> PaddedCalls:
-    """Runs calls at the smallest gear that holds their sizes.
+    """Return the calls at the smallest gear that holds their sizes.
 
-    Raises PaddingError when padding could change a result.
+    PaddingError when padding could change a result.
     """
     for symbol in program.symbols:
         if symbol not in graph.symbols:
@@ -226,7 +225,7 @@ def _padded_calls(
         for number, entry in enumerate(graph.inputs)
         if isinstance(entry, Input)
     )
-    # The sizes of a call are held against the trace, those of gears were.
+    # The sizes of a call are checked against the trace, those of gears were.
     fixed = next(iter(gears.values.values()))
     known = fixed.keys() | set(program.symbols)
     padding = replace(padding, fixed=tuple(fixed.items()), tensors=tensors)
@@ -244,7 +243,7 @@ def _padded_calls(
 
 
 def _check_equations(graph: Graph, gears: CaptureGears) -> None:
-    """GearError where AOTAutograd's trace has taken sizes for equal that are not so in a gear."""
+    """Raise GearError where AOTAutograd's trace took sizes for equal that differ in a gear."""
     for gear, values in gears.values.items():
         for left, right in graph.equations:
             if symbols(left).keys() | symbols(right).keys() <= values.keys():
@@ -257,7 +256,7 @@ def _check_equations(graph: Graph, gears: CaptureGears) -> None:
 
 
 def check_squeezes(gm: fx.GraphModule, gears: CaptureGears) -> None:
-    """GearError where `squeeze` would take out a dim in one gear and not in others."""
+    """Raise GearError where `squeeze` would remove a dim in one gear and not in others."""
     for dim, size in squeezed(gm):
         expr = symbolic(size)
         for gear, values in gears.values.items():

@@ -35,16 +35,16 @@ _Shown: Any = shown_error()
 
 
 class ShownGearError(_Shown, GearError):
-    """A GearError that Dynamo hands to the caller as it is."""
+    """A GearError that Dynamo passes to the caller unchanged."""
 
 
 class ShownPaddingError(_Shown, PaddingError):
-    """A PaddingError that Dynamo hands to the caller as it is."""
+    """A PaddingError that Dynamo passes to the caller unchanged."""
 
 
 @contextmanager
 def shown_errors() -> Generator[None]:
-    """Within the `with`, errors about gears are raised as those that Dynamo hands on."""
+    """Raise errors about gears as those that Dynamo passes on."""
     try:
         yield
     except GearError as error:
@@ -55,8 +55,8 @@ def shown_errors() -> Generator[None]:
 
 @dataclass(frozen=True)
 class TracedArgument(Marked):
-    """An argument of Dynamo's graph as it was traced. `dims` are sympy expressions, of a tensor's
-    shape or of an integer (`dtype` None)."""
+    """An argument of Dynamo's graph as traced. `dims` are sympy expressions, of a tensor's shape or
+    of an integer (`dtype` None)."""
 
     source: str
     dims: tuple[Any, ...]
@@ -64,9 +64,8 @@ class TracedArgument(Marked):
 
 
 class SizeGuards:
-    """What a trace takes for granted of its symbols, as it was when the trace ended: torch's
-    `ranges` of them by name, and the `facts`, expressions that have to be true, with the user's
-    stack (or None)."""
+    """Assumptions of a trace about its symbols, at its end: torch's `ranges` of them by name, and
+    the `facts`, expressions that must be true, with the user's stack (or None)."""
 
     def __init__(self, env: Any) -> None:
         self.ranges = {str(symbol): found for symbol, found in env.var_to_range.items()}
@@ -76,7 +75,7 @@ class SizeGuards:
             self.facts.append((env.replace(guard.expr), stack))
 
     def broken(self, values: Mapping[str, int]) -> str:
-        """The first that does not hold for these values by name, in words; "" when all do."""
+        """Describe the first assumption broken by these values, by name; "" for none."""
         for name, size in values.items():
             allowed = self.ranges.get(name)
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
@@ -91,7 +90,7 @@ class SizeGuards:
 @dataclass(frozen=True)
 class CaptureGears:
     """The gears of one graph. `values` gives, for each gear that the trace holds for, the values of
-    torch's symbols by name; `unfit` says of the others why it does not."""
+    torch's symbols by name; `unfit` has the reasons for the other gears."""
 
     arguments: tuple[TracedArgument, ...]
     gears: GearSet
@@ -100,14 +99,14 @@ class CaptureGears:
     guards: SizeGuards
 
     def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
-        """Whether arguments of these shapes, as far as they are known, are of a gear."""
+        """Return whether arguments of these shapes, as far as they are known, are of a gear."""
         if self._static_mismatch(shapes):
             return False
         known = all(axis.argument in shapes for axis in self.gears.axes)
         return not known or self.gears.of(shapes) in self.values
 
     def refusal(self, shapes: Mapping[str, Sequence[int]]) -> GearError:
-        """What is wrong with arguments of these shapes, which no gear takes."""
+        """Return the error for arguments of these shapes, which no gear takes."""
         if mismatch := self._static_mismatch(shapes):
             return GearError(mismatch)
         sizes = self.gears.of(shapes)
@@ -118,7 +117,7 @@ class CaptureGears:
         return GearError(self.gears.refusal(came, sizes))
 
     def misfit(self, gear: Gear, why: str) -> str:
-        """The message for a gear that the trace does not hold for."""
+        """Return the message for a gear that the trace does not hold for."""
         return f"the gear ({self.gears.describe(gear)}) does not fit the model: {why}"
 
     def _static_mismatch(self, shapes: Mapping[str, Sequence[int]]) -> str:
@@ -140,7 +139,7 @@ class CaptureGears:
 def capture_gears(
     gm: fx.GraphModule, arguments: Sequence[TracedArgument], config: CompilerConfig
 ) -> CaptureGears | None:
-    """The gears that the arguments of Dynamo's graph carry; None when none does.
+    """Return the gears that the arguments of Dynamo's graph carry; None when none does.
 
     GearError when they break a rule: see `kernelmill.inference.set_dim_gears`.
     """
@@ -168,8 +167,8 @@ def capture_gears(
 def relax_guards(gm: fx.GraphModule) -> None:
     """Take the guards on sizes away from Dynamo, for a graph whose every size the entry checks.
 
-    A size that is no gear then reaches the entry and its error, and no trace is made of it. Guards
-    stay where an integer argument may be one of the sizes: nothing else would look at it.
+    A size that is no gear then reaches the entry and its error, and is not traced. Guards stay
+    where an integer argument may be one of the sizes: nothing else would check it.
     """
     env = _shape_env(gm)
     if all(isinstance(entry.fake, torch.Tensor) for entry in env.tracked_fakes):
@@ -178,7 +177,7 @@ def relax_guards(gm: fx.GraphModule) -> None:
 
 
 def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
-    """The arguments of Dynamo's graph with the real tensors behind them."""
+    """Return the arguments of Dynamo's graph with the shapes and gears of their real tensors."""
     found: list[TracedArgument] = []
     nodes = gm.graph.find_nodes(op="placeholder")
     sources = source_names(gm)
@@ -196,17 +195,17 @@ def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
 
 
 def shapes_of(arguments: Sequence[TracedArgument]) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensor arguments by name."""
+    """Return the shapes of tensor arguments by name."""
     return {one.name: one.shape for one in arguments if one.dtype is not None}
 
 
 def symbolic(size: Any) -> Any:
-    """A traced size as a sympy expression."""
+    """Return a traced size as a sympy expression."""
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
 def at(expression: Any, values: Mapping[str, int]) -> Any:
-    """A sympy expression with these values of symbols, by name, put in."""
+    """Substitute values of symbols, by name, into a sympy expression."""
     free = [symbol for symbol in expression.free_symbols if str(symbol) in values]
     return expression.xreplace({symbol: sympy.Integer(values[str(symbol)]) for symbol in free})
 
@@ -240,7 +239,7 @@ def _shape_env(gm: fx.GraphModule) -> Any:
 
 
 def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
-    """Gears that were listed one by one have to fit; of a product's combinations some may not."""
+    """Raise GearError if a gear that was listed alone is unfit; warn of combinations."""
     if not found.unfit:
         return
     text = found.misfit(*next(iter(found.unfit.items())))
@@ -253,7 +252,7 @@ def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
 def _solutions(
     arguments: Sequence[TracedArgument], gears: GearSet, guards: SizeGuards
 ) -> dict[Gear, Mapping[str, int] | str]:
-    """Values of torch's symbols for each gear; or why the trace does not hold for it."""
+    """Return values of torch's symbols for each gear; or why the trace does not hold for it."""
     by_name = {argument.name: argument for argument in arguments}
     axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
     for axis, expression in axes:
@@ -287,7 +286,7 @@ def _solution(
 
 
 def _where(stack: Any) -> str:
-    """The user's line, of the innermost frame of a stack."""
+    """Return the user's line, of the innermost frame of a stack."""
     if not stack:
         return ""
     frame = list(stack)[-1]

@@ -1,4 +1,4 @@
-"""Says once what breaks a model's graph where there is a form that does not."""
+"""Advice, logged once, on graph breaks that another form of the model avoids."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _ADVICE = (
     ),
 )
 _BRANCH = "generic_jump TensorVariable"
-"""How Dynamo's reason begins where Python branches on a tensor."""
+"""Start of Dynamo's reason where Python branches on a tensor."""
 
 _said: set[str] = set()
 
 
 def advice(breaks: Iterable[GraphBreak]) -> tuple[str, ...]:
-    """What to do about these graph breaks, as far as something can be done."""
+    """Return advice on these graph breaks, for those that can be avoided."""
     reasons = [each.reason for each in breaks]
     return tuple(text for mark, text in _ADVICE if any(mark in reason for reason in reasons))
 
 
 def in_short(found: GraphBreak) -> str:
-    """The reason of a graph break on one line: what Dynamo met, and its first hint."""
+    """Return the reason of a graph break on one line: the construct, and its first hint."""
     if found.reason.startswith(_BRANCH):
         return "a branch on a tensor's value (Hint: torch.where and torch.cond break no graph)"
     lines = [line.strip() for line in found.reason.strip().splitlines()]
@@ -50,7 +50,7 @@ def in_short(found: GraphBreak) -> str:
 
 
 def place_of(found: GraphBreak) -> str:
-    """The line of the user's code: "model.py:8 in forward"; "" where it is not known."""
+    """Return the line of the user's code: "model.py:8 in forward"; "" where unknown."""
     if not found.file:
         return ""
     return f"{os.path.basename(found.file)}:{found.line} in {found.function}"

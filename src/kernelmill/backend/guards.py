@@ -132,7 +132,7 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
 
 
 def bytes_key(path: Path, key: bytes) -> Path:
-    """What is under a key of a dict, of which the presence alone counts."""
+    """Return the path of a value under a bytes key, of which only the presence is compared."""
     return (*path, ("bytes", key.decode("latin-1")))
 
 
@@ -143,7 +143,7 @@ def missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> I
         if error.source is not None:
             path = reader.path(error.source)
         elif error.made is not None and issubclass(error.kind, KeyError):
-            continue  # what the code has put into what it has made is part of the trace
+            continue  # entries of a container made by the code are part of the trace
         else:
             path = None if error.made is None else path_of_class(error.made)
         if path is None and is_library(error.file):

@@ -1,4 +1,4 @@
-"""What a trace takes for granted of tensors and integers besides what inputs of its graph are."""
+"""Assumptions of a trace about tensors and integers besides those on inputs of its graph."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Layouts:
             if source.name in self._inputs:
                 for axis, symbol in enumerate(symbols):
                     self._of_inputs.setdefault(symbol, (source, axis))
-        # A symbol that something of Dynamo's stands for, or that is asked about, is not free.
+        # A symbol that Dynamo replaced by another, or that is in a condition, is not free.
         expressions = [*(guard.expr for guard in env.guards), *env.replacements.values()]
         asked = {*env.replacements, *(s for each in expressions for s in each.free_symbols)}
         self._free = {
@@ -112,15 +112,15 @@ class Layouts:
         yield Guard(LAYOUT, path, name=" ".join(free))
 
     def _counting(self, source: Any) -> Iterator[str]:
-        """The dims whose strides the code may ask for and no input of the graph is.
-        UnsupportedError for a stride that is no number and not what a dim takes, and for an offset.
-        """
+        """Yield the dims whose strides the code may read and that are no inputs of the graph.
+        UnsupportedError for a stride that is neither a number nor the extent of a dim, and for an
+        offset."""
         found = self._found[source]
         sizes, strides = (list(map(symbolic, each or ())) for each in found)  # none: sparse tensors
         names = [f"{source.name}.stride()[{n}]" for n in range(len(strides))]
 
         def is_known(n: int) -> bool:
-            # A symbol of its own that is no input is computed with by nobody.
+            # A symbol of its own that is no input is used by no computation.
             own = {its.name for its in self._places.get(strides[n], ())} == {names[n]}
             return names[n] in self._inputs or strides[n].is_Integer or own
 
@@ -136,12 +136,12 @@ class Layouts:
 def following(
     sizes: Sequence[Any], strides: Sequence[Any], is_known: Callable[[int], bool]
 ) -> list[tuple[int, int]] | None:
-    """From what the strides of a tensor follow, sympy expressions as its sizes are: for each dim
-    (dim, -1) where its stride is known by itself, else (dim, the dim that takes so much). None
-    where a stride is neither."""
+    """Return the origins of a tensor's strides, sympy expressions as its sizes are: for each dim
+    (dim, -1) where its stride is known by itself, else (dim, the dim with that extent). None where
+    a stride is neither."""
     found: list[tuple[int, int]] = []
     left = list(range(len(strides)))
-    taken: dict[Any, int] = {}  # what a dim takes, of those that are found
+    taken: dict[Any, int] = {}  # extents (size times stride) of the dims found
     while left:
         n = next((n for n in left if is_known(n) or strides[n] in taken), None)
         if n is None:
@@ -153,6 +153,6 @@ def following(
 
 
 def _symbol(size: Any) -> Any:
-    """The sympy symbol that a size is; None for a number, and for what is computed."""
+    """Return the sympy symbol of a size; None for a number or another expression."""
     expr = symbolic(size)
     return expr if expr.is_symbol else None

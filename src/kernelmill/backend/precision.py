@@ -1,7 +1,7 @@
-"""Calls by how exactly torch is asked to multiply float32.
+"""Dispatch on the float32 matmul precision of torch at the call.
 
 Dynamo compares this setting only in part ("high" and "medium" are one to it, and oneDNN's own is in
-none of its guards), and AOTAutograd's backward not at all: each call looks itself.
+none of its guards), and AOTAutograd's backward not at all: each call reads it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ Call = Callable[..., Any]
 
 
 def by_precision(graph: Graph, config: CompilerConfig, compile: Callable[[Graph], Call]) -> Call:
-    """A function that calls what `compile` makes of the graph under torch's setting at the call:
-    compiled now for the one that is in force, for others at the first call under them.
-
-    Where no setting changes what is computed, it is the one function that `compile` makes."""
+    """Return a function that runs the graph compiled for torch's setting at the call: compiled now
+    for the current one, for others at the first call under them. Where no setting changes the
+    result, it is the one function from `compile`."""
     if not depends_on_precision(graph, config):
         return compile(graph)
     products = allowed_products()

@@ -1,4 +1,4 @@
-"""Which layers of a module are quantised, and what each loses on example inputs."""
+"""Quantisation of a module's layers: the choice, and the loss of each on example inputs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _NO_RANGE = "the range of its inputs is not known: pass examples=(x,)"
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What becomes of a layer. `scheme` is "" for one that stays as it is, for this `reason`.
+    """The outcome for one layer. `scheme` is "" for one that is not quantised, for this `reason`.
     `error` is the relative error of its results on the example inputs, root mean square, and
-    `model_error` that of the model's results where this layer alone is quantised; None where it
-    was not measured."""
+    `model_error` that of the model's results where this layer alone is quantised; None where not
+    measured."""
 
     name: str
     scheme: str
@@ -57,7 +57,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Quantization:
-    """What quantising does: the `quantize` option, what becomes of each layer, and the relative
+    """The outcome of quantisation: the `quantize` option, a report of each layer, and the relative
     error of the model's results on the example inputs, None without these."""
 
     quantize: Quantize
@@ -78,16 +78,16 @@ def quantization(
     max_error: float | None = None,
     examples: Any = None,
 ) -> Quantization:
-    """What to quantise in a module that `call` runs.
+    """Choose the layers to quantise in a module that `call` runs.
 
     examples   a tuple of arguments, a dict of them by name, or a list of such: the module is run
-               with each, in eager, to see what quantised layers lose, and between which numbers
-               the inputs of convolutions are
+               with each, in eager, to measure the error of quantised layers and the range of the
+               inputs of convolutions
     max_error  the largest relative error of the module's results on the examples. The layers that
-               cost most of it stay as they are until it holds: the module runs once for each layer
+               cause most of it are not quantised until it holds: one run of the module per layer
 
-    ConfigError for a pattern that is the name of no layer, a model without layers that can be
-    quantised, and a `max_error` without examples or that cannot be reached.
+    ConfigError for a pattern that matches no layer, a model without layers that can be quantised,
+    and a `max_error` without examples or that cannot be reached.
     """
     weights = dict(_weights(model))
     _check_patterns(quantize, list(weights), model)
@@ -125,7 +125,7 @@ def quantization(
 
 
 def _with_schemes(quantize: Quantize, schemes: Mapping[str, str | None]) -> Quantize:
-    """The option with what some layers have for themselves."""
+    """Return the option with schemes for single layers added."""
     if not schemes:
         return quantize
     given = {"*": quantize} if isinstance(quantize, str) else dict(quantize or {})
@@ -139,7 +139,7 @@ def _without(schemes: Mapping[str, str], names: Sequence[str]) -> dict[str, str]
 def _fewest(
     worst: Sequence[str], error_without: Callable[[Sequence[str]], float], max_error: float
 ) -> tuple[Sequence[str], float]:
-    """The fewest of the first layers that have to be left out, by halves, and the error then."""
+    """Find by bisection the fewest of the first layers to leave out; return them and the error."""
     low, high = 0, len(worst)
     found = 0.0
     while low < high:
@@ -163,8 +163,8 @@ _MODULES = (torch.nn.Linear, *_OF_IMAGES)
 
 
 def _weights(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The weights of two dims and of convolutions by the names of their layers; not the tables of
-    embeddings, unless a layer has the same weight."""
+    """Yield the weights of two dims and of convolutions by the names of their layers; not the
+    tables of embeddings, unless a layer shares them."""
     modules = list(model.modules())
     tables = {id(module.weight) for module in modules if isinstance(module, torch.nn.Embedding)}
     own = {id(module.weight) for module in modules if isinstance(module, _MODULES)}
@@ -197,7 +197,7 @@ def _needs_range(layer: LayerReport, weight: Tensor) -> bool:
 
 
 def _without_range(layer: LayerReport, weight: Tensor) -> LayerReport:
-    """The same where no examples say what the inputs are."""
+    """Return the report for a layer without examples, hence without a range of its inputs."""
     if not _needs_range(layer, weight):
         return layer
     return replace(layer, scheme="", reason=_NO_RANGE)
@@ -206,7 +206,7 @@ def _without_range(layer: LayerReport, weight: Tensor) -> LayerReport:
 def _with_range(
     layer: LayerReport, weight: Tensor, ranges: Mapping[str, tuple[float, float]]
 ) -> LayerReport:
-    """The same, for inputs as the examples had them."""
+    """Return the report for a layer with the range of its inputs on the examples."""
     if not _needs_range(layer, weight):
         return layer
     if layer.name not in ranges:
@@ -218,7 +218,7 @@ def _with_range(
 
 
 def _reasons(layers: Mapping[str, LayerReport]) -> str:
-    """Why layers stay as they are, each reason once."""
+    """Return the reasons why layers are not quantised, each once."""
     names: dict[str, list[str]] = {}
     for each in layers.values():
         names.setdefault(each.reason, []).append(each.name)
@@ -263,8 +263,8 @@ def _calls(examples: Any) -> list[Example]:
 
 
 class _Trial:
-    """Runs the model in eager with some layers quantised. `names` are those of layers, by the ids
-    of their weights; `ranges` has the least and the largest input of convolutions."""
+    """Runs of the model in eager with some layers quantised. `names` are those of layers, by the
+    ids of their weights; `ranges` has the least and the largest input of convolutions."""
 
     def __init__(
         self, call: Callable[..., Any], names: Mapping[int, str], calls: Sequence[Example]
@@ -275,7 +275,7 @@ class _Trial:
         self.ranges = plain.ranges
 
     def errors(self, schemes: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-        """What each layer loses by itself, as far as it was called; and why some of them cannot be
+        """Return the error of each layer alone, of those called; and why some cannot be
         quantised."""
         measuring = _Quantised(self._names, {}, schemes)
         self._results(measuring)
@@ -285,7 +285,7 @@ class _Trial:
         return errors, measuring.refused
 
     def error(self, schemes: Mapping[str, str]) -> float:
-        """What the model's results lose."""
+        """Return the relative error of the model's results."""
         lost = whole = 0.0
         results = self._results(_Quantised(self._names, schemes, {}))
         for found, wanted in zip(results, self._wanted, strict=True):
@@ -303,10 +303,10 @@ class _Trial:
 
 
 class _Quantised(TorchFunctionMode):
-    """Computes products with the weights in `names` by their schemes in `replaced`. Of those in
-    `measured` it adds to `sums` the squares of what they would lose, and of their results;
-    `refused` says why layers of their sizes are not quantised, `ranges` the least and the largest
-    input of convolutions."""
+    """A mode that computes products with the weights in `names` by their schemes in `replaced`. For
+    those in `measured` it adds to `sums` the squares of their errors, and of their results;
+    `refused` has reasons why layers of their sizes are not quantised, `ranges` the least and the
+    largest input of convolutions."""
 
     def __init__(
         self, names: Mapping[int, str], replaced: Mapping[str, str], measured: Mapping[str, str]
@@ -344,9 +344,9 @@ class _Quantised(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class _Product:
-    """A call of a product or a convolution. `stored` is the model's own weight, `weight` the same
-    as (outputs, inputs); `convolve` computes the call for another input and weight, without bias.
-    """
+    """A call of a product or a convolution. `stored` is the model's own weight, `weight` its view
+    as (outputs, inputs); `convolve` computes the call for another input and weight, without
+    bias."""
 
     x: Tensor
     stored: Tensor
@@ -355,12 +355,12 @@ class _Product:
     convolve: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def why_not(self, scheme: str) -> str:
-        """Why the layer is not quantised; "" where it is."""
+        """Return why the layer is not quantised; "" where it is."""
         outputs, inputs = self.weight.shape[:2]
         return "" if self.convolve else why_not(scheme, inputs, outputs)
 
     def quantised(self, scheme: str) -> Tensor:
-        """The result of the call with numbers as passes/quantize.py has them."""
+        """Return the result of the call, quantised as in passes/quantize.py."""
         result = self._convolved(scheme) if self.convolve else self._multiplied(scheme)
         if self.bias is not None:
             result = result + self._of_channels(self.bias)
@@ -391,7 +391,7 @@ class _Product:
 
 
 def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Product | None:
-    """What a call of a product or a convolution computes; None for other calls."""
+    """Return the product or convolution of a call; None for other calls."""
     if func in (torch.nn.functional.linear, *_CONVOLUTIONS):
         given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
         x, weight, bias = given["input"], given["weight"], given.get("bias")
@@ -411,7 +411,7 @@ _ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "group
 
 
 def _channels(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight's scales, one for each output, and its numbers."""
+    """Return a weight's scales, one for each output, and its quantised numbers."""
     w = weight.float()
     scales = (w.abs().flatten(1).amax(1) / 127).clamp_min(SMALLEST)
     factors = scales.reciprocal().reshape(-1, *(1,) * (w.dim() - 1))
@@ -428,7 +428,7 @@ def _of_four_bits(w: Tensor, group: int) -> Tensor:
 
 
 def _by_row(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows in whole steps, and the size of a step of each."""
+    """Return rows rounded to whole steps, and the size of a step of each."""
     low = rows.amin(1, keepdim=True).clamp_max(0)
     width = rows.amax(1, keepdim=True).clamp_min(0) - low
     size = (width / 255).clamp_min(SMALLEST)
@@ -437,7 +437,7 @@ def _by_row(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _in_steps(x: Tensor, scheme: str) -> tuple[Tensor, float]:
-    """Inputs in whole steps of the scheme's range, and the size of these."""
+    """Return inputs rounded to whole steps of the scheme's range, and the size of a step."""
     found = range_of(scheme)
     assert found is not None
     steps = steps_of(*found)
@@ -446,7 +446,7 @@ def _in_steps(x: Tensor, scheme: str) -> tuple[Tensor, float]:
 
 
 def _tensors_in(value: Any) -> list[Tensor]:
-    """The floating tensors of a result, in its order."""
+    """Return the floating tensors of a result, in its order."""
     if isinstance(value, Tensor):
         return [value.detach().double()] if value.is_floating_point() else []
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""One trace of a whole function, kept: what is needed to run it in another process.
+"""One recorded trace of a whole function, with the state needed to run it in another process.
 
-The function is run once through torch.compile. What Dynamo knows then (where inputs come from, what
-it guards, which code it went through) and what the compiler made become an entry.
+The function is run once through torch.compile. Dynamo's data (sources of inputs, guards, traced
+code) and the compiler's programs become an entry.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ _log = get_logger("backend")
 _TENSORS: Path = (("module", "torch.nn"), ("attribute", "Parameter"))
 """The class whose methods are those of all tensors that a program gets."""
 _DATA = (bool, int, float, str, type(None))
-"""What an entry holds by its value."""
+"""Classes that an entry holds by value."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a recorded call returned, and its artifact, or why it has none."""
+    """The result of a recorded call, and its artifact, or the reason why it has none."""
 
     returned: Any
     artifact: Artifact | None
@@ -118,9 +118,9 @@ def record(
 ) -> Recording:
     """Trace, compile and run `target.function` once, without gradients.
 
-    Raises what tracing raises for a function that is no whole graph; with `gradients` GradientError
-    before it runs where an input of the graph requires grad. `Recording.compiled` serves calls in
-    this process where there is no entry.
+    Raises the error of the trace for a function that is no whole graph; with `gradients`
+    GradientError before it runs where an input of the graph requires grad. `Recording.compiled`
+    serves calls in this process where there is no entry.
     """
     values = target.values(args, kwargs)
     arguments = dict(zip(target.signature.parameters, values, strict=True))
@@ -150,7 +150,7 @@ def record(
 
 
 def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls of what is not kept: `compiled` by torch, in eager from torch's limit of traces on."""
+    """Return the calls of a function not kept: by torch, in eager from its limit of traces on."""
     told = False
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -172,7 +172,7 @@ def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Calla
 
 
 def _unknown() -> str:
-    """Why no trace can be kept with this torch; "" where it can."""
+    """Return why no trace can be kept with this torch; "" where it can."""
     if not is_tested():
         return (
             f"what torch {torch.__version__} guards is not known: these versions have been "
@@ -185,8 +185,8 @@ def _unknown() -> str:
 class _Backend:
     """A backend that records the first graph it is given.
 
-    Dynamo keeps it, and what a trace holds has references to parameters, which
-    `torch.utils.swap_tensors` refuses: the `trace` is taken away when the call has returned.
+    Dynamo keeps it, and a trace has references to parameters, which `torch.utils.swap_tensors`
+    refuses: the `trace` is removed when the call has returned.
     """
 
     def __init__(self, trace: _Trace) -> None:
@@ -200,7 +200,7 @@ class _Backend:
         compiler = Compiler(self._config, made.append)
         compile = partial(compile_capture, gm, example_inputs, compiler, *self._options)
         if trace is None or trace.output is not None or _unknown():
-            # Traced anew, by the function that serves in this process.
+            # A retrace, by the function that serves in this process.
             call = compile()
             return with_storages_apart(call, [each.draft for each in without_bodies(made)])
         call = trace.compiled(gm, compile, made)
@@ -221,13 +221,13 @@ class _Backend:
 
 @dataclass(frozen=True)
 class _Dependences:
-    """What a trace depends on, as it was before its program ran, which may change it.
+    """The dependences of a trace before its program ran, which may change them.
 
-    codes     that it went through, with those of decompositions; `called` is what AOTAutograd may
-              have gone through in functions that the graph calls; and the `names` that these use
-    packages  versions of the installed packages that these, and operators, come from
+    codes     that it went through, with those of decompositions; `called` is code that AOTAutograd
+              may have run in functions that the graph calls; and the `names` in these
+    packages  versions of the installed packages of these codes, and of operators
     checks    of arguments
-    owned     what the owner holds, and `whole` as in `Guards`
+    owned     survey of the owner, and `whole` as in `Guards`
     sources   of the inputs, and the values of those that are no sizes, by their paths
     """
 
@@ -245,9 +245,9 @@ class _Dependences:
 
 @dataclass
 class _Trace:
-    """One graph: what Dynamo knows of it, and what the compiler has made of it. `refused` says why
-    it cannot be kept, if that is known before the program runs; `refused_call` why its call, which
-    says what the function returns, has not run it."""
+    """One graph: Dynamo's data and the compiler's programs. `refused` is the reason why it cannot
+    be kept, if known before the program runs; `refused_call` why its call, which shows the returned
+    value, has not run it."""
 
     target: Target
     roots: Roots
@@ -270,7 +270,7 @@ class _Trace:
         compile: Callable[..., Callable[..., Any]],
         made: Sequence[Compiled[Any]],
     ) -> Callable[..., Any]:
-        """What `compile` gives, with all of it noted; `made` then has the programs."""
+        """Return the result of `compile`, recording all of it; `made` then has the programs."""
         tx = dynamo.current_trace()
         self.output, self.scalars = tx.output, _scalars(gm)
         sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
@@ -286,7 +286,7 @@ class _Trace:
     def _depends(
         self, tx: Any, gm: torch.fx.GraphModule, sources: Sequence[Any], packages: Mapping[str, str]
     ) -> _Dependences:
-        """UnsupportedError names what cannot be kept."""
+        """Collect the dependences. UnsupportedError names one that cannot be kept."""
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         called = reached_by_calls(gm, names_in(codes))
@@ -325,7 +325,7 @@ class _Trace:
     def _owned(
         self, names: frozenset[str], inputs: Sequence[Source], reads: Reads, whole: bool
     ) -> Survey:
-        """What the owner holds, and all that was read outside of arguments besides."""
+        """Return the survey of the owner, and of all other reads outside of arguments."""
         roots = self.roots
         cells = self.target.free.cells
         outside = [each.path for each in inputs if is_outside(each.path)]
@@ -345,17 +345,17 @@ class _Trace:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether nothing is known yet that stands against it. All objects that the program will
-        put integers into are known then."""
+        """True while no reason against an entry is known. All objects that the program will put
+        integers into are known then."""
         return self.depends is not None and not self.depends.side_effects.refused
 
     def unmark(self) -> None:
-        """Give what the program has put into objects the class that it has in eager."""
+        """Replace marked values that the program has put into objects by plain ones."""
         if self.depends is not None:
             self.depends.side_effects.replace(unmarked)
 
     def _reader(self, tx: Any) -> SourceReader:
-        """Reads the sources of this trace, as far as Dynamo has named them."""
+        """Return a reader of the sources of this trace, by Dynamo's names."""
         target, output = self.target, self.output
         own = target.code.co_varnames[0] if target.owner is not None else ""
         parameters = frozenset(target.signature.parameters)
@@ -367,8 +367,8 @@ class _Trace:
         return SourceReader(own, parameters, module, output.import_sources, installed, wrapped)
 
     def artifact(self, returned: Any, ingredients: Mapping[str, str]) -> Artifact:
-        """The artifact of the call that has `returned` this. UnsupportedError says why there can be
-        none."""
+        """Return the artifact of the call with this result. UnsupportedError names the reason why
+        there is none."""
         if unknown := _unknown():
             raise UnsupportedError(unknown)
         if self.refused_call:
@@ -376,7 +376,7 @@ class _Trace:
         if self.output is None:
             raise UnsupportedError("it computes nothing with tensors")
         if self.depends is None:
-            self._one_graph()  # says what to do where that is what is wrong
+            self._one_graph()  # its error says what to do if that is the cause
             raise UnsupportedError(self.refused)
         depends, isa = self.depends, target_isa(self.config.target)
         items = {n: r.taken for n, r in enumerate(self.results) if isinstance(r, MarkedTensor)}
@@ -415,7 +415,7 @@ class _Trace:
         )  # fmt: skip
 
     def _one_graph(self) -> Traced:
-        """What was compiled, if that is all that is to be kept."""
+        """Return the one compiled graph, if that is all that has to be kept."""
         refused = [capture.refused for capture in self.captures if capture.refused]
         if refused or len(self.traced) != 1:
             raise UnsupportedError(refused[0] if refused else "it is traced in several graphs")
@@ -435,8 +435,8 @@ class _Trace:
         return traced
 
     def _passed_objects(self) -> dict[Path, Any]:
-        """What the call was given that is neither data nor a tensor, also by `*more` and `**rest`:
-        a function may return such an object as it is."""
+        """Return the call's arguments that are neither data nor tensors, also in `*more` and
+        `**rest`: a function may return such an object unchanged."""
         given = {(("argument", name),): value for name, value in self.roots.arguments.items()}
         for path, value in [*given.items()]:
             if type(value) is tuple:
@@ -461,8 +461,8 @@ class _Trace:
         self, traced: Traced, gears: Gears | None, inputs: Sequence[Source],
         integers: Collection[int],
     ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:  # fmt: skip
-        """What the program asks of sizes besides what its plans say. The `integers` that it
-        returned may be sizes that Dynamo took from an argument: right for these alone."""
+        """Return the conditions on sizes besides those of the plans. The returned `integers` may be
+        sizes that Dynamo took from an argument: the program is for these sizes alone."""
         plan, geared = self.made[0].lowered.plan, traced.geared
         equal = equal_integers(inputs, traced.imported.repeated)
         if equal and gears is not None:
@@ -492,7 +492,7 @@ class _Trace:
     def _sizes_to_pad(
         self, guards: SizeGuards, gears: Gears, padding: Padding, inputs: Sequence[Source]
     ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
-        """What the trace takes for granted of sizes that are padded to a gear."""
+        """Return the trace's conditions on sizes that are padded to a gear."""
         known = frozenset({*dict(padding.fixed), *gears.symbols})
         facts = [e for e, _ in guards.facts if {str(s) for s in e.free_symbols} <= known]
         limits: list[Limit] = []
@@ -522,7 +522,7 @@ def _hooks_of_all() -> list[Guard]:
 
 
 def _scalars(gm: torch.fx.GraphModule) -> frozenset[int]:
-    """Which results of Dynamo's graph are numbers that it made into tensors."""
+    """Return the numbers of results of Dynamo's graph that are scalars made into tensors."""
     returned: Any = gm.graph.output_node().args[0]
     targets = enumerate(getattr(node, "target", None) for node in returned)
     return frozenset(number for number, target in targets if target is torch.scalar_tensor)

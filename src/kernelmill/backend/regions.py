@@ -1,4 +1,4 @@
-"""Gears across graph breaks: what one graph makes has gears for the next one."""
+"""Gears across graph breaks: results of one graph have gears for the next one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = Callable[..., Any]
 
 
 def linked_results(gm: fx.GraphModule, gears: CaptureGears) -> Callable[[Call], Call]:
-    """A wrapper for the call of Dynamo's graph that sets gears on the tensors it returns.
+    """Return a wrapper for the call of Dynamo's graph that sets gears on the tensors it returns.
 
     The gears of a result's dim are its sizes for each gear of the graph. They are linked with those
     of the graph's arguments, which the next graph may take too.
@@ -47,7 +47,7 @@ def linked_results(gm: fx.GraphModule, gears: CaptureGears) -> Callable[[Call], 
 
 
 def _rows(dims: Iterable[Any], gears: CaptureGears) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Those of a tensor's dims whose size depends on the gear: (dim, size for each gear)."""
+    """Return the dims of a tensor whose size depends on the gear: (dim, size for each gear)."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for dim, expression in enumerate(dims):
         sizes = [at(expression, values) for values in gears.values.values()]

@@ -1,5 +1,5 @@
-"""Functions of users that rewrite graphs: those of a config, and replacements that are registered
-for the process. Who asks only for the text of a key imports no compiler."""
+"""Users' functions that rewrite graphs: passes of a config, and replacements registered for the
+process. To compute the text of a key imports no compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Function = Callable[..., Any]
 
 
 class _Replacements:
-    """What was registered: `functions` of users, and `texts` that keys have of each."""
+    """Registered replacements: the users' `functions`, and their `texts` for keys."""
 
     def __init__(self) -> None:
         self.functions: list[Function] = []
@@ -29,7 +29,7 @@ class _Replacements:
         self._matcher: Any = None
 
     def matcher(self) -> Any:
-        """Torch's matcher that has them."""
+        """Return torch's matcher with the replacements."""
         from kernelmill.torch_internals.inductor import pattern_matcher
 
         if self._matcher is None:
@@ -38,7 +38,7 @@ class _Replacements:
 
 
 REPLACEMENTS = _Replacements()
-"""Of this process."""
+"""The replacements of this process."""
 
 
 def register_replacement(
@@ -51,20 +51,20 @@ def register_replacement(
     scalar_workaround: Mapping[str, float | int] | None = None,
     skip_duplicates: bool = False,
 ) -> None:
-    """Have what `search_fn` does replaced by what `replace_fn` does, in every graph that is
+    """Replace the operators of `search_fn` by those of `replace_fn`, in every graph that is
     compiled in this process from now on, by torch's pattern matcher.
 
     search_fn, replace_fn   functions of the same arguments, which compute the same
     example_inputs      to trace them with: sizes and values do not matter, the order of dims in
                         memory does where torch's operators differ by it
     trace_fn            torch's `fwd_only` (default), or a function like it
-    extra_check         asked of each match (torch's Match); False leaves it as it is
-    search_fn_pattern   a pattern of torch's matcher in place of what search_fn traces to
+    extra_check         called with each match (torch's Match); False leaves it unchanged
+    search_fn_pattern   a pattern of torch's matcher instead of the trace of search_fn
     scalar_workaround   values for arguments of search_fn that are numbers
-    skip_duplicates     a pattern that is there already is left out, and is no error
+    skip_duplicates     skip a pattern that is registered already, instead of an error
 
-    ConfigTypeError for what is no function. UnsupportedError where this version of torch has
-    another matcher.
+    ConfigTypeError for a value that is no function. UnsupportedError where this version of torch
+    has another matcher.
     """
     checked = {"search_fn": search_fn, "replace_fn": replace_fn}
     optional = {"trace_fn": trace_fn, "extra_check": extra_check}
@@ -96,7 +96,7 @@ def register_replacement(
 
 
 def _trace(function: Function, args: Sequence[Any], **options: Any) -> Any:
-    """As torch's own, without the rewrites of Inductor's, which graphs here have not seen."""
+    """Trace as torch does, without Inductor's rewrites, which are not applied to graphs here."""
     from kernelmill.torch_internals.inductor import pattern_matcher
 
     traced = pattern_matcher.require().fwd_only(
@@ -112,22 +112,22 @@ def _is_fine(match: Any) -> bool:
 
 
 def functions_of(config: CompilerConfig) -> tuple[Function, ...]:
-    """All functions of users that rewrite graphs which are compiled with these options."""
+    """Return all users' functions that rewrite graphs compiled with these options."""
     own = (config.post_grad_custom_pre_pass, config.post_grad_custom_post_pass)
     shared = REPLACEMENTS.functions if config.experimental_config.pattern_fusion_pass else ()
     return (*(each for each in own if each is not None), *shared)
 
 
 def passes_text(config: CompilerConfig) -> str:
-    """What keys have of them: their code, defaults and what their closures hold."""
+    """Return the text for keys of users' functions: their code, defaults and closures."""
     own = (config.post_grad_custom_pre_pass, config.post_grad_custom_post_pass)
     shared = REPLACEMENTS.texts if config.experimental_config.pattern_fusion_pass else ()
     return "\n".join((*map(_text, own), *shared))
 
 
 def _text(function: Any) -> str:
-    """The fingerprint of a function; a name of its own besides where that does not stand for all of
-    it, as for objects with state: no other process has the same."""
+    """Return the fingerprint of a function; with a name unique to this process where that does not
+    describe all of it, as for objects with state."""
     return fingerprint(function) + ("" if _is_told(function) else f" {_own_name(function)}")
 
 
@@ -155,7 +155,7 @@ def _is_told(value: Any, deep: int = 4) -> bool:
 
 
 def _lies(value: Any) -> str:
-    """What a trace may read of an example."""
+    """Return the properties of an example that a trace may read."""
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
     return repr(value)

@@ -1,5 +1,5 @@
-"""What becomes of the graphs that a backend is given: compiled, or why torch runs them. The
-compiler reports what it makes of each."""
+"""Outcome of each graph given to a backend: compiled, or why torch runs it. The compiler reports on
+each compiled one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _log = get_logger("backend")
 
 @dataclass(frozen=True)
 class Capture:
-    """One graph that AOTAutograd gave us.
+    """One graph from AOTAutograd.
 
     `kind` is "inference", "forward" or "backward". `direct`: Dynamo calls the program without
-    AOTAutograd's wrapper in between. `refused` is why the whole graph runs in torch, or "".
-    Seconds are those of the import and of everything after it.
+    AOTAutograd's wrapper in between. `refused` is why the whole graph runs in torch, or "". Seconds
+    are those of the import and of everything after it.
     """
 
     name: str
@@ -36,9 +36,9 @@ class Capture:
 
 
 def or_in_torch(name: str, compile: Callable[[], Any], in_torch: Callable[[str], Any]) -> Any:
-    """What `compile` gives; where that fails, with a warning, what `in_torch` gives for the reason.
+    """Return the result of `compile`; if it fails, warn and return that of `in_torch`.
 
-    Errors that this would hide from the one who can mend them are raised, and in tests all.
+    Errors that a user has to correct are raised, and in tests all.
     """
     try:
         return compile()
@@ -56,7 +56,7 @@ def or_in_torch(name: str, compile: Callable[[], Any], in_torch: Callable[[str],
 
 
 def _level(error: Exception) -> int:
-    """A warning; of what stops each graph the first time only."""
+    """Return the level for logging: a warning; for an error of every graph the first time only."""
     if not isinstance(error, NoCodeError):
         return logging.WARNING
     return next(_levels_without_code)

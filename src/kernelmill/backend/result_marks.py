@@ -1,5 +1,5 @@
-"""Marks on what a recorded program has given, so that it is recognised in what the function returns
-and has put into objects."""
+"""Marks on the results of a recorded program, which identify them in the value that the function
+returns and in the objects it changes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class MarkedInteger(int):
 
 
 class MarkedFloat(float):
-    """A number that was taken out of a result, told from others of the same value."""
+    """A number that was read from a result, told from others of the same value."""
 
 
 class MarkedTensor(torch.Tensor):
-    """A result of the program that holds a number which the function computes with or returns, as
-    `x.sum().item()`: Dynamo takes it out of the result. `taken` are such numbers, `plain` is the
+    """A result of the program with a number that the function computes with or returns, as
+    `x.sum().item()`: Dynamo reads it from the result. `taken` are such numbers, `plain` is the
     result itself."""
 
     plain: torch.Tensor
@@ -31,28 +31,28 @@ class MarkedTensor(torch.Tensor):
 
     @classmethod
     def of(cls, result: torch.Tensor) -> MarkedTensor:
-        """The result, marked."""
+        """Return the result, marked."""
         made = result.as_subclass(cls)
         made.plain, made.taken = result, []
         return made
 
     def item(self) -> float:
-        """Its number, marked too."""
+        """Return its number, marked too."""
         number = MarkedFloat(self.plain.item())
         self.taken.append(number)
         return number
 
 
 def marked(number: int, result: Any, scalars: Collection[int]) -> Any:
-    """A result of a program, by its number, so that it is told where it turns up; `scalars` are
-    those of which numbers are taken out."""
+    """Mark a result of a program, by its number, if it needs a mark; `scalars` are the results from
+    which numbers are read."""
     if type(result) is int:
         return MarkedInteger(result)
     return MarkedTensor.of(result) if number in scalars else result
 
 
 def unmarked(value: Any) -> Any:
-    """A value with what is marked in it as eager has it; containers are changed in place."""
+    """Return a value with its marked parts replaced by plain ones; containers in place."""
     if isinstance(value, MarkedInteger):
         return int(value)
     if isinstance(value, MarkedFloat):

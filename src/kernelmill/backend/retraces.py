@@ -1,8 +1,8 @@
-"""Remembers which frames have gears: what Dynamo traces again for a size is recognised.
+"""The gears of frames, kept so that a retrace for another size is recognised.
 
 Dynamo guards the sizes that it took for static in a trace. A call with another one makes it trace
-the frame anew, and the arguments of that call carry no gears: without this it would look like a
-model that never had any.
+the frame again, and the arguments of that call carry no gears: without this record it would look
+like a model that never had any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _frames: weakref.WeakKeyDictionary[CodeType, list[tuple[weakref.ref[Any] | None,
 
 
 def remember(gears: CaptureGears) -> None:
-    """Note the gears of the frame that Dynamo is tracing now."""
+    """Record the gears of the frame that Dynamo is tracing."""
     code, owner = _traced_now()
     if code is not None:
         known = _frames.setdefault(code, [])
@@ -34,7 +34,7 @@ def remember(gears: CaptureGears) -> None:
 
 
 def recall(arguments: Sequence[TracedArgument]) -> CaptureGears | None:
-    """The gears of an earlier trace of this frame, for arguments that are alike but for sizes."""
+    """Return the gears of an earlier trace of this frame whose arguments differ only in sizes."""
     code, owner = _traced_now()
     for known, gears in reversed(_frames.get(code, []) if code is not None else []):
         of = None if known is None else known()

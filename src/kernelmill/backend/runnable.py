@@ -1,4 +1,4 @@
-"""Graphs that torch cannot run, or not take apart, as they are."""
+"""Rewrites of graphs that torch cannot run or decompose unchanged."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kernelmill.torch_internals.operators import (
 
 
 def settle_given(gm: fx.GraphModule) -> str | None:
-    """Read arguments in place of the results that are these arguments, which torch does not know of
-    operators of other libraries. Why the graph has to run in torch, where that cannot be done."""
+    """Read arguments in place of results that alias them, which torch does not know of operators of
+    other libraries. Return why the graph has to run in torch, if that cannot be done."""
     parts = graph_modules(gm)
     calls = [_Giving(*call) for part in parts for call in _calls_that_give(part)]
     for call in calls:
@@ -39,8 +39,8 @@ def settle_given(gm: fx.GraphModule) -> str | None:
 
 
 def _calls_that_give(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, Any, bool]]:
-    """Calls of operators that may give an argument: the node, the overload, whether it is the only
-    one that takes these arguments."""
+    """Yield calls of operators that may return an argument: the node, the overload, whether it is
+    the only one that accepts these arguments."""
     for node in gm.graph.nodes:
         overloads = list(_overloads(node)) if node.op == "call_function" else []
         giving = next(filter(gives_arguments, overloads), None)
@@ -49,7 +49,7 @@ def _calls_that_give(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, Any, bool]]:
 
 
 def _overloads(node: fx.Node) -> Iterable[Any]:
-    """The overloads that a call may mean, which may name an operator without one."""
+    """Return the overloads that a call may mean, if it names an operator without one."""
     target: Any = node.target
     if isinstance(target, OpOverload):
         return (target,)
@@ -62,7 +62,7 @@ def _overloads(node: fx.Node) -> Iterable[Any]:
 
 
 def _takes(overload: Any, node: fx.Node) -> bool:
-    """Whether an overload has the arguments that a call gives, and no others without defaults."""
+    """Return whether an overload accepts the arguments of a call."""
     arguments = schema_of(overload).arguments
     places = [argument.name for argument in arguments if not argument.kwarg_only]
     given = {*places[: len(node.args)], *node.kwargs}
@@ -73,14 +73,14 @@ def _takes(overload: Any, node: fx.Node) -> bool:
 
 @dataclass(frozen=True)
 class _Giving:
-    """A call of an operator that gives an argument."""
+    """A call of an operator that returns an argument."""
 
     node: fx.Node
     overload: Any
     sure: bool
 
     def refused(self) -> str | None:
-        """Why another call cannot take its place."""
+        """Return why another call cannot replace this one."""
         node = self.node
         if not self.sure or "self" in node.kwargs:
             return ", or another overload is called: name the overload"
@@ -101,8 +101,8 @@ class _Giving:
         return None
 
     def sources(self) -> list[fx.Node | None]:
-        """For each result the argument that it is, None for a new tensor. UnsupportedError where it
-        is no tensor of the graph."""
+        """Return for each result the argument that it is, None for a new tensor. UnsupportedError
+        where it is no tensor of the graph."""
         schema = schema_of(self.overload)
         names = [argument.name for argument in schema.arguments]
         given = {**dict(zip(names, self.node.args, strict=False)), **self.node.kwargs}
@@ -116,7 +116,7 @@ class _Giving:
         return found
 
     def settle(self) -> None:
-        """Call the form that gives new tensors only, and read arguments in place of the others."""
+        """Call the form that returns only new tensors; read arguments in place of the others."""
         node, graph, sources = self.node, self.node.graph, self.sources()
         with graph.inserting_before(node):
             call = graph.call_function(writing_form(self.overload), node.args, node.kwargs)
@@ -139,14 +139,14 @@ class _Giving:
 
 
 class _ComplexNames(CodeGen):
-    """Knows the numbers that Python prints of complex ones which are not finite: nanj, infj."""
+    """A code generator that defines Python's text of complex numbers not finite: nanj, infj."""
 
     def additional_globals(self) -> list[tuple[str, Any]]:
         return [("nanj", complex(0, math.nan)), ("infj", complex(0, math.inf))]
 
 
 def name_complex_constants(gm: fx.GraphModule) -> None:
-    """Make a graph whose constants print so run all the same."""
+    """Make a graph runnable whose constants have such text."""
     for part in graph_modules(gm):
         nodes = part.graph.nodes
         arguments = (a for node in nodes for a in (*node.args, *node.kwargs.values()))

@@ -1,7 +1,7 @@
-"""Arguments of a graph that lie in one memory without torch's knowledge.
+"""Arguments of a graph that share memory without torch's knowledge.
 
 Torch tells memory apart by storages. Two tensors over one array (`torch.from_numpy`,
-`torch.frombuffer`) have one each, and are traced as if a write to the one were not seen in the
+`torch.frombuffer`) have one each, and are traced as if a write to the one were not visible in the
 other. In eager it is.
 """
 
@@ -19,7 +19,7 @@ from kernelmill.runtime.weights.samples import memory_behind
 
 
 class SharedMemory(Exception):
-    """A graph that writes to an argument must not run with these. Nothing has been written."""
+    """A graph that writes to an argument was called with shared memory. Nothing was written."""
 
     def __init__(self) -> None:
         super().__init__("arguments that share memory are written to")
@@ -28,8 +28,8 @@ class SharedMemory(Exception):
 def with_storages_apart(
     call: Callable[..., Any], made: Sequence[LoweredProgram]
 ) -> Callable[..., Any]:
-    """The `call` of a graph, from which these programs were made, that raises SharedMemory. One
-    that is known to write to no argument stays as it is."""
+    """Wrap the `call` of a graph, compiled to these programs, so that it raises SharedMemory. A
+    call without writes to arguments is returned unchanged."""
     if made and not any(map(_writes, made)):
         return call
 

@@ -1,8 +1,8 @@
-"""What traced code changes besides tensors, as effects that a program can have without tracing.
+"""Changes by traced code besides tensors, as effects that a program can apply without a trace.
 
-Dynamo says which places change, and where what is put there comes from if it was there before; the
-object itself says after the call what it has there then. Whatever these two do not explain leaves
-a method uncacheable.
+Dynamo has the places that change, and the source of a new value that existed before; the object
+itself has the new value after the call. A change that these two do not explain makes a method
+uncacheable.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _CONTAINERS = (list, dict, set, tuple)
 
 @dataclass(frozen=True)
 class _Change:
-    """One place: what `owner`, which is at `path`, has under `kind` and `key`. It had `before`; it
-    gets what was at the path `given`, if that is a path."""
+    """A change of one place: the value of `owner`, which is at `path`, under `kind` and `key`. The
+    value was `before`; it becomes the one at the path `given`, if that is a path."""
 
     path: Path
     owner: Any
@@ -42,15 +42,15 @@ class _Change:
 
     @property
     def place(self) -> Path:
-        """Its path."""
+        """Path of the place."""
         return (*self.path, (self.kind, self.key))
 
     def now(self) -> Any:
-        """What is there; _NOTHING when there is nothing."""
+        """Return the current value; _NOTHING when there is none."""
         return _found(self.owner, self.kind, self.key)
 
     def effect(self, value: Shape) -> Effect:
-        """The effect that puts a value there."""
+        """Return the effect that puts a value in the place."""
         grows = type(self.owner) is list and self.before is _NOTHING
         return Effect(self.path, "append" if grows else self.kind, self.key, value)
 
@@ -63,9 +63,9 @@ def _found(owner: Any, kind: str, key: Any) -> Any:
 
 
 class SideEffects:
-    """What a trace that has come to its end will do when its program has run. `refused` says in
-    words what can be no effect; `owners` are the objects that change, by their paths. What is done
-    to the dict of a parameter `**rest` is none: Python makes it for the call."""
+    """The changes by a finished trace when its program has run. `refused` names those that can be
+    no effect; `owners` are the objects that change, by their paths. Changes of the dict of a
+    parameter `**rest` do not count: Python makes it for the call."""
 
     def __init__(
         self, output: Any, reader: SourceReader, roots: Roots, rest: Path | None = None
@@ -136,7 +136,7 @@ class SideEffects:
         return tuple(effects), restored
 
     def replace(self, instead: Callable[[Any], Any]) -> None:
-        """Put others in the places of numbers and tensors that the program has put there."""
+        """Replace numbers and tensors that the program has put into objects."""
         for change in self.changes:
             now = change.now()
             if change.given is None and now is not _NOTHING and (made := instead(now)) is not now:
@@ -144,7 +144,7 @@ class SideEffects:
 
 
 def _value(change: _Change, now: Any, shaper: Shaper) -> tuple[Shape | None, str]:
-    """What an effect sets at a place; None and the reason where there can be none."""
+    """Return the value that an effect sets at a place; None and the reason where it cannot."""
     if change.path[0][0] != "argument":
         return None, ""
     if change.kind == "attribute" and not _is_plain(change.owner, change.key):
@@ -165,7 +165,7 @@ def _value(change: _Change, now: Any, shaper: Shaper) -> tuple[Shape | None, str
 
 
 def _is_plain(owner: Any, name: str) -> bool:
-    """Whether an attribute is set as those of objects are."""
+    """Return whether an attribute is set in the default way, without code of the class."""
     kind = type(owner)
     if kind.__setattr__ is not object.__setattr__:
         return False

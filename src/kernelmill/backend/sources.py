@@ -39,27 +39,26 @@ _STEPS: Mapping[str, Callable[[SourceReader, Any], Path]] = {
     "TypeDictSource": lambda reader, source: (("namespace",),),
     "ContextVarGetSource": lambda reader, source: (reader.held(source),),
 }  # fmt: skip
-"""The steps of kinds of sources from what they are based on, or the root; a class stands before its
-bases."""
+"""The steps of kinds of sources from their base, or the root; a class comes before its bases."""
 
 
 @dataclass(frozen=True)
 class Wrapped:
-    """How Dynamo calls what is torch's own code, as `nn.Sequential.forward`: by a function of its
-    `args` and `kwargs` with the method in `fn`. `names` are those of the parameters that are passed
-    by position, `method` that of the method."""
+    """Dynamo's call of torch's own code, as `nn.Sequential.forward`: by a function of its `args`
+    and `kwargs` with the method in `fn`. `names` are those of the positional parameters, `method`
+    that of the method."""
 
     names: Sequence[str]
     method: str
 
     @classmethod
     def by(cls, code: types.CodeType, names: Sequence[str], method: str) -> Wrapped | None:
-        """If this is the code of such a function."""
+        """Return the description of a wrapper with this code; None if it is no such function."""
         like = code.co_varnames[:2] == ("args", "kwargs") and code.co_freevars == ("fn",)
         return cls(names, method) if like and code.co_argcount == 0 else None
 
     def path(self, path: Path) -> Path:
-        """The path of the same value from the method's own arguments and module."""
+        """Return the path of the same value from the method's own arguments and module."""
         (_, local), *steps = path
         match local, steps:
             case "args", [("item", number), *rest] if number < len(self.names):
@@ -75,14 +74,14 @@ class Wrapped:
 
 
 _CALL = "call"
-"""The root of what a wrapper has been called with, which is no path of an entry."""
+"""The root of a wrapper's arguments, which is no path of an entry."""
 
 
 class SourceReader:
-    """Sources of one trace. `own` is the name of the module argument ("" without one), `parameters`
-    the names of the function's others, `module` where its globals are, `imports` Dynamo's names for
-    modules that inlined code comes from, `installed` what else Dynamo put among the globals, under
-    names that are different in each trace; `wrapped` how the function was called, if not itself."""
+    """A reader of the sources of one trace. `own` is the name of the module argument ("" without
+    one), `parameters` the names of the function's others, `module` that of its globals, `imports`
+    Dynamo's names for modules of inlined code, `installed` other objects that Dynamo put among the
+    globals, under names that differ in each trace; `wrapped` describes a wrapper."""
 
     def __init__(
         self,
@@ -102,15 +101,15 @@ class SourceReader:
         self._key = kinds.ConstDictKeySource
 
     def is_of_call(self, source: Any) -> bool:
-        """Whether it is how Dynamo's wrapper was called that is looked at: all calls of the method
-        come to it alike."""
+        """Return whether a source is the argument tuple or dict of Dynamo's wrapper itself: all
+        calls of the method have the same form."""
         if self._wrapped is None:
             return False
         root, *steps = self.path(source)
         return root[0] == _CALL and not steps
 
     def path(self, source: Any) -> Path:
-        """The path of a source. UnsupportedError for one that has none."""
+        """Return the path of a source. UnsupportedError for one that has none."""
         base = getattr(source, "base", None)
         before = () if base is None else self.path(base)
         for kind, steps in self._steps:
@@ -120,7 +119,7 @@ class SourceReader:
         raise UnsupportedError(f"it reads {source.name}{kind}, which no other process can find")
 
     def _found_elsewhere(self, path: Path) -> Path:
-        """The path by which other processes find the same value."""
+        """Return the path by which other processes find the same value."""
         if self._wrapped is not None and path[0][0] == _CALL:
             return self._wrapped.path(path)
         if path == (*_OF_NAMED_TUPLES, ("item", _NEW)):
@@ -128,7 +127,7 @@ class SourceReader:
         return _past_stand_ins(path)
 
     def of_module(self, name: str) -> Path:
-        """The root of a global."""
+        """Return the root of a global."""
         if name in self._imports:
             return (("module", self._imports[name]),)
         if name.startswith("__builtins_dict__"):
@@ -143,7 +142,7 @@ class SourceReader:
         return (("global", self._module, name),)
 
     def local(self, name: str) -> Path:
-        """The root of a local variable."""
+        """Return the root of a local variable."""
         if self._wrapped is not None:
             return ((_CALL, name),)
         if name == self._own:
@@ -151,7 +150,7 @@ class SourceReader:
         return (("argument" if name in self._parameters else "free", name),)
 
     def item(self, source: Any, key: Any) -> tuple[Any, ...]:
-        """The step to what is under a key."""
+        """Return the step to the value under a key."""
         if getattr(source, "index_is_slice", False):
             part = source.unpack_slice()
             return ("slice", part.start, part.stop, part.step)
@@ -162,7 +161,7 @@ class SourceReader:
         return ("item", key)
 
     def held(self, source: Any) -> tuple[Any, ...]:
-        """The step to what a ContextVar holds."""
+        """Return the step to the value of a ContextVar."""
         if not source.has_default:
             return (CONTEXT,)
         if type(source.default_value) not in _KEYS:
@@ -175,11 +174,11 @@ _OF_NAMED_TUPLES: Path = (("module", "builtins"), ("attribute", "tuple"), ("name
 `tuple.__new__`."""
 
 _NEW = "_tuple_new"
-"""Its name there."""
+"""Name of `tuple.__new__` there."""
 
 
 def _is_of_named_tuple(space: Any) -> bool:
-    """Whether these are the globals of what collections.namedtuple generates."""
+    """Return whether a dict is the globals of code generated by collections.namedtuple."""
     if not isinstance(space, dict):
         return False
     own: dict[str, Any] = space
@@ -187,7 +186,7 @@ def _is_of_named_tuple(space: Any) -> bool:
 
 
 def _past_stand_ins(path: Path) -> Path:
-    """A module that one of Dynamo's stand-ins has among its globals is read in its own place:
+    """Return the path of a module among the globals of Dynamo's stand-ins under its own name:
     processes that do not trace have it too."""
     while isinstance(found := _global_of_stand_in(path), types.ModuleType):
         if sys.modules.get(found.__name__) is not found:
@@ -197,8 +196,8 @@ def _past_stand_ins(path: Path) -> Path:
 
 
 def is_known_by_version(path: Path) -> bool:
-    """Whether a path is that of one of Dynamo's stand-ins, or leads through a class, a function or
-    a mark of its own: those are torch's, and only another version has others."""
+    """Return whether a path is in one of Dynamo's stand-ins, to the module or a class, function or
+    mark of its own: those are torch's, and change with its version only."""
     if len(path) == 1 and path[0][0] == "module":
         return is_stand_in(path[0][1])
     found = _global_of_stand_in(path)
@@ -207,8 +206,7 @@ def is_known_by_version(path: Path) -> bool:
 
 
 def _global_of_stand_in(path: Path) -> Any:
-    """What a path begins with among the globals of one of Dynamo's stand-ins; None where it begins
-    elsewhere."""
+    """Return the first value of a path among the globals of Dynamo's stand-ins; None for others."""
     (kind, *names), *steps = path
     if kind != "module" or not steps or steps[0][0] != "attribute" or not is_stand_in(names[0]):
         return None

@@ -1,4 +1,4 @@
-"""Tells AOTAutograd how the forward's results lie in memory, where that is not as traced."""
+"""Report to AOTAutograd of strides of the forward's results that differ from the trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelmill.torch_internals.autograd import output_strides
 
 def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
     """Fill the tracing context's list: strides of a result that is row-major here and was traced
-    with gaps (a slice of something larger), None for every other one."""
+    with gaps (a slice of a larger tensor), None for every other one."""
     asked = output_strides()
     if asked is None:
         return
@@ -28,5 +28,5 @@ def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
 
 
 def _row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Strides of a dense row-major tensor of this shape; symbolic where the shape is."""
+    """Return strides of a dense row-major tensor of this shape; symbolic where the shape is."""
     return tuple(accumulate(reversed(shape), mul, initial=1))[-2::-1]

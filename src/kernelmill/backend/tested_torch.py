@@ -1,7 +1,7 @@
 """The versions of torch whose guards and wrappers we know.
 
 Ways around Dynamo's guards (gears that check sizes themselves, programs that are kept on disk) and
-around AOTAutograd's wrapper rely on what these hold in a certain version. With any other torch they
+around AOTAutograd's wrapper rely on their behaviour in a certain version. With any other torch they
 are not taken: calls go through the wrapper, sizes are traced again, methods are not kept.
 """
 
@@ -16,5 +16,5 @@ TESTED = frozenset({"2.12", "2.13", "2.14", "2.15"})
 
 
 def is_tested() -> bool:
-    """Whether this torch is one of them."""
+    """Return whether this version of torch has been tested."""
     return minor_of(torch.__version__) in TESTED
