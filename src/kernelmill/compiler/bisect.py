@@ -1,10 +1,10 @@
-"""The first launch of a graph whose result is not what torch gives.
+"""Bisection of a graph's launches: the first whose result differs from torch's.
 
-The graph runs operator by operator in torch, and beside it launch by launch as it was compiled.
-What a launch gave is replaced by torch's values before the next one, so each launch has right
-operands and the first that differs is the one at fault. For weights in an order of a kernel's own
-torch has no values: where a launch that reads them differs, the kernel interpreter says whether it
-was the one that packed them.
+The graph runs operator by operator in torch, and launch by launch as it was compiled. The results
+of a launch are replaced by torch's values before the next one, so each launch has correct operands
+and the first that differs is the one at fault. For weights packed in a kernel's own layout torch
+has no values: where a launch that reads them differs, the kernel interpreter tells whether the
+launch that packed them is at fault.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs first. `stage` is "kernel"; "passes" when the rewritten graph differs already;
-    "program" when every launch is right by itself. Only a kernel has a `case`."""
+    """The first difference. `stage` is "kernel"; "passes" when the rewritten graph differs already;
+    "program" when every launch alone is correct. Only a kernel has a `case`."""
 
     stage: str
     graph: str
@@ -56,8 +56,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Case:
-    """A launch by itself: a plan of one step whose arguments are the launch's buffers, the kernel,
-    the arguments before it, and what is right for those it writes, by number."""
+    """A single launch: a plan of one step whose arguments are the launch's buffers, the kernel, the
+    arguments before it, and the expected contents of those it writes, by number."""
 
     plan: Plan
     kernel: Kernel
@@ -68,8 +68,8 @@ class Case:
 def first_difference(
     graph: Graph, arguments: Sequence[Argument], config: CompilerConfig, factor: float = 1.0
 ) -> Difference | None:
-    """The first difference for these arguments, which are not written to. `factor` widens what
-    counts as equal. Raises UnsupportedError as lowering does."""
+    """Return the first difference for these arguments, which are not written to. `factor` widens
+    the tolerance. Raises UnsupportedError as lowering does."""
     given = _copies(arguments)
     expected = _after(run_graph(graph, given), given)
     given = _copies(arguments)
@@ -92,14 +92,14 @@ def _copies(arguments: Sequence[Argument]) -> list[Argument]:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """In memory of its own, with the same strides, gaps and overlaps."""
+    """Copy a tensor's whole storage, keeping strides, gaps and overlaps."""
     tensor = tensor.detach()
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).clone()
     return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _after(results: Sequence[object], given: Sequence[Argument]) -> list[Tensor]:
-    """The tensors among the results, and the arguments as they are after the call."""
+    """Return the tensors among the results, and the arguments as they are after the call."""
     return [one for one in (*results, *given) if isinstance(one, Tensor)]
 
 
@@ -109,18 +109,18 @@ def _different(actual: Sequence[Tensor], expected: Sequence[Tensor], factor: flo
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """All of its memory from its first element on, flat; bfloat16 as its bits."""
+    """Return the memory of a tensor from its first element on, flat; bfloat16 as its bits."""
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     flat = flat[tensor.storage_offset() :]
     return (flat.view(torch.uint16) if flat.dtype == torch.bfloat16 else flat).numpy()
 
 
 _MOST_INTERPRETED = 1 << 22
-"""Elements of a launch's arguments: interpreting more takes minutes."""
+"""Limit on the elements of an interpreted launch's arguments: more take minutes."""
 
 
 class _Launches:
-    """The launches of a graph, one at a time, in memory where no two buffers meet."""
+    """The launches of a graph, one at a time, in memory where no two buffers overlap."""
 
     def __init__(
         self, graph: Graph, arguments: Sequence[Argument], config: CompilerConfig, factor: float
@@ -155,7 +155,7 @@ class _Launches:
         return [evaluate(dim, self.sizes) for dim in dims]
 
     def first_wrong(self) -> Difference | None:
-        """The first launch that gives something else than torch, and what it gives."""
+        """Return the difference of the first launch whose result differs from torch's."""
         plan = self.lowered.plan
         constant: dict[frozenset[int], Work] = {}
         steps: list[Work | Call] = []
@@ -180,8 +180,8 @@ class _Launches:
         return None
 
     def _with_steps(self, works: Sequence[Work | Call]) -> list[Work | Call]:
-        """Those that the plan has steps for: not what is only a view that is returned, nor the last
-        assertions, as many as come behind the steps."""
+        """Return the works that the plan has steps for: not a view that is only returned, nor the
+        last assertions, as many as come after the steps."""
         plan = self.lowered.plan
         views = {n for n, b in enumerate(plan.buffers) if b.kind is BufferKind.VIEW}
         late = sum(not call.results for call in plan.views)
@@ -194,7 +194,7 @@ class _Launches:
         return kept
 
     def _step(self, launch: Launch, work: Work | None) -> Difference | None:
-        """Run it; its values are torch's afterwards."""
+        """Run a launch and compare its results, then replace them by torch's values."""
         numbers = list(dict.fromkeys(number for number in launch.buffers if number >= 0))
         before = tuple(_copy(self.memory[number]) for number in numbers)
         plan = self._alone(launch, numbers)
@@ -230,12 +230,12 @@ class _Launches:
     def _outputs(
         self, launch: Launch, numbers: Sequence[int], buffers: Collection[int]
     ) -> dict[int, Tensor]:
-        """Those of the launch's arguments that are among the buffers, as they are now."""
+        """Return copies of those of the launch's arguments that are among the buffers."""
         places = enumerate(numbers)
         return {n: _copy(self.memory[number]) for n, number in places if number in buffers}
 
     def _wrong_packing(self, launch: Launch, case: Case) -> Difference | None:
-        """Whether the kernel interpreter gives something else than the launch did."""
+        """Return the difference of a packing launch from the kernel interpreter, if any."""
         if sum(tensor.numel() for tensor in case.arguments) > _MOST_INTERPRETED:
             return None
         given = [_copy(argument) for argument in case.arguments]
@@ -258,7 +258,7 @@ class _Launches:
         return {number for buffer, number in pairs if buffer.access != "in" and number >= 0}
 
     def _alone(self, launch: Launch, numbers: Sequence[int]) -> Plan:
-        """The launch as a program by itself, of numbers only."""
+        """Return a plan of the launch alone, with numbers for all sizes."""
         plan = self.lowered.plan
         specs = [self._argument(plan.buffers[number], n) for n, number in enumerate(numbers)]
         written = self._written(launch)
@@ -285,7 +285,7 @@ class _Launches:
     # ---- values ----------------------------------------------------------------------------------
 
     def _truth(self, value: Value) -> Tensor | None:
-        """What torch gives for it. A copy of a value in another order is that value."""
+        """Return torch's value. A copy of a value in another layout has that value."""
         known = self.values.get(value)
         node = value.node
         if known is None and node is not None and node.op == "layout":
@@ -298,7 +298,7 @@ class _Launches:
         return found
 
     def _view(self, where: Location, value: Value) -> Tensor:
-        """The value's place in memory."""
+        """Return the view of a value's place in memory."""
         memory = self.memory[where.buffer]
         offset = memory.storage_offset() + evaluate(where.offset, self.sizes)
         shape, strides = self._numbers(value.shape), self._numbers(where.strides)

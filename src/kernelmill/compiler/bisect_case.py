@@ -1,11 +1,11 @@
 """A launch as a folder: texts, data, and a script that runs it and shows the difference.
 
-report.txt    what differs, which operators, where in the user's code
+report.txt    the difference, the operators, and the line in the user's code
 kernel.txt    the kernel, as text
 plan.txt      a plan of this one launch; its inputs are the launch's buffers
 buffer0.npy   the buffers before the launch, in the order of the plan; bfloat16 as its bits
-right2.npy    what the launch should leave in buffer 2
-show.py       compiles kernel.txt, runs it, and prints what differs
+right2.npy    the expected contents of buffer 2 after the launch
+show.py       compiles kernel.txt, runs it, and prints the difference
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ for line in run_case(Path(__file__).parent) or ["no difference"]:
 
 
 def write_case(folder: Path, found: Difference, case: Case) -> None:
-    """Write the folder, which is made. Files of an earlier case in it are replaced."""
+    """Write the folder of a case, creating it. Files of an earlier case in it are replaced."""
     os.makedirs(folder, exist_ok=True)
     for old in (*folder.glob("buffer*.npy"), *folder.glob("right*.npy")):
         old.unlink()
@@ -57,7 +57,7 @@ def write_case(folder: Path, found: Difference, case: Case) -> None:
 
 
 def describe(found: Difference) -> str:
-    """A few lines for a reader."""
+    """Return a description of a difference in a few lines."""
     if found.kernel is None:
         where = {
             "import": "The graphs that torch captured, or their import, differ from the model",
@@ -76,7 +76,7 @@ def describe(found: Difference) -> str:
 
 
 def run_case(folder: Path) -> list[str]:
-    """Compile the kernel of a folder and run it; a line for each buffer that comes out wrong."""
+    """Compile the kernel of a folder and run it; return a line for each buffer that is wrong."""
     kernel = parse_kernel((folder / "kernel.txt").read_text())
     plan = parse_plan((folder / "plan.txt").read_text())
     given = [_argument(folder, plan, number) for number in range(len(plan.inputs))]

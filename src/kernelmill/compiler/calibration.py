@@ -1,13 +1,13 @@
-"""The figures of core/target/machine.py measured on the processor at hand, and kept in the store.
+"""Calibration: figures of core/target/machine.py measured on this processor, and stored.
 
-A measurement is a kernel of our own IR, so that what is measured is what is generated: a loop of
-independent multiply-adds for each dot unit, of tiles with the loads that feed them, one that reads
-a buffer of each cache level's size, and launches that do nothing. Rates are those of one core. The
-least of many short rounds counts, so that others on the machine do little harm. Figures are rounded
-to two digits, lest two measurements of one machine choose different schedules.
+A measurement is a kernel of our own IR, so that generated code is measured: a loop of independent
+multiply-adds for each dot unit, of tiles with the loads that feed them, one that reads a buffer of
+each cache level's size, and launches that do nothing. Rates are those of one core. The minimum of
+many short rounds is taken, against disturbance by other load. Figures are rounded to two digits,
+lest two measurements of one machine choose different schedules.
 
-An entry of type "Machine" holds them as JSON. Its key names the ISA, the caches and the
-processor's model.
+An entry of type "Machine" holds them as JSON. Its key names the ISA, the caches and the processor's
+model.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ _log = get_logger("compiler")
 _ROUNDS = 200
 _LEAST_ROUNDS = 5
 _MEASURE_NS = 150_000_000
-"""So many rounds, or what fits into that time."""
+"""Limits of a measurement: rounds, and time."""
 
 _SUMS = 16
 """Independent sums: enough for two units of any latency in use."""
 
 _TILES = 2
-"""Tiles of rows, and of columns, at a time: their sums and operands are all registers there are."""
+"""Register block in tiles of rows, and of columns: sums and operands use all registers."""
 
 _TILE_TURNS = 4
-"""Operands of so many turns are different ones, 16 KiB of them altogether."""
+"""Turns with different operands, 16 KiB of them altogether."""
 
 _TURNS = 2_000
 TILE_PRODUCTS = _TILES * _TILES * _TURNS
-"""Instructions that multiply tiles in the kernel that measures them."""
+"""Tile multiplications in the kernel that measures them."""
 
 _READ_BYTES = 8 << 20
-"""What a round reads, going over what is smaller again and again."""
+"""Bytes read in a round, in several passes over smaller buffers."""
 
 _TORCH: Mapping[DType, torch.dtype] = {
     BF16: torch.bfloat16,
@@ -81,7 +81,7 @@ _TORCH: Mapping[DType, torch.dtype] = {
 
 _LAUNCHES = 64
 _MEMORY_BYTES = 256 << 20
-"""More than a cache that cores share is likely to keep of one of them."""
+"""More than one core is likely to keep in a shared cache."""
 
 
 UNITS: Mapping[str, str] = {
@@ -92,15 +92,15 @@ UNITS: Mapping[str, str] = {
     "launch_ns": "nanoseconds of a launch",
     "region_ns": "nanoseconds of a parallel region",
 }
-"""What each of `figures` counts."""
+"""The unit of each of `figures`."""
 
 
 def machine_for(store: Store, target: str | None = None, measure: bool = False) -> Machine:
-    """The machine that programs with this `config.target` are compiled for, with the figures that
-    the store has of it.
+    """Return the machine that programs with this `config.target` are compiled for, with its figures
+    from the store.
 
-    `measure`: where it has none they are measured now, which takes some seconds. With an ISA named
-    by `target` or KERNELMILL_TARGET the committed ones serve, so that lowering is the same
+    `measure`: figures missing there are measured now, which takes some seconds. With an ISA named
+    by `target` or KERNELMILL_TARGET the built-in ones are used, so that lowering is the same
     everywhere.
     """
     machine = target_machine(target)
@@ -114,24 +114,24 @@ def machine_for(store: Store, target: str | None = None, measure: bool = False) 
 
 
 def recalibrate(store: Store) -> Machine:
-    """Measure this machine and keep its figures, whether or not there were any."""
+    """Measure this machine and keep its figures, replacing earlier ones."""
     machine = calibrate(host())
     keep_figures(store, machine)
     return machine
 
 
 def keep_figures(store: Store, machine: Machine) -> None:
-    """Have the figures of this machine be those that `machine_for` finds."""
+    """Store the figures of a machine for `machine_for`."""
     store.put(calibration_key(machine), TYPE, _compiled(machine))
 
 
 def calibration_key(machine: Machine) -> Key:
-    """Under which figures are kept."""
+    """Return the key of a machine's figures."""
     return key_of(machine.isa, machine=machine.caches, processor=processor_name())
 
 
 def figures(machine: Machine) -> dict[str, Any]:
-    """What is measured of a machine, by name, as JSON has it."""
+    """Return the measured figures of a machine, by name, as JSON has them."""
     rates = machine.rates
     return {
         "operations": rates.operations,
@@ -144,7 +144,7 @@ def figures(machine: Machine) -> dict[str, Any]:
 
 
 def _units(machine: Machine) -> tuple[DotUnit, ...]:
-    """Those that the processor has: what is done in vectors in their place has no rate."""
+    """Return the dot units that the processor has; emulation by vectors has no rate."""
     in_vectors = machine.isa.dot_units + machine.isa.block_units
     return in_vectors + (machine.isa.tile_units if machine.isa.has_tiles else ())
 
@@ -155,7 +155,7 @@ def _compiled(machine: Machine) -> Compiled:
 
 
 def _with_figures(machine: Machine, data: bytes) -> Machine:
-    """The machine with kept figures; as it was where they are none that make sense."""
+    """Return the machine with stored figures; unchanged where these are invalid."""
     try:
         found = json.loads(data)
         dots = tuple(sorted((str(name), _positive(rate)) for name, rate in found["dots"].items()))
@@ -184,7 +184,7 @@ def _positive(value: Any) -> float:
 
 
 def calibrate(machine: Machine) -> Machine:
-    """The machine with figures measured now, in less than 5 seconds."""
+    """Return the machine with figures measured now, in less than 5 seconds."""
     dots = {unit.name: _dot_rate(machine, unit) for unit in _units(machine)}
     bytes = {level: _read_rate(machine, level) for level in LEVELS}
     serial, region = _launch_ns(machine, 0), _launch_ns(machine, 10**6)
@@ -206,13 +206,13 @@ def calibrate(machine: Machine) -> Machine:
 
 
 def _rounded(figure: float) -> float:
-    """Two digits of it."""
+    """Round a figure to two digits."""
     scale = 10.0 ** (1 - floor(log10(figure)))
     return round(figure * scale) / scale
 
 
 def _dot_rate(machine: Machine, unit: DotUnit) -> float:
-    """Instructions of one core in a nanosecond."""
+    """Return the instructions that one core executes in a nanosecond."""
     tiles = unit.on_tiles
     kernel = tile_kernel(unit) if tiles else _dot_kernel(machine, unit)
     tensors = [
@@ -223,7 +223,7 @@ def _dot_rate(machine: Machine, unit: DotUnit) -> float:
 
 
 def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
-    """`_SUMS` sums, to each of which a product is added in every turn."""
+    """Build a kernel of `_SUMS` sums, to each of which a product is added in every turn."""
     lanes = max(1, machine.isa.vector_bits // unit.sum.bits)
     b = KernelBuilder("calibrate", TYPE, tasks=1)
     out = b.buffer("sums", unit.sum, _SUMS * lanes, "inout")
@@ -239,8 +239,8 @@ def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
 
 
 def tile_kernel(unit: DotUnit) -> Kernel:
-    """`_TILES` tiles of rows by as many of columns: in every turn all are read, in the order of
-    packed operands that lie in the first cache, and multiplied."""
+    """Build a kernel on `_TILES` tiles of rows by as many of columns: every turn reads all, in the
+    order of packed operands in the first cache, and multiplies them."""
     b = KernelBuilder("calibrate", TYPE, tasks=1)
     left = VType(unit.a, unit.depth * unit.group, unit.rows)
     right = VType(unit.b, unit.columns * unit.group, unit.depth)
@@ -272,7 +272,7 @@ def _product(b: KernelBuilder, unit: DotUnit, operand: Value, total: Value) -> V
 
 
 def _read_rate(machine: Machine, level: Level) -> float:
-    """Bytes that one core reads in a nanosecond of a buffer that fits the level."""
+    """Return the bytes that one core reads in a nanosecond from a buffer that fits the level."""
     sizes: Mapping[Level, int] = {
         "l1": machine.l1_bytes // 2,
         "l2": machine.l2_bytes // 2,
@@ -301,7 +301,7 @@ def _read_rate(machine: Machine, level: Level) -> float:
 
 
 def _launch_ns(machine: Machine, work: int) -> float:
-    """Nanoseconds of a launch that does nothing; with much `work` it opens a parallel region."""
+    """Return nanoseconds of an empty launch; with much `work` it opens a parallel region."""
     threads = torch.get_num_threads()
     b = KernelBuilder("calibrate", TYPE, tasks=threads)
     out = b.buffer("out", I32, threads, "out")
@@ -322,7 +322,7 @@ def _measured(
     work: int = 10**6,
     launches: int = 1,
 ) -> float:
-    """Nanoseconds of so many launches: the least of many rounds."""
+    """Return nanoseconds of so many launches: the minimum of many rounds."""
     verify_kernel(kernel, "calibration")
     image = codegen.compile_kernel(kernel, machine.isa)
     program = _program(kernel, image, work, launches)

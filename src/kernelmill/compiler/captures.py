@@ -1,4 +1,4 @@
-"""Mode reduce-overhead: programs of dynamic-shape kernels, captured anew for each set of sizes.
+"""Mode reduce-overhead: programs of dynamic-shape kernels, captured for each set of sizes.
 
 A capture is a plan without symbols: every size and every place in the arena is a number, and a call
 is one native replay of its launches. A graph without symbols is one capture.
@@ -47,17 +47,17 @@ class Captures:
         self._first = True
 
     def program(self) -> Compiled[Program | CapturedProgram]:
-        """What serves the graph's calls. Raises UnsupportedError when it cannot be lowered."""
+        """Return the program for the graph's calls. Raises UnsupportedError when lowering fails."""
         made = self.operators.program(self.graph, self.report)
         return Compiled(self.around(made.program), made.draft, made.machine, made.bodies)
 
     def around(self, program: Program) -> Program | CapturedProgram:
-        """What serves the graph's calls, with the program for all sizes given."""
+        """Return the program for the graph's calls, given the one for all sizes."""
         program.check_weights(self.check_weights)
         return CapturedProgram(program, self) if program.engine.sources else program
 
     def capture(self, values: dict[str, int]) -> Program:
-        """The program for these values of the graph's symbols."""
+        """Return the program for these values of the graph's symbols."""
         sizes = ", ".join(f"{name}={value}" for name, value in values.items())
         report = CompileReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
         graph = at_sizes(self.graph, values)
@@ -67,7 +67,7 @@ class Captures:
         return program
 
     def _ahead(self, values: dict[str, int]) -> Iterator[Graph]:
-        """At the first capture, the graph at the other sizes that static kernels are wanted for."""
+        """Yield the graph at the other sizes with static kernels, at the first capture only."""
         build, first, self._first = self.operators.build, self._first, False
         if build is None or not build.sizes or not first:
             return
@@ -110,7 +110,7 @@ class CapturedProgram:
         self.call = self._captured.caller(self._without_capture)
 
     def __call__(self, *args: Any) -> list[ProgramResult]:
-        """As `Program` does, and with its errors."""
+        """Run the program as `Program` does, and with its errors."""
         return self.call(*args)
 
     @property
@@ -119,11 +119,11 @@ class CapturedProgram:
         return tuple(self._captured.table)
 
     def report(self) -> dict[str, int]:
-        """The counters of `Program.report` over all captures there are, and how many these are."""
+        """Return sums of the counters in `Program.report` over all captures, and their number."""
         return summed(self.counts())
 
     def counts(self) -> Iterator[Count]:
-        """The numbers of `report` with what each belongs to."""
+        """Yield the numbers of `report` with their owners."""
         programs = dict.fromkeys((self._program, *self._captured.table.values()))
         for program in programs:
             if isinstance(program, Program):
@@ -132,7 +132,7 @@ class CapturedProgram:
 
     def _without_capture(self, args: tuple[Any, ...], error: Exception | None) -> Any:
         if len(args) != len(self.plan.inputs):
-            return self._program.call(*args)  # which says what is wrong
+            return self._program.call(*args)  # raises the error
         if isinstance(error, InputError):
             raise error
         engine, captured = self._program.engine, self._captured

@@ -1,6 +1,6 @@
-"""Which kernel an operator of one shape runs: its own static one, or the dynamic one for all sizes.
+"""Choice of a kernel for an operator of one shape: static, or the dynamic one for all sizes.
 
-A choice is made once, by measuring both, and kept in the store beside the kernels: an entry of type
+A choice is made once, by measuring both, and kept in the store with the kernels: an entry of type
 "Choice", whose key is the operator's text, with "static" or "dynamic" in place of machine code.
 Installed packages bring their choices along.
 """
@@ -34,7 +34,7 @@ from kernelmill.store.store import Store
 
 TYPE = "Choice"
 _SLACK = 1.02
-"""A static kernel that takes up to this many times as long counts as equal: noise."""
+"""Factor of time up to which a static kernel counts as equal: noise."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Failure:
 
 
 def choice_key(operator: Operator, machine: Machine) -> Key:
-    """The key of an operator's choice. The operator's sizes must be numbers."""
+    """Return the key of an operator's choice. The operator's sizes must be numbers."""
     assert operator.graph is not None
     return key_of(
         machine.isa, operator=print_graph(operator.graph, names=False), machine=machine.caches
@@ -65,8 +65,8 @@ def choice_key(operator: Operator, machine: Machine) -> Key:
 class Choices:
     """Choices for one machine, in one store.
 
-    `runs_here`: its programs are to be called on this machine, so that kernels can be measured;
-    None: where it is the one that programs are compiled for here.
+    `runs_here`: its programs are called on this machine, so that kernels can be measured; None: if
+    it is the host of this process.
     """
 
     def __init__(self, store: Store, machine: Machine, runs_here: bool | None = None) -> None:
@@ -76,11 +76,11 @@ class Choices:
         self.library = library(machine)
 
     def packaged(self, operator: Operator) -> tuple[Operator, Choice, Library] | None:
-        """What an installed package has chosen, and the kernels of its machine. Packages whose code
-        the machine of these programs lacks instructions for are passed over.
+        """Return the choice of an installed package, and the kernels of its machine. Packages whose
+        code needs instructions that the machine lacks are skipped.
 
-        The operator that comes with it is the one asked for, or the same with its parameters taken
-        for ordinary arguments: who recorded it may not have known better.
+        The operator returned is the one asked for, or the same with its parameters as ordinary
+        arguments, since the recording may not have known their role.
         """
         for package in self.store.packages:
             if not self.machine.isa.runs(package.machine.isa):
@@ -92,7 +92,7 @@ class Choices:
         return None
 
     def known(self, operator: Operator) -> Choice | None:
-        """What was chosen before."""
+        """Return an earlier choice, if any."""
         entry = self.store.get(choice_key(operator, self.machine), TYPE)
         return None if entry is None else _choice(entry)
 
@@ -120,11 +120,11 @@ class Choices:
         return failures + self._choose_all(good)
 
     def _choose_all(self, operators: list[Operator]) -> list[Failure]:
-        """Choose for each, and keep what was chosen."""
+        """Choose for each operator, and store the choices."""
         failures: list[Failure] = []
         progress = Progress(doing="measuring", what="operators")
         try:
-            # Another thread writes: the disk is slow, and measuring is not its business.
+            # Another thread writes, as the disk is slow and must not disturb measurements.
             with Workers(1) as keeping:
                 kept: list[Job[None]] = []
                 for done, operator in enumerate(operators, 1):
@@ -143,7 +143,7 @@ class Choices:
         return failures
 
     def entries(self, operator: Operator) -> list[Entry]:
-        """What a program needs of the store for this operator: the choice, and its kernels."""
+        """Return the store entries that a program needs for an operator: choice and kernels."""
         key = choice_key(operator, self.machine)
         entry = self.store.get(key, TYPE)
         if entry is None:
@@ -189,7 +189,7 @@ class Choices:
         self.store.put(choice_key(operator, self.machine), TYPE, made)
 
     def _measured(self, operator: Operator, dynamic: Lowered) -> Choice:
-        """Both as a captured program would launch them: the dynamic one with its sizes known."""
+        """Measure both as a captured program launches them: the dynamic one with known sizes."""
         assert operator.graph is not None
         static = self._static(operator)
         known = plan_at_sizes(dynamic.plan, operator.values)

@@ -1,4 +1,4 @@
-"""How far what a kernel gives may be from what torch gives."""
+"""Tolerances for comparing results of a kernel with torch's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ RELATIVE = {
     torch.float16: 2e-3,
     torch.bfloat16: 1.6e-2,
 }
-"""Of an element, and of the mean size of all: sums of terms that cancel are as far off as these."""
+"""Relative to an element plus the mean size of all, as sums of cancelling terms need."""
 
 
 def difference(actual: Tensor, expected: Tensor, factor: float = 1.0) -> str:
-    """What is wrong with `actual`, or "". NaN equals NaN; integers are exact. `factor` widens."""
+    """Describe how `actual` differs, or "". NaN equals NaN; integers are exact. `factor` widens."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return (
             f"{actual.dtype} {list(actual.shape)} instead of {expected.dtype} "

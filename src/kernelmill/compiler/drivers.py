@@ -15,22 +15,22 @@ from kernelmill.store.store import Store
 from kernelmill.superkernel import driver_ir
 
 MOST_CHARACTERS = 120
-"""Of a type in the store; longer names are cut, the digest tells them apart."""
+"""Limit on a type's name in the store; longer ones are cut, the digest tells them apart."""
 
 
 def driver_text(plan: Plan, super_kernel: SuperKernel, isa: Isa) -> str:
-    """The LLVM IR of a driver: what its object is compiled from."""
+    """Return the LLVM IR that the object of a driver is compiled from."""
     launches = list(sub_launches(plan, super_kernel))
     return driver_ir(super_kernel, launches, codegen.spin_hint(isa))
 
 
 def driver_type(super_kernel: SuperKernel) -> str:
-    """Its type in the store."""
+    """Return the type of a super kernel in the store."""
     return super_kernel.name[:MOST_CHARACTERS]
 
 
 def driver_info(plan: Plan, super_kernel: SuperKernel, text: str) -> dict[str, Any]:
-    """The .info of a driver: which kernels it runs, and in what order."""
+    """Return the .info of a driver: its kernels in order, with their parts and waits."""
     launches = sub_launches(plan, super_kernel)
     kernels = {ref.name: ref.title for ref in plan.kernels}
     return {
@@ -46,9 +46,9 @@ def driver_info(plan: Plan, super_kernel: SuperKernel, text: str) -> dict[str, A
 
 
 def obtain_drivers(plan: Plan, store: Store, isa: Isa) -> dict[str, bytes]:
-    """The objects of a plan's drivers by name.
+    """Return the objects of a plan's drivers by name.
 
-    They are kept as `sk_{scope}_start_{op}_end_{op}_{digest}`.
+    They are stored as `sk_{scope}_start_{op}_end_{op}_{digest}`.
     """
     found: dict[str, bytes] = {}
     for super_kernel in plan.supers:

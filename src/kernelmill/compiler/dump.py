@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 class GraphDump:
-    """Writes one program's graphs, all with the same number, process and time in their names."""
+    """A writer of one program's graphs, with the same number, process and time in all names."""
 
     def __init__(self, config: CompilerConfig) -> None:
         option = config.debug.graph_dump
@@ -39,7 +39,7 @@ class GraphDump:
 
 
 def _rank() -> int:
-    """The rank of torch.distributed where that runs, else what the launcher says."""
+    """Return the rank in torch.distributed if initialised, else that from the launcher."""
     import torch.distributed as distributed
 
     if distributed.is_available() and distributed.is_initialized():

@@ -11,10 +11,10 @@ from kernelmill.graph.ir import Graph
 
 @dataclass(frozen=True, eq=False)
 class EagerProgram:
-    """Runs a graph operator by operator."""
+    """A program that runs a graph operator by operator."""
 
     graph: Graph
 
     def call(self, *arguments: Any) -> list[Any]:
-        """The graph's results, by eager operators."""
+        """Return the graph's results, by eager operators."""
         return run_graph(self.graph, arguments)

@@ -1,8 +1,8 @@
-"""Gears that run one set of kernels: those of the program for all sizes, where that costs little.
+"""Kernels shared by gears: those of the program for all sizes, where that costs little.
 
-The passes, the fusion, the kernels and LLVM's work on them are then done once; what a gear has for
-itself is a plan, with its sizes in place of symbols. The cost model says what that loses: for each
-launch what its template estimates (`Loss`), and a little for loops whose ends are not known.
+The passes, the fusion, the kernels and LLVM's work on them are then done once; each gear has only
+its own plan, with its sizes in place of symbols. The cost model gives the loss: for each launch the
+estimate of its template (`Loss`), and a little for loops with symbolic ends.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from kernelmill.runtime.estimates import SYMBOLIC_NS
 _log = get_logger("compiler")
 
 _MOST_LOST = 0.03
-"""A gear shares kernels that take at most this much longer than its own would."""
+"""Largest loss of time with which a gear shares kernels, relative to kernels of its own."""
 
 _FEWEST = 3
-"""Gears that must share them for the program for all sizes to pay: it takes as long to compile as
+"""Gears that must share kernels for the program for all sizes to pay: its compile takes as long as
 one and a half for known sizes."""
 
 
 @dataclass(frozen=True)
 class GearSizes:
-    """A gear of a graph: the values of its symbols, and what its program is called."""
+    """A gear of a graph: the values of its symbols, and the name of its program."""
 
     name: str
     values: Mapping[str, int]
@@ -44,14 +44,14 @@ Lower = Callable[[Graph, Announce | None], Lowered]
 
 
 class _OwnKernelsOnly(Exception):
-    """A kernel was made of which the cost model does not know what sharing it loses."""
+    """A kernel was made for which the cost model has no estimate of the loss by sharing."""
 
 
 def sharing_programs(
     graph: Graph, report: CompileReport, gears: Sequence[GearSizes], lower: Lower
 ) -> dict[str, LoweredProgram]:
-    """The programs, by name, of those gears that share kernels; `graph` has been through the
-    passes, with `report`, which becomes that of the first of them. None where nothing is gained."""
+    """Return the programs, by name, of the gears that share kernels; {} where that does not pay.
+    `graph` has been through the passes, with `report`, which becomes that of the first."""
     if len(gears) < _FEWEST or not graph.symbols.keys() <= gears[0].values.keys():
         return {}
     largest = max(gears, key=lambda gear: math.prod(gear.values.values()))
@@ -87,7 +87,7 @@ def _programs(
 
 
 def _lost(lowered: Lowered, sizes: Mapping[str, int]) -> float:
-    """The part of a call's time that kernels for these sizes alone would save."""
+    """Return the part of a call's time that kernels for these sizes alone would save."""
     spent = lost = 0.0
     losses: dict[str, float] = {}
     for step in lowered.plan.steps:

@@ -20,18 +20,18 @@ Sizes = tuple[int, ...]
 
 
 class GearCompiler:
-    """Compiles the gears of a graph, all at once or some at a time, into one `program`.
+    """A compiler of the gears of a graph, all at once or some at a time, into one `program`.
 
-    `gears` has the values of the graph's symbols for the sizes by which the program tells a call's
-    gear. Not for several threads at a time.
+    `gears` has the values of the graph's symbols by the sizes that select a call's gear. Not
+    thread-safe.
     """
 
     def __init__(
         self, graph: Graph, gears: Sequence[Mapping[str, int]], compiler: Compiler
     ) -> None:
-        """Each gear gives the graph's symbols values; those with one value in all are static.
+        """Take the values of the graph's symbols for each gear; those equal in all are static.
 
-        UnsupportedError when no argument tells gears apart that differ in what they compute.
+        UnsupportedError when no argument distinguishes gears that differ in their results.
         """
         self.graph, self.compiler = graph, compiler
         varying = {
@@ -61,7 +61,7 @@ class GearCompiler:
         )
 
     def sizes_of(self, gear: Mapping[str, int]) -> Sizes:
-        """The sizes that tell this gear."""
+        """Return the sizes that select a gear."""
         return tuple(evaluate(dim, gear) for dim in self._dims)
 
     @property
@@ -70,13 +70,13 @@ class GearCompiler:
         return [sizes for sizes in self.gears if sizes not in self.program.table]
 
     def compile(self, sizes: Sequence[Sizes]) -> None:
-        """Compile these gears together. Raises what `compile_graph` does."""
+        """Compile these gears together. Raises the errors of `compile_graph`."""
         named = [self.named(each) for each in sizes]
         self._add(named, self.compiler.compile_at_sizes(self.graph, named))
 
     def batches(self) -> Iterator[None]:
-        """Compiles all that are left, at each step of the iterator some: first those that share
-        kernels, then one at a time, the largest first. Raises as `compile`."""
+        """Compile all gears that are left, some at each step of the iterator: first those that
+        share kernels, then one at a time, the largest first. Raises as `compile`."""
         left = sorted(self.left, key=lambda sizes: (math.prod(sizes), sizes), reverse=True)
         named = [self.named(sizes) for sizes in left]
         for batch, made in self.compiler.compile_in_batches(self.graph, named):
@@ -84,12 +84,12 @@ class GearCompiler:
             yield
 
     def run_eagerly(self, sizes: Sizes) -> None:
-        """Have this gear's calls run by ATen."""
+        """Let ATen run the calls of this gear."""
         known = at_sizes(self.graph, self.gears[sizes], self.named(sizes).name)
         self.program.add(sizes, EagerProgram(known))
 
     def named(self, sizes: Sizes) -> GearSizes:
-        """The gear that is told by these sizes."""
+        """Return the gear that these sizes select, with its name."""
         return GearSizes(_name(self.graph, sizes), self.gears[sizes])
 
     def _add(self, named: Sequence[GearSizes], made: Sequence[Compiled[Served]]) -> None:
@@ -107,13 +107,13 @@ def _name(graph: Graph, sizes: tuple[int, ...]) -> str:
 
 
 def gear_of(name: str) -> tuple[int, ...]:
-    """The sizes that the program of this name is for; none where it is not one of several gears."""
+    """Return the sizes of a gear's program from its name; () for other programs."""
     _, found, sizes = name.rpartition(_GEAR)
     return tuple(map(int, sizes.split("_"))) if found else ()
 
 
 def _sources(graph: Graph, varying: set[str]) -> list[tuple[SizeSource, Dim]]:
-    """Where a call's arguments say which values the varying symbols have, and as which dim."""
+    """Return the arguments and dims from which a call's values of the varying symbols are read."""
     wanted = set(varying)
     found: list[tuple[SizeSource, Dim]] = []
     for source, dim in _readable(graph):
@@ -127,7 +127,7 @@ def _sources(graph: Graph, varying: set[str]) -> list[tuple[SizeSource, Dim]]:
 
 
 def _readable(graph: Graph) -> list[tuple[SizeSource, Dim]]:
-    """Integer arguments first, then dims that are one symbol, then all others."""
+    """List integer arguments first, then dims that are one symbol, then all others."""
     plain: list[tuple[SizeSource, Dim]] = []
     other: list[tuple[SizeSource, Dim]] = []
     integers: list[tuple[SizeSource, Dim]] = []

@@ -1,4 +1,4 @@
-"""The documents beside an object: what the operator is (.info) and how to launch it (.json).
+"""Documents of an object: the operator (.info) and the launch (.json).
 
 Field names are those of MindSpore's kernel_meta, so that its tools and habits carry over.
 """
@@ -18,9 +18,9 @@ MAGIC = "KM_CPU_BINARY_MAGIC_ELF"
 
 @dataclass(frozen=True)
 class Use:
-    """Where a kernel was first wanted: it is told in the .info and is no part of the key.
+    """The first use of a kernel, described in the .info but not part of the key.
 
-    operators   names of the graph's operators that it does the work of
+    operators   names of the graph's operators that it computes
     shapes      of the tensors behind its buffers, in its order; empty when they are not known
     graph       name of the program
     origin      the user's line, "model.py:12"
@@ -37,7 +37,7 @@ class Use:
 def describe(
     kernel: Kernel, use: Use, isa: Isa, name: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(info, launch) of a kernel that is kept under `name`."""
+    """Return (info, launch) of a kernel that is stored under `name`."""
     operators = use.operators
     shapes = use.shapes or tuple((buffer.elements,) for buffer in kernel.buffers)
     tensors = list(zip(kernel.buffers, shapes, strict=True))
@@ -79,9 +79,9 @@ def describe(
 
 
 def _processor(isa: Isa) -> dict[str, Any]:
-    """The fields of MindSpore's SocInfo, and ours. Those about buffers and modes that only an
-    Ascend core has say what holds here: tiles are chosen by rules (no tuning bank), nothing is
-    fused into an L1 or L2 buffer by hand, and there is one implementation of each operator."""
+    """Return the fields of MindSpore's SocInfo, and ours. Those of Ascend buffers and modes have
+    the values that apply here: tiles are chosen by rules (no tuning bank), nothing is fused into an
+    L1 or L2 buffer by hand, and there is one implementation of each operator."""
     return {
         "autoTilingMode": "NO_TUNE",
         "coreNum": "",
@@ -100,13 +100,13 @@ def _processor(isa: Isa) -> dict[str, Any]:
 
 
 def _trailing_number(graph: str) -> int:
-    """3 for "forward_3": graphs are numbered in the order of their capture."""
+    """Return 3 for "forward_3": graphs are numbered in the order of their capture."""
     digits = graph[len(graph.rstrip("0123456789")) :]
     return int(digits or 0)
 
 
 def _tensor(buffer: Buffer, shape: tuple[Dim, ...]) -> dict[str, Any]:
-    """-1 stands for a symbolic size, whose range then says what it may be."""
+    """Describe a buffer; -1 stands for a symbolic size, with its bounds in the range."""
     sizes = [-1 if symbols(size) else size for size in shape]
     return {
         "dtype": buffer.dtype.torch_name,

@@ -1,4 +1,4 @@
-"""From what lowering made to a program that can be called: objects, links, and the report."""
+"""Linking of a lowered program: objects, the callable program, and the report."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _log = get_logger("compiler")
 
 @dataclass(frozen=True)
 class LoweredProgram:
-    """A graph after lowering, with its report so far: all that needs no objects.
+    """A graph after lowering, with its report so far: everything that needs no objects.
 
-    `others` are the ISAs of kernels that are not for this machine's, by kernel name.
-    With options for `automatic_ranges` all becomes super kernels, not only what the model marks.
+    `others` are the ISAs of kernels that are not for this machine's, by kernel name. With options
+    for `automatic_ranges` all launches become super kernels, not only those that the model marks.
     """
 
     lowered: Lowered
@@ -53,7 +53,7 @@ class LoweredProgram:
 
     @property
     def graph(self) -> Graph:
-        """The graph that it was made from."""
+        """The graph that the program was lowered from."""
         return self.source.graph
 
 
@@ -62,8 +62,8 @@ AnyProgram = TypeVar("AnyProgram", covariant=True)
 
 @dataclass(frozen=True)
 class Compiled(Generic[AnyProgram]):
-    """What became of one graph: the program, what it was made from, and for which machine; and of
-    the bodies of its higher-order operators, which it calls, each behind those that it calls."""
+    """A compiled graph: the program, its draft, and the machine; with the bodies of its
+    higher-order operators, which it calls, each after those that it calls."""
 
     program: AnyProgram
     draft: LoweredProgram
@@ -77,7 +77,7 @@ class Compiled(Generic[AnyProgram]):
 
     @property
     def report(self) -> CompileReport:
-        """What the compile did."""
+        """The report of the compile."""
         return self.draft.report
 
 
@@ -87,7 +87,7 @@ CompiledBodies = Mapping[str, Compiled[Any]]
 NO_BODIES: CompiledBodies = {}
 
 OnCompiled = Callable[[Compiled[Any]], None]
-"""Gets each program as soon as it is made."""
+"""Receives each program as soon as it is made."""
 
 
 def link(
@@ -97,7 +97,7 @@ def link(
     compare: bool = False,
     bodies: CompiledBodies = NO_BODIES,
 ) -> Compiled[Program]:
-    """The program of one draft. For `compare` and what it raises see `link_all`."""
+    """Return the program of one draft. For `compare` and the errors see `link_all`."""
     with KernelBuilds(store, machine.isa) as builds:
         (compiled,) = link_all([draft], store, machine, builds, compare, bodies)
     return compiled
@@ -112,13 +112,13 @@ def link_all(
     bodies: CompiledBodies = NO_BODIES,
     inner: int = 0,
 ) -> list[Compiled[Program]]:
-    """The programs of several drafts, which share the memory of their calls; the reports are
-    filled. The first of them are `inner` bodies of those that follow, and `bodies` others that they
-    have, compiled. With `compare` a report names the stored kernel most like each new one.
+    """Return the programs of several drafts, which share the memory of their calls; the reports are
+    filled. The first are `inner` bodies of those that follow; `bodies` are their other bodies,
+    compiled. With `compare` a report names the stored kernel nearest to each new one.
 
-    While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering
-    and LLVM go on side by side. Raises VerificationError for a kernel that lowering got wrong,
-    StoreError as the store does.
+    While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering and
+    LLVM run in parallel. Raises VerificationError for an invalid kernel, StoreError as the store
+    does.
     """
     made: list[LoweredProgram] = []
     for draft in (with_super_kernels(draft, machine) for draft in drafts):
@@ -143,20 +143,20 @@ def link_all(
 
 
 def without_bodies(made: Sequence[Compiled[Any]]) -> Sequence[Compiled[Any]]:
-    """Those that are no bodies of others among them."""
+    """Return the programs that are no bodies of others among them."""
     bodies = {id(body.draft) for each in made for body in each.bodies}
     return [each for each in made if id(each.draft) not in bodies]
 
 
 def with_theirs(bodies: Iterable[Compiled[Any]]) -> tuple[Compiled[Any], ...]:
-    """Bodies, each once and behind those that it calls."""
+    """Return bodies with the bodies they call, each once and after those that it calls."""
     found = {id(each): each for body in bodies for each in (*body.bodies, body)}
     return tuple(found.values())
 
 
 def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgram:
-    """The draft with the launches of its ranges as super kernels, and of the others side by side
-    what can be."""
+    """Return the draft with the launches of its ranges as super kernels, and independent ones of
+    the others run side by side."""
     lowered = draft.lowered
     with draft.report.stage("super kernels"):
         plan = superkernel.run_side_by_side(lowered.plan, lowered.kernels, machine)
@@ -169,7 +169,7 @@ def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgra
 
 
 def with_names(draft: LoweredProgram, names: Mapping[str, str]) -> LoweredProgram:
-    """The draft with the names that its kernels have in the store."""
+    """Return the draft with the store's names for its kernels."""
     plan = draft.lowered.plan
     kernels = tuple(replace(ref, digest=names[ref.name].rpartition("_")[2]) for ref in plan.kernels)
     return replace(draft, lowered=replace(draft.lowered, plan=replace(plan, kernels=kernels)))

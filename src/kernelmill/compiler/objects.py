@@ -1,4 +1,4 @@
-"""Kernels to objects through the store: what is there is reused, the rest compiled in parallel."""
+"""Kernels to objects through the store: stored ones are reused, the rest compiled in parallel."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NONE: Mapping[str, Isa] = {}
 
 @dataclass(frozen=True)
 class Request:
-    """A kernel that a program needs, with the operators it does the work of.
+    """A kernel that a program needs, with the operators that it computes.
 
-    `shapes` are those of the tensors behind the kernel's buffers where it is first launched, in
-    the kernel's order; none known: the buffers are described as flat. `graph` names the program.
-    `text` is the kernel's without its name, where it is known already.
+    `shapes` are those of the tensors behind the kernel's buffers where it is first launched, in the
+    kernel's order; if empty, the buffers are described as flat. `graph` names the program. `text`
+    is the kernel's without its name, if known already.
     """
 
     kernel: Kernel
@@ -46,7 +46,7 @@ class Request:
 
 
 def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
-    """What a plan launches, each kernel once."""
+    """Return requests for the kernels that a plan launches, each once."""
     launches = [s for s in (*plan.prepare, *plan.steps) if isinstance(s, Launch)]
     first = {launch.kernel: launch for launch in reversed(launches)}
     requests: list[Request] = []
@@ -59,15 +59,15 @@ def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
 
 
 def kernel_key(kernel: Kernel, isa: Isa, text: str = "") -> Key:
-    """All that decides the bytes of a kernel's object, by name. `text` is the kernel's without its
-    name, where it is known already."""
+    """Return the key of all inputs that determine the bytes of a kernel's object. `text` is the
+    kernel's without its name, if known already."""
     return key_of(isa, kernel=text or print_kernel(kernel, name=False))
 
 
 def obtain(
     requests: Sequence[Request], store: Store, isa: Isa, others: Mapping[str, Isa] = _NONE
 ) -> dict[str, Entry]:
-    """The objects of all kernels by kernel name, compiling those that the store has not.
+    """Return the objects of all kernels by kernel name, compiling those missing in the store.
 
     `others` are the ISAs of kernels that are not for `isa`.
     """
@@ -80,10 +80,10 @@ def obtain(
 
 
 class KernelBuilds:
-    """Kernels of several programs on their way to objects, while the caller makes the next program.
+    """A queue of kernels of several programs being compiled, while the caller lowers the next.
 
-    To be used in `with`: leaving it after an error or Ctrl-C drops what has not begun, and keeps
-    the kernels that are being compiled.
+    Use in `with`: an exit after an error or Ctrl-C drops jobs that have not begun, and keeps the
+    kernels that are being compiled.
     """
 
     def __init__(self, store: Store, isa: Isa) -> None:
@@ -106,18 +106,18 @@ class KernelBuilds:
             self._progress.close()
 
     def beside(self, work: Callable[[], object]) -> None:
-        """Have something else done too that a program needs and that calls LLVM."""
+        """Submit other work that a program needs and that calls LLVM."""
         self._beside.append(self._workers.submit(work))
 
     def begin(self, request: Request, isa: Isa | None = None) -> Job[Entry]:
-        """Begin with a kernel, if it is a new one; `isa` if it is not for this one."""
+        """Submit a kernel, if it is a new one; `isa` if it is not for this one."""
         number = id(request.kernel)
         known = self._keys.get(number) if isa is None else None
         if known is not None:
             return self._by_key[known[1].digest]
         key, job = _job(request, self._store, isa or self._isa)
         if isa is None:
-            self._keys[number] = request.kernel, key  # which keeps the number its own
+            self._keys[number] = request.kernel, key  # keeps the id from reuse
         if key.digest not in self._by_key:
             self._by_key[key.digest] = self._workers.submit(job)
             self._name = request.graph
@@ -126,15 +126,15 @@ class KernelBuilds:
         return self._by_key[key.digest]
 
     def add(self, requests: Sequence[Request], others: Mapping[str, Isa] = _NONE) -> None:
-        """Begin with another program's kernels. A name may mean different kernels in each program;
-        equal kernels are one. `others` are the ISAs of kernels that are not for this one."""
+        """Submit another program's kernels. A name may mean different kernels in each program;
+        equal ones are compiled once. `others` are the ISAs of kernels that are not for this one."""
         self._programs.append(
             {r.kernel.name: self.begin(r, others.get(r.kernel.name)) for r in requests}
         )
         self.show()
 
     def show(self) -> None:
-        """Draw how far it is. Raises what a compile has raised."""
+        """Draw the progress. Raises the error of a failed compile."""
         jobs = self._by_key.values()
         done = [job for job in jobs if job.is_done]
         for job in done:
@@ -142,8 +142,8 @@ class KernelBuilds:
         self._progress.show(len(done), len(jobs), self._name)
 
     def finish(self) -> list[dict[str, Entry]]:
-        """The objects of each program by kernel name. Raises what a compile or what is done beside
-        it has raised."""
+        """Return the objects of each program by kernel name. Raises the error of a failed compile
+        or of other submitted work."""
         while not all(job.is_done for job in self._by_key.values()):
             self._workers.wait(self._by_key.values(), _REDRAW_SECONDS)
             self.show()
@@ -155,7 +155,7 @@ class KernelBuilds:
 
 
 def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, isa: Isa) -> Entry:
-    """The object that computes a dynamic plan's sizes from its symbols."""
+    """Return the object that computes a dynamic plan's sizes from its symbols."""
     text = f"({', '.join(s.name for s in symbols)}) -> ({', '.join(map(str, dims))})"
 
     def compile() -> Compiled:
@@ -181,5 +181,5 @@ def _job(request: Request, store: Store, isa: Isa) -> tuple[Key, Callable[[], En
 
 
 def nearest(entry: Entry, store: Store, type: str) -> Nearest | None:
-    """The store's other entry that is most like this one, and in which ingredients it differs."""
+    """Return the store's entry nearest to this one, and the ingredients in which it differs."""
     return store.nearest(entry.key, type)

@@ -1,4 +1,4 @@
-"""Operators as JSON documents: what is written to the output tree and to logs, and read back.
+"""Operators as JSON documents, written to the output tree and to logs, and read back.
 
     {"type": "MatMul", "name": "MatMul_float_ND_1_2048", "origin": "model.py:12",
      "inputs": [{"shape": [1, 2048], "dtype": "float", "format": "ND", "strides": [2048, 1]}, ...],
@@ -29,7 +29,7 @@ _NAMES = {"float32": "float", "float64": "double"}
 
 
 def to_document(operator: Operator) -> Document:
-    """The document of an operator whose sizes are numbers."""
+    """Return the document of an operator whose sizes are numbers."""
     graph = operator.graph
     assert graph is not None
     inputs = [_tensor(entry.value.type) for entry in graph.tensor_inputs()]
@@ -50,7 +50,7 @@ def to_document(operator: Operator) -> Document:
 
 
 def from_document(document: Mapping[str, Any]) -> Operator:
-    """The operator in a document. KernelmillError when it is none."""
+    """Return the operator in a document. KernelmillError for an invalid document."""
     try:
         graph = _graph(document["graph"])
         general = None if document["general"] is None else _graph(document["general"])
@@ -65,7 +65,7 @@ def from_document(document: Mapping[str, Any]) -> Operator:
 
 
 def aten_documents(plan: Plan) -> list[Document]:
-    """Short documents of the operators that run as themselves."""
+    """Return short documents of the operators that run in ATen."""
     found: list[Document] = []
     for step in plan.steps:
         if isinstance(step, AtenCall):

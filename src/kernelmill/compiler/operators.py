@@ -33,7 +33,7 @@ from kernelmill.store.store import Store
 
 
 class Operators:
-    """Makes such programs. With `build`, static kernels are compiled for what has none yet.
+    """A compiler of such programs. With `build`, missing static kernels are compiled.
 
     Static kernels that are installed are used in any case. For `automatic_ranges` see
     `LoweredProgram`, for `on_compiled` and `compare` `Compiler`, for `bodies` `link_all`.
@@ -61,8 +61,8 @@ class Operators:
     def program(
         self, graph: Graph, report: CompileReport, ahead: Sequence[Graph] = ()
     ) -> Compiled[Program]:
-        """The program of a graph, with its report filled. Where static kernels are built, those
-        of the graphs `ahead` are built with it.
+        """Return the program of a graph, with its report filled. Where static kernels are built,
+        those of the graphs `ahead` are built with it.
 
         Raises UnsupportedError for a graph that cannot be lowered.
         """
@@ -88,7 +88,7 @@ class Operators:
         return compiled
 
     def lowered(self, graph: Graph, report: CompileReport) -> LoweredProgram:
-        """What `program` would compile, with no static kernels built. Raises as that does."""
+        """Return the draft that `program` would compile, without building static kernels."""
         with report.stage("lower"):
             selection, lowered = self._lower(extract_operators(graph, self.machine))
         return LoweredProgram(
@@ -102,8 +102,8 @@ class Operators:
 
 class _Selection:
     """Kernels chosen for the operators of one program: `chosen` for its work. `static` are those of
-    known sizes by their text, and `isas` those of kernels that are for another than this machine's.
-    """
+    known sizes by their text, and `isas` those of kernels that are for another than this
+    machine's."""
 
     def __init__(self, operators: Operators, extracted: Extracted) -> None:
         self.operators = operators

@@ -1,4 +1,4 @@
-"""Operators lowered by themselves: each once in a process, whatever program it occurs in."""
+"""Operators lowered alone: each once in a process, whatever program it occurs in."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from kernelmill.lower.driver.program import lower_graph
 
 
 class Library:
-    """Operators lowered for one machine. An operator is known by the text of its graph."""
+    """Operators lowered for one machine, by the text of their graphs."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._lowered: dict[str, Lowered | None] = {}
 
     def dynamic(self, operator: Operator) -> LoweredOperator | None:
-        """Kernels for all sizes; None for an operator that has none."""
+        """Return kernels for all sizes; None for an operator that has none."""
         if operator.general is None:
             return None
         lowered = self.lower(operator.general)
         return None if lowered is None else LoweredOperator(lowered, operator.values)
 
     def lower(self, graph: Graph) -> Lowered | None:
-        """The operator's plan and kernels; None when it has no lowering in this form."""
+        """Return the operator's plan and kernels; None when it has no lowering in this form."""
         text = print_graph(graph, names=False)
         if text not in self._lowered:
             try:
@@ -40,5 +40,5 @@ class Library:
 
 @cache
 def library(machine: Machine) -> Library:
-    """The library of a machine; there is one in a process."""
+    """Return the library of a machine; there is one in a process."""
     return Library(machine)

@@ -59,12 +59,11 @@ _log = get_logger("compiler")
 
 Optimised = tuple[Graph, CompileReport]
 Served = Program | CapturedProgram | EagerProgram
-"""What may serve a graph's calls."""
+"""Programs for a graph's calls."""
 
 
 def compile_graph(graph: Graph, config: CompilerConfig) -> Compiled[Served]:
-    """A program that computes what the graph says, with what it was made from and the report of its
-    compile.
+    """Compile a graph to a program, returned with its lowered form and the report of the compile.
 
     Raises UnsupportedError when a node has no lowering, VerificationError when a stage broke the
     program (a fault of kernelmill), StoreError when the kernel folder cannot be trusted,
@@ -75,11 +74,11 @@ def compile_graph(graph: Graph, config: CompilerConfig) -> Compiled[Served]:
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles graphs with one set of options. All methods raise what `compile_graph` does.
+    """A compiler with one set of options. All methods raise the errors of `compile_graph`.
 
-    on_compiled  gets each program as it is made, also those that calls ask for later: captures of
+    on_compiled  receives each program as it is made, also those made at later calls: captures of
                  other sizes, gears
-    compare      reports name the stored kernel that is most like each new one, which takes time
+    compare      reports name the stored kernel nearest to each new one, which takes time
     to_run       False: programs are not called here, and may be for an ISA that this machine lacks
     lower_only   nothing is compiled, for whatever target: ATen runs the programs
     """
@@ -92,14 +91,14 @@ class Compiler:
     _bodies: dict[str, Compiled[Served]] = field(default_factory=dict[str, Compiled[Served]])
 
     def compile(self, graph: Graph) -> Compiled[Served]:
-        """The program of a graph."""
+        """Return the program of a graph."""
         (compiled,) = self.compile_all([graph])
         return compiled
 
     @collection_paused()
     def compile_all(self, graphs: Sequence[Graph]) -> Sequence[Compiled[Served]]:
-        """A program for each graph; they share the memory of their calls. All kernels are compiled
-        together, in parallel."""
+        """Return a program for each graph; they share the memory of their calls. All kernels are
+        compiled together, in parallel."""
         store, machine = self._store_and_machine()
         optimised = (optimise(graph, self.config) for graph in graphs)
         if self.config.mode != REDUCE_OVERHEAD:
@@ -113,8 +112,8 @@ class Compiler:
     def compile_at_sizes(
         self, graph: Graph, gears: Sequence[GearSizes]
     ) -> Sequence[Compiled[Served]]:
-        """A program for each gear of a graph over symbols. Gears share the kernels of the program
-        for all sizes where that loses little (gear_kernels.py)."""
+        """Return a program for each gear of a graph over symbols. Gears share the kernels of the
+        program for all sizes where the loss is small (gear_kernels.py)."""
         if self._separately:
             return self.compile_all([at_sizes(graph, one.values, one.name) for one in gears])
         store, machine = self._store_and_machine()
@@ -130,7 +129,7 @@ class Compiler:
     def compile_in_batches(
         self, graph: Graph, gears: Sequence[GearSizes]
     ) -> Iterator[tuple[Sequence[GearSizes], Sequence[Compiled[Served]]]]:
-        """What `compile_at_sizes` makes, in parts: the gears that share kernels first."""
+        """Yield the programs of `compile_at_sizes` in parts: gears that share kernels first."""
         sharing: Mapping[str, LoweredProgram] = {}
         if not self._separately:
             store, machine = self._store_and_machine()
@@ -144,23 +143,23 @@ class Compiler:
                 yield [gear], self.compile_at_sizes(graph, [gear])
 
     def recapture(self, program: Program, graph: Graph) -> Program | CapturedProgram:
-        """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
-        `graph` is what it was lowered from."""
+        """Return the program for calls in mode reduce-overhead, from a loaded program for all
+        sizes. `graph` is the one that it was lowered from."""
         store, machine = self._store_and_machine()
         self._compile_bodies([graph])
         report = CompileReport(graph.name, nodes_before=len(graph.nodes))
         return self._captures(self._operators(store, machine), graph, report).around(program)
 
     def _compile_bodies(self, graphs: Iterable[Graph]) -> None:
-        """Compile the graphs that these have for higher-order operators."""
+        """Compile the bodies of higher-order operators in these graphs."""
         new = self._new_bodies(graphs)
         if new:
             made = self.compile_all(new)
             self._bodies.update({each.draft.graph.name: each for each in made})
 
     def _new_bodies(self, graphs: Iterable[Graph]) -> list[Graph]:
-        """The graphs that these have for higher-order operators and that are not compiled yet,
-        equal ones once, each behind those that it has itself."""
+        """Return the bodies of higher-order operators in these graphs that are not compiled yet,
+        equal ones once, each after its own bodies."""
         found: dict[str, Graph] = {}
         for graph in graphs:
             for name, body in graph.body_graphs().items():
@@ -171,7 +170,7 @@ class Compiler:
 
     @property
     def _separately(self) -> bool:
-        """Whether each gear is compiled as a graph by itself."""
+        """True if each gear is compiled as a graph of its own."""
         return self.config.mode == REDUCE_OVERHEAD or self.config.aoe_config.aoe_mode is not None
 
     def _store_and_machine(self) -> tuple[Store, Machine]:
@@ -197,7 +196,7 @@ class Compiler:
         self, programs: Iterable[Optimised | LoweredProgram], graphs: Iterable[Graph],
         store: Store, machine: Machine,
     ) -> Sequence[Compiled[Served]]:  # fmt: skip
-        """The programs, which are made of these graphs, whose bodies are compiled with them."""
+        """Compile programs from these graphs together with their bodies."""
         config, bodies = self.config, self._new_bodies(graphs)
         if bodies:
             programs = chain((optimise(body, config) for body in bodies), programs)
@@ -218,8 +217,8 @@ class Compiler:
     def _lowered(
         self, drafts: Iterable[LoweredProgram], machine: Machine, inner: int = 0
     ) -> Sequence[Compiled[Served]]:
-        """The drafts as programs that ATen runs, without the first, `inner` bodies of those that
-        follow. VerificationError for a plan that lowering got wrong."""
+        """Return the drafts as programs that ATen runs, without the first, `inner` bodies of those
+        that follow. VerificationError for an invalid plan."""
         found: list[Compiled[Served]] = []
         for draft in drafts:
             draft = with_super_kernels(draft, machine)
@@ -264,8 +263,8 @@ def _drafts(
     machine: Machine,
     begin: Callable[[str, NewKernel], None] | None = None,
 ) -> Iterator[LoweredProgram]:
-    """The graphs lowered, one by one, in the manner that the options say, or as they are where they
-    were; `begin` is told of each kernel as soon as there is one, with the graph's name."""
+    """Yield the graphs lowered, one by one, as the options say, and those already lowered
+    unchanged; `begin` receives each kernel as soon as it is made, with the graph's name."""
     separate = not config.experimental_config.pattern_fusion_pass
     automatic = _automatic_ranges(config)
     kernels = KernelCache()
@@ -306,8 +305,8 @@ def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:
 
 
 def optimise(graph: Graph, config: CompilerConfig, dump: bool = True) -> Optimised:
-    """The graph after the passes that the options ask for, and the report of its compile so far. It
-    is in no dump where no program is made of it as it is."""
+    """Return the graph after the passes that the options ask for, and the report so far. `dump` is
+    False for a graph that no program is made of directly."""
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     files = GraphDump(config) if dump else None
     if files is not None:

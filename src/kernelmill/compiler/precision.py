@@ -1,4 +1,4 @@
-"""Programs by how exactly torch is asked to multiply float32 when it is compiled or called."""
+"""Programs by the precision of float32 matmuls in torch at the compile or call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kernelmill.runtime.precision import EXACT, allowed_products
 
 
 def depends_on_precision(graph: Graph, config: CompilerConfig) -> bool:
-    """Whether the setting can change what a program computes: where there are no tiles of bf16
-    every product of f32 is one."""
+    """Return whether the setting can change a program's results: without tiles of bf16 every
+    product of f32 is one."""
     tiles = target_isa(config.target, to_run=False).tile_unit(BF16, BF16)
     wanted = tiles is not None and config.float32_pieces
     return wanted and _multiplies_f32(graph)
@@ -28,8 +28,8 @@ def _multiplies_f32(graph: Graph) -> bool:
 
 
 def under_precision(graph: Graph, products: int | None = None) -> Graph:
-    """The graph with so many products of bf16 allowed for each of f32; None: as torch's setting
-    says now."""
+    """Return the graph with so many products of bf16 allowed for each of f32; None: as in torch's
+    setting now."""
     products = allowed_products() if products is None else products
     if products == EXACT:
         return graph
@@ -38,8 +38,8 @@ def under_precision(graph: Graph, products: int | None = None) -> Graph:
 
 
 def _with_bodies(graph: Graph, products: int) -> Graph:
-    """The graph with the same allowed to its bodies. They are other programs by that, and so get
-    other names."""
+    """Return the graph with the same allowed to its bodies, which get other names, as they are
+    other programs."""
     names = {name: f"{name}_{products}" for name in graph.body_graphs()}
     rewriter = Rewriter(graph)
     for node in graph.nodes:

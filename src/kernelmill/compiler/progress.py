@@ -1,5 +1,4 @@
-"""One line that says how far a compile is, where somebody looks: on a terminal and in a notebook,
-once it has taken two seconds."""
+"""A progress line of a compile, shown on a terminal and in a notebook after two seconds."""
 
 from __future__ import annotations
 
@@ -17,19 +16,19 @@ DELAY_SECONDS = 2.0
 _REDRAW_SECONDS = 0.1
 _COLUMNS = 80
 _NOTEBOOKS = "ipykernel"
-"""The package whose stream standard error is in notebooks: no terminal, and a line is drawn over as
-on one."""
+"""The package whose stream is standard error in notebooks: no terminal, but a line can be
+redrawn."""
 
 _drawing: dict[int, Progress] = {}
-"""Who draws in this process, by its number: a forked child has another one."""
+"""The progress line of this process, by process id: a forked child has another one."""
 
 
 class Progress:
-    """Counts finished kernels, or `what` else is done; silent where nobody looks, where
-    KERNELMILL_PROGRESS is 0 and in the background.
+    """A count of finished kernels, or of other work (`what`); silent where no terminal or notebook
+    shows it, where KERNELMILL_PROGRESS is 0 and in the background.
 
-    The line is drawn by whoever calls `show`, not by a thread of its own, which a fork would lose.
-    Of compiles in several threads the first draws. A stream that cannot be written to stops none.
+    The caller of `show` draws the line, not a thread of its own, which a fork would lose. Of
+    compiles in several threads the first draws. Errors of the stream are ignored.
     """
 
     def __init__(
@@ -43,12 +42,12 @@ class Progress:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to draw."""
+        """True if it is time to draw."""
         return self._wanted and time.monotonic() >= self._next
 
     def show(self, done: int, total: int, name: str = "") -> None:
-        """Draw the line in place of the last one. `total` may grow from one to the next; `name`
-        says what is compiled."""
+        """Draw the line over the last one. `total` may grow between calls; `name` is that of the
+        program being compiled."""
         if not self.is_due or not self._is_seen():
             return
         now = time.monotonic()
@@ -88,7 +87,7 @@ def _is_notebook(stream: object) -> bool:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether a line can be drawn over there."""
+    """Return whether a stream is a terminal on which a line can be redrawn."""
     try:
         is_terminal = stream is not None and stream.isatty()
     except ValueError:  # it is closed

@@ -1,8 +1,8 @@
-"""The processes of one machine that compile static kernels together.
+"""The rank group: processes of one machine that compile static kernels together.
 
-They speak through the key-value store of torch.distributed, not through collectives: the program's
-own communication is left alone, and a process that has died is noticed as an answer that does not
-come. Whoever waits in vain goes on by itself; kernels and packages are safe without any of this.
+They communicate through the key-value store of torch.distributed, not through collectives: the
+program's own communication is left alone, and a dead process shows as a missing answer. A process
+whose wait times out goes on alone; kernels and packages are safe without any of this.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class RankLost(KernelmillError):
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Process `place` of `size` on one machine; 0 leads. `store` holds what they say."""
+    """Process `place` of `size` on one machine; 0 leads. `store` holds their messages."""
 
     place: int
     size: int
     store: Any
 
     def gather(self, what: str, mine: list[Any]) -> list[Any]:
-        """The lists of all processes, one after the other, in each of them."""
+        """Return the lists of all processes, concatenated, in each of them."""
         self.say(f"{what}/{self.place}", mine)
         if self.place == 0:
             lists = [self.hear(f"{what}/{place}") for place in range(self.size)]
@@ -45,18 +45,18 @@ class RankGroup:
         return self.hear(what)
 
     def meet(self, where: str) -> None:
-        """Wait until all have come here."""
+        """Wait until all processes have called this."""
         self.gather(where, [])
 
     def say(self, what: str, value: Any) -> None:
-        """Tell the others. The value must be JSON-able."""
+        """Send a value, which must be JSON-able, to the other processes."""
         try:
             self.store.set(what, json.dumps(value))
         except RuntimeError as error:
             raise self._loss(what, error) from None
 
     def hear(self, what: str) -> Any:
-        """What one of them told, or will tell. RankLost when that does not come."""
+        """Return a value that a process has sent or will send. RankLost when it does not come."""
         try:
             self.store.wait([what], timedelta(seconds=PATIENCE_SECONDS))
             return json.loads(self.store.get(what))
@@ -69,10 +69,10 @@ class RankGroup:
 
 
 def rank_group() -> RankGroup | None:
-    """The processes of this machine, for one more build; None when this one works alone.
+    """Return the processes of this machine, for one more build; None for this one alone.
 
-    LOCAL_WORLD_SIZE says how many they are; without it, and without torch.distributed, nothing is
-    shared. ConfigError when it is no number above 0, or does not divide the world.
+    Their number is LOCAL_WORLD_SIZE; without it, and without torch.distributed, nothing is shared.
+    ConfigError when it is no number above 0, or does not divide the world.
     """
     import torch.distributed as distributed
 

@@ -1,7 +1,7 @@
-"""Which operators ran, at which shapes: noted beside the programs, with no run of its own.
+"""Recording of the operators that run, with their shapes, without a run of its own.
 
-Every program that is loaded is known here with its graph, as long as it lives. A recording looks at
-the programs' counters when it begins and when it ends, so calls cost nothing more while it lasts.
+Every loaded program is registered here with its graph, as long as it lives. A recording compares
+the programs' counters at its begin and end, so calls cost nothing more meanwhile.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _noting = RenewedLock()
 
 
 def note(program: Program, source: GraphSource, fused: bool) -> None:
-    """Make a program known. `fused` programs have kernels of several operators."""
+    """Register a program. `fused` programs have kernels of several operators."""
     with _noting.lock:
         _graphs[program.engine] = (source, fused)
     path = knobs.RECORD_OPS.get()
     if not path:
         return
     if source.graph.symbols:
-        _at_exit(path)  # whose sizes are known then
+        _at_exit(path)  # its sizes are known then
     else:
         append(path, documents_of(source.graph, fused))
 
@@ -93,7 +93,7 @@ def _documents(engines: Iterable[Engine]) -> list[Document]:
 
 
 def documents_of(graph: Graph, fused: bool, sizes: dict[str, int] | None = None) -> list[Document]:
-    """The documents of a graph's operators at these sizes, and with `fused` one of the graph."""
+    """Return documents of a graph's operators at these sizes; if `fused`, also of the graph."""
     exact = at_sizes(graph, sizes or {}) if graph.symbols else graph
     documents = [to_document(each) for each in operators_of(exact, host())]
     if fused:
@@ -103,7 +103,7 @@ def documents_of(graph: Graph, fused: bool, sizes: dict[str, int] | None = None)
 
 
 def operators_of(graph: Graph, machine: Machine) -> list[Operator]:
-    """The operators of a graph that have a form of their own, and sizes that are numbers."""
+    """Return the operators of a graph that have a form of their own, and sizes that are numbers."""
     found: dict[str, Operator] = {}
     for operator in extract_operators(graph, machine).operators.values():
         if operator.graph is not None:
@@ -115,7 +115,7 @@ def operators_of(graph: Graph, machine: Machine) -> list[Operator]:
 
 
 def append(path: str, documents: Iterable[Document]) -> int:
-    """Append those documents that the log at `path` has not, one a line; returns how many.
+    """Append those documents that are new to the log at `path`, one a line; return their number.
 
     Several processes may write to one log. FileError when it cannot be written.
     """
@@ -137,7 +137,7 @@ def _line(document: Document) -> bytes:
 
 
 def _identity(line: bytes) -> object:
-    """What makes two documents the same: not their line in the user's program."""
+    """Return the identity of a document: not its line in the user's program."""
     try:
         document = json.loads(line)
         return (document.get("graph"), document.get("program"))

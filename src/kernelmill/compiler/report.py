@@ -1,4 +1,4 @@
-"""What a compile did, as data: `explain` and the log show it."""
+"""Reports of compiles, as data: `explain` and the log show them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from kernelmill.superkernel import RangeReport
 class KernelReport:
     """One kernel: `source` is "folder" (reused), "compiled" or "memory"; `launches` in a call.
 
-    `kind` is "dynamic" for one that serves all sizes; "static (this run)" or "static (package
-    NAME)" for one of a shape of its own.
-    `template` is what in lowering the kernel comes from, "" for copies of weights, and `schedule`
-    how it is cut, in the grammar of lower/schedule/text.py.
-    `classes` are the sizes, in words, that a dynamic kernel has bodies of their own for.
-    `differs` names, for a compiled kernel, the key ingredients in which the `nearest` entry of the
-    store differed.
-    `f32_products` says how products of float32 are computed, as docs/numerics.md has it: of how
-    many of bfloat16, or by FMA and why; "" for a kernel without any.
+    `kind` is "dynamic" for one for all sizes; "static (this run)" or "static (package NAME)" for
+    one of a single shape. `template` is the lowering's template of the kernel, "" for copies of
+    weights, and `schedule` its schedule, in the grammar of lower/schedule/text.py. `classes` are
+    the sizes, in words, for which a dynamic kernel has separate bodies. `differs` names, for a
+    compiled kernel, the key ingredients in which the `nearest` entry of the store differed.
+    `f32_products` is the method of float32 products, as in docs/numerics.md: of how many of
+    bfloat16, or by FMA and why; "" for a kernel without any.
     """
 
     name: str
@@ -46,12 +44,12 @@ class KernelReport:
 class CompileReport:
     """One compiled graph. Times are in seconds by stage, sizes in bytes.
 
-    isa        the instruction set that its code is for
+    isa        the instruction set of its code
     fallbacks  (ATen operator, reason, user's line), one for each call in the program
-    arena_bytes     of all that lives within a call; `live_bytes` is the most that is alive at one
-               step, below which no arena can be, `tensor_bytes` the sum without any sharing; both
-               None where sizes are symbolic
-    ranges     super-kernel ranges: what became of each
+    arena_bytes     of all buffers that live within a call; `live_bytes` is the maximum at one step,
+               a lower bound of the arena, `tensor_bytes` the sum without any sharing; both None
+               where sizes are symbolic
+    ranges     the outcome of each super-kernel range
     tuned      kernels whose schedule was chosen by measuring, now or before; `schedules_measured`
                of them just now
     """
@@ -72,22 +70,22 @@ class CompileReport:
 
     @property
     def compiled(self) -> int:
-        """Kernels that were compiled just now."""
+        """Number of kernels that this compile compiled."""
         return sum(kernel.source == "compiled" for kernel in self.kernels)
 
     @property
     def reused(self) -> int:
-        """Kernels that were there already."""
+        """Number of kernels that were in the store."""
         return len(self.kernels) - self.compiled
 
     @property
     def fused(self) -> int:
-        """Kernels that do the work of several operators."""
+        """Number of kernels that compute several operators."""
         return sum(len(kernel.operators) > 1 for kernel in self.kernels)
 
     @property
     def f32_products(self) -> dict[str, int]:
-        """How products of float32 are computed, and how many launches of a call do it so."""
+        """Methods of float32 products, each with its number of launches in a call."""
         found: dict[str, int] = {}
         for kernel in self.kernels:
             if kernel.f32_products:
@@ -95,7 +93,7 @@ class CompileReport:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON-able data."""
+        """Return the report as JSON-able data."""
         counts = {"compiled": self.compiled, "reused": self.reused, "fused": self.fused}
         return {**asdict(self), **counts}
 

@@ -1,6 +1,6 @@
 """Static kernels for a captured program: compiled, chosen, written out and packed.
 
-What is written has the layout of TorchAir's static kernel compile:
+The output has the layout of TorchAir's static kernel compile:
 
     {build_dir}/aclnn_static_shape_kernel_outputs/{timestamp}_{pid}_outputs/
         {pid}/*.json             the operators that static kernels are meant for
@@ -9,8 +9,8 @@ What is written has the layout of TorchAir's static kernel compile:
         static_kernel_{datetime}.run
         installed/               with several processes: the package, as all of them use it
 
-or, for npugraph_ex, of static_kernel_compile_outputs/ts{timestamp}_pid{pid}_outputs: what was
-compiled is in {pid}_opcompile_selected there, and what could be in {pid}_opcompile.
+or, for npugraph_ex, of static_kernel_compile_outputs/ts{timestamp}_pid{pid}_outputs: compiled
+operators are in {pid}_opcompile_selected there, and candidates in {pid}_opcompile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = get_logger("compiler")
 
 
 def build_folder(given: str | None) -> str:
-    """The folder for outputs: as given, else that of the running script.
+    """Return the folder for outputs: as given, else that of the running script.
 
     ConfigPathError when it cannot be read and written.
     """
@@ -58,9 +58,9 @@ def build_folder(given: str | None) -> str:
 
 @dataclass(frozen=True)
 class StaticBuild:
-    """Builds into `folder` with the kernels and choices of `choices`.
+    """A build into `folder` with the kernels and choices of `choices`.
 
-    For a dynamic program it also builds what symbol number `symbol` of it needs at each of `sizes`,
+    For a dynamic program it also builds the kernels for each of `sizes` of symbol number `symbol`,
     at its first call, whose sizes the other symbols have.
     """
 
@@ -71,9 +71,9 @@ class StaticBuild:
     outputs: str = "aclnn_static_shape_kernel_outputs"
 
     def run(self, program: str, operators: list[Operator], plan: Plan) -> None:
-        """Compile for the operators of a program, and write what the file's docstring says.
+        """Compile for the operators of a program, and write the files described in the module.
 
-        What cannot be written is a warning: the program runs without it.
+        A file that cannot be written is a warning: the program runs without it.
         """
         try:
             self._run(program, operators, plan)
@@ -119,21 +119,21 @@ class StaticBuild:
 
 @dataclass(frozen=True)
 class _Build:
-    """One build: what is compiled goes into the package `name` in the folder `outputs`."""
+    """One build: its kernels go into the package `name` in the folder `outputs`."""
 
     choices: Choices
     name: str
     outputs: str
 
     def alone(self, operators: Iterable[Operator]) -> str:
-        """Compile all of it here; returns the package's path."""
+        """Compile all operators here; return the package's path."""
         self._make(operators)
         return write_run(package_contents(self.name, self.choices, operators), self.outputs)
 
     def together(self, operators: Iterable[Operator], members: RankGroup) -> str:
-        """Compile the operators of all members, each a share, and use what the first installs.
+        """Compile the operators of all members, each a share, and use the package of the first.
 
-        The members may have folders of kernels of their own: the installed package is for all.
+        The members may have kernel folders of their own: the installed package is for all.
         """
         documents = members.gather("operators", [to_document(each) for each in operators])
         distinct = {document["graph"]: document for document in documents}
@@ -156,7 +156,7 @@ class _Build:
 
 
 def package_contents(name: str, choices: Choices, operators: Iterable[Operator]) -> Contents:
-    """A package of the chosen kernels of these operators, as far as a choice was made."""
+    """Return a package of the chosen kernels of these operators, as far as a choice was made."""
     files: dict[str, bytes] = {}
     kernels: dict[str, str] = {}
     for operator in operators:
@@ -169,14 +169,14 @@ def package_contents(name: str, choices: Choices, operators: Iterable[Operator])
 
 
 def report_failures(failures: Iterable[Failure]) -> None:
-    """One warning for each operator that got no static kernel."""
+    """Log a warning for each operator that got no static kernel."""
     for failure in failures:
         where = f" ({failure.operator.origin})" if failure.operator.origin else ""
         _log.warning("no static kernel for %s%s: %s", failure.operator.type, where, failure.reason)
 
 
 def write_documents(folder: str, documents: Iterable[Document]) -> None:
-    """Write `{name}_{number}.json` for each; the number tells apart what has one name."""
+    """Write `{name}_{number}.json` for each document; the number distinguishes equal names."""
     os.makedirs(folder, exist_ok=True)
     numbers: dict[str, int] = {}
     for document in documents:

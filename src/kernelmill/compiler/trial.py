@@ -1,4 +1,4 @@
-"""Which of two programs for the same operator is the faster one."""
+"""Benchmark of two programs for the same operator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kernelmill.runtime.program import Program
 
 _ROUNDS = 7
 _ROUND_NS = 200_000
-"""A round repeats short launches until they have taken so long; a long one is a round."""
+"""Time in which a round repeats short launches; a long launch is a round by itself."""
 
 
 def example_arguments(graph: Graph) -> list[torch.Tensor]:
-    """Tensors for a graph without symbols: random floats, and zeros, which are valid indices.
+    """Return tensors for a graph without symbols: random floats, and zeros, valid indices.
 
     torch's own random numbers are left alone.
     """
@@ -39,11 +39,9 @@ def example_arguments(graph: Graph) -> list[torch.Tensor]:
 
 
 def compare(first: Program, second: Program, arguments: list[torch.Tensor]) -> tuple[float, float]:
-    """Nanoseconds that the launches of a call take, of both: the least of several rounds in turns,
-    on one thread. What is around them is the same for both and much longer than short kernels are.
-
-    More threads would measure how busy the machine is.
-    """
+    """Return nanoseconds of the launches of a call, for both: the minimum of several alternating
+    rounds, on one thread. The rest of a call is the same for both and much longer than short
+    kernels. More threads would measure how busy the machine is."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -59,7 +57,7 @@ def compare(first: Program, second: Program, arguments: list[torch.Tensor]) -> t
 
 
 def _write_to(program: Program, results: Sequence[ProgramResult]) -> None:
-    """Let its launches write where those of the other program for the same operator do."""
+    """Let a program write its results to the memory of the other program's."""
     (frame,) = program.engine.pool.frames
     for result, tensor in zip(program.plan.results, results, strict=True):
         assert isinstance(result, TensorResult) and isinstance(tensor, torch.Tensor)
@@ -67,7 +65,7 @@ def _write_to(program: Program, results: Sequence[ProgramResult]) -> None:
 
 
 def _calls(program: Program) -> int:
-    """How many make a round."""
+    """Return the number of calls in a round."""
     calls, taken = 1, _round(program, 1)
     while calls * taken < _ROUND_NS / 4:
         calls *= 4
@@ -76,7 +74,7 @@ def _calls(program: Program) -> int:
 
 
 def _round(program: Program, calls: int) -> float:
-    """The mean of so many, in time of this thread: others may have the processor in between."""
+    """Return the mean time of so many calls on this thread, apart from other load."""
     start = time.thread_time_ns()
     program.launch_again(calls)
     return (time.thread_time_ns() - start) / calls

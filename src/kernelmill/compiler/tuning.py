@@ -1,9 +1,9 @@
 """Tuning: schedules of contractions and attentions chosen by measuring, once for each machine.
 
-What was chosen is kept in the store as an entry of type "Tuning": its key is the text of the kernel
-as the cost model has it, the machine and the number of threads; in place of machine code it holds
-the schedule's label. Every rule of the store holds for it: checksums, one who measures while others
-wait, damaged entries set aside and measured again.
+A choice is stored as an entry of type "Tuning": its key is the text of the kernel with the cost
+model's schedule, the machine and the number of threads; in place of machine code it holds the
+schedule's label. Every rule of the store holds for it: checksums, one process measures while others
+wait, damaged entries are set aside and measured again.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ TYPE = "Tuning"
 _log = get_logger("compiler")
 
 _GAIN = 0.97
-"""A schedule must take less than this part of the cost model's time to be taken instead."""
+"""Fraction of the cost model's time below which another schedule replaces its own."""
 
 _HOPELESS = 1.3
-"""One that is so many times slower than the best after a few rounds is measured no more."""
+"""Factor to the best time, after a few rounds, from which a schedule is dropped."""
 
 _FEW_ROUNDS, _ROUNDS = 3, 8
 _FINAL_ROUNDS = 8
-"""Of the cost model's schedule and the best one alone, lest one good turn decides."""
+"""Rounds of the cost model's schedule and the best one alone, lest one good turn decides."""
 
 _COLD_BYTES = 64 << 20
 _MOST_COPIES = 16
-"""Operands are measured as a program meets them, weights of other layers having passed since: the
-launches of a round go over copies of that size together, or that many."""
+"""Operands are measured cold, as after the weights of other layers: the launches of a round go over
+copies of that size together, or that many."""
 
 _ROUND_NS = 10_000_000
-"""Launches of a round, in estimated work."""
+"""Estimated work of the launches of a round."""
 
 
 class Tuner:
-    """Chooses for one compile. `measured` counts the schedules that were run for it, `settled` the
-    kernels whose schedule it chose, or knew."""
+    """The schedule search of one compile. `measured` counts the schedules that were run for it,
+    `settled` the kernels whose schedule it chose, or knew."""
 
     def __init__(self, store: Store, machine: Machine) -> None:
         self.store = store
@@ -74,7 +74,7 @@ class Tuner:
         self._progress.close()
 
     def pick(self, tunable: Tunable) -> str:
-        """The label of the fastest schedule on this machine; `lower.schedule.search.Pick`."""
+        """Return the label of the fastest schedule here; `lower.schedule.search.Pick`."""
         self.settled += 1
         key = key_of(
             self.machine.isa,
@@ -98,7 +98,7 @@ class Tuner:
         return Compiled(best.encode(), info, {"nanoseconds": times})
 
     def _times(self, tunable: Tunable) -> dict[str, int]:
-        """Nanoseconds of a launch by label."""
+        """Return nanoseconds of a launch by label."""
         kernels = [self._named(tunable, number) for number in range(len(tunable.labels))]
         self._offered += len(kernels)
         works = [partial(codegen.compile_kernel, kernel, self.machine.isa) for kernel in kernels]
@@ -131,12 +131,12 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def _operands(kernel: Kernel, tunable: Tunable) -> list[Buffer]:
-    """The kernel's buffers but the status word."""
+    """Return the kernel's buffers without the status word."""
     return [b for n, b in enumerate(kernel.buffers) if n not in tunable.status]
 
 
 def _arguments(kernels: Sequence[Kernel], tunable: Tunable) -> tuple[int, list[list[torch.Tensor]]]:
-    """How many launches make a round, and for each of a kernel's buffers a tensor a launch.
+    """Return the launches in a round, and for each of a kernel's buffers a tensor a launch.
 
     Panels of packed weights differ in size from schedule to schedule: the largest serves all.
     """
@@ -158,7 +158,7 @@ def _arguments(kernels: Sequence[Kernel], tunable: Tunable) -> tuple[int, list[l
 
 
 def _program(kernel: Kernel, image: bytes, tunable: Tunable, launches: int) -> Program:
-    """The kernel, launched so many times on buffers of its own."""
+    """Return a program of many launches of the kernel, each on buffers of its own."""
     inputs: list[TensorInput] = []
     buffers: list[BufferSpec] = []
     numbers: list[list[int]] = [[] for _ in range(launches)]
@@ -191,7 +191,7 @@ _Calls = Mapping[str, tuple[Program, list[torch.Tensor]]]
 def _measure(
     programs: Mapping[str, Program], arguments: list[list[torch.Tensor]], launches: int
 ) -> dict[str, int]:
-    """The least of several rounds in turns, on all threads; the hopeless ones leave early."""
+    """Return the minimum of several alternating rounds, on all threads; slow ones leave early."""
     calls = {label: (each, _fitting(each, arguments)) for label, each in programs.items()}
     times = _rounds(calls, _FEW_ROUNDS)
     least = min(times.values())
@@ -203,7 +203,7 @@ def _measure(
 
 
 def _rounds(calls: _Calls, count: int) -> dict[str, int]:
-    """Nanoseconds of a call, the least of so many; one more before them warms up."""
+    """Return nanoseconds of a call, the minimum of so many after one to warm up."""
     times = dict.fromkeys(calls, sys.maxsize)
     for number in range(count + 1):
         for label, (program, own) in calls.items():
@@ -216,7 +216,7 @@ def _rounds(calls: _Calls, count: int) -> dict[str, int]:
 
 
 def _fitting(program: Program, arguments: list[list[torch.Tensor]]) -> list[torch.Tensor]:
-    """The arguments cut to this program's sizes."""
+    """Return the arguments cut to this program's sizes."""
     memory = [tensor for own in arguments for tensor in own]
     sizes = [_number(spec.shape[0]) for spec in program.plan.buffers]
     return [tensor[:size] for tensor, size in zip(memory, sizes, strict=True)]
