@@ -1,4 +1,4 @@
-"""Which sizes of arguments an exported program is for."""
+"""Sizes of arguments that an exported program accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmill.torch_internals.export import SizeQuestion
 
 
 def sizes_in(graph: Graph) -> tuple[Dim, ...]:
-    """The sizes of what a graph computes, which are no numbers."""
+    """Return the symbolic sizes of the values that a graph computes."""
     shapes = (value.shape for node in graph.nodes for value in node.results)
     return tuple(dict.fromkeys(dim for shape in shapes for dim in shape if isinstance(dim, Expr)))
 
@@ -25,10 +25,10 @@ def sizes_in(graph: Graph) -> tuple[Dim, ...]:
 def allowed_sizes(
     exported: Exported, sizes: Sequence[Dim], plan: Plan, asked: Sequence[SizeQuestion] | None
 ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
-    """What torch.export's ranges ask of sizes of arguments, with what has these sizes, and what the
-    trace found of them besides: what it `asked` (None: it is not known, and may be whether they are
-    0), and that no size in it is negative. Sizes that operators find are checked where they are
-    found."""
+    """Return the limits and conditions on sizes of arguments: torch.export's ranges, named by the
+    dims that have these sizes, further conditions of the trace, among them those that it `asked`
+    (None: unknown, and possibly whether sizes are 0), and that no size is negative. Sizes that
+    operators compute are checked at run time."""
     ranges, known = exported.ranges, given_symbols(plan)
     values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
     modes = (getattr(value, "fake_mode", None) for value in values)
@@ -57,7 +57,7 @@ def allowed_sizes(
 
 
 def _may_be_negative(dims: Iterable[Dim], known: frozenset[str]) -> Iterator[Dim]:
-    """Those whose ranges do not say that they are not, as that of n - 1; of known symbols alone."""
+    """Yield the dims over known symbols alone whose ranges allow negative values, as n - 1."""
     for dim in dict.fromkeys(dims):
         low, names = bounds(dim)[0], roots((dim,))
         if names and names <= known and (low is None or low < 0):
@@ -65,7 +65,7 @@ def _may_be_negative(dims: Iterable[Dim], known: frozenset[str]) -> Iterator[Dim
 
 
 def line_of(dim: Dim, name: str) -> tuple[int, int] | None:
-    """(times, plus) of a dim that is times * name + plus and grows with it; None of any other."""
+    """Return (times, plus) of a dim times * name + plus that grows with name; None for others."""
     times, plus = linear_part(dim, name) or (0, 0)
     if isinstance(times, int) and isinstance(plus, int) and times > 0:
         return times, plus

@@ -1,5 +1,5 @@
-"""How arguments have to lie in memory, where the code of an exported program has asked for it, or
-how its results lie depends on it."""
+"""Guards on the layout of arguments, where the code of an exported program reads it, or the layout
+of results depends on it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _ORDERS: tuple[_Order, ...] = (
 
 
 def results_follow_order(program: ExportedProgram) -> bool:
-    """Whether strides of results depend on the order that the dims of arguments have in memory.
-    True where that is not known: then no other order can be taken.
+    """Return whether strides of results depend on the order of the arguments' dims in memory. True
+    where unknown: then no other order is accepted.
 
-    Torch's operators say it, called without data for arguments of several orders. A result in the
+    Torch's operators are called without data for arguments of several orders. A result in the
     memory of an argument is a view of that of each call, whatever its strides.
     """
     mode = fake_mode.get()
@@ -44,14 +44,14 @@ def results_follow_order(program: ExportedProgram) -> bool:
     try:
         with mode(), torch.no_grad():
             found = [_result_strides(program, order) for order in (None, *_ORDERS)]
-    except Exception:  # whatever operators say of arguments that lie otherwise
+    except Exception:  # whatever operators raise for other layouts
         return True
     return any(each != found[0] for each in found)
 
 
 def _result_strides(program: ExportedProgram, order: _Order | None) -> list[Any]:
-    """The strides of each result, None in the memory of an argument. The dims of arguments have
-    this order, or that of the trace."""
+    """Return the strides of each result, None in the memory of an argument. The dims of arguments
+    have this order, or that of the trace."""
     nodes = program.graph.find_nodes(op="placeholder")
     kinds = [spec.kind for spec in program.graph_signature.input_specs]
     given = [
@@ -68,7 +68,7 @@ def _result_strides(program: ExportedProgram, order: _Order | None) -> list[Any]
 
 
 def _like(value: Any, order: _Order | None) -> Any:
-    """A tensor or number as in the trace, of the sizes that it had there."""
+    """Return a tensor or number as in the trace, of the sizes that it had there."""
     if isinstance(value, torch.SymInt):
         return _traced(value)
     if not isinstance(value, torch.Tensor):
@@ -87,16 +87,16 @@ def _traced(size: int | torch.SymInt) -> int:
 
 
 def asked_layouts(exported: Exported, asked: Sequence[str]) -> Iterator[Guard]:
-    """What is asked of the strides of arguments by code that `asked` by these methods: they have to
-    be what they were, or what a dense tensor has. The trace has the answers for those alone.
+    """Yield guards on the strides of arguments for code that `asked` by these methods: they must
+    stay the same, or be those of a dense tensor. The trace has the answers for those alone.
 
-    Any tensor that is asked may be a view of any argument. UnsupportedError where the answer is not
-    the same for all that a file takes, and nothing can check it.
+    Any tensor that is asked may be a view of any argument. UnsupportedError where the answer
+    differs between calls that a file accepts, and nothing can check it.
     """
     if not asked:
         return
     nodes = exported.gm.graph.find_nodes(op="placeholder")
-    for node, path in zip(nodes, exported.leaves, strict=False):  # weights come behind them
+    for node, path in zip(nodes, exported.leaves, strict=False):  # weights follow them
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             continue

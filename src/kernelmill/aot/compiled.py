@@ -1,4 +1,4 @@
-"""A graph through the compiler: an artifact with the machine code of all that it runs."""
+"""Compilation of a graph to an artifact with all of its machine code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compiled(
     pieces: Mapping[str, Pieces],
     gears: GearPrograms | None = None,
 ) -> Artifact:
-    """The artifact of a graph compiled for what `config.target` says, through the kernel folder; of
+    """Return the artifact of a graph compiled for `config.target`, through the kernel folder; of
     one with gears, for each of them.
 
     ConfigError for options that leave work to later calls; else raises as `compile_graph` does.
@@ -80,8 +80,7 @@ def _artifact(
 
 
 def retargeted(artifact: Artifact) -> Artifact:
-    """The same programs for this machine: their graphs are compiled anew, packed weights are left
-    out."""
+    """Return the same programs for this machine: graphs compiled again, without packed weights."""
     manifest = replace(artifact.manifest, packed=())
     options = {name: value for name, value in manifest.options.items() if name != "target"}
     config = configured(CompilerConfig(), options=options)
@@ -91,7 +90,7 @@ def retargeted(artifact: Artifact) -> Artifact:
 
 
 def check_target(config: CompilerConfig, mmap_packed_weights: bool) -> None:
-    """ConfigError for options that run what is compiled, where this machine cannot run it."""
+    """Raise ConfigError for options that run kernels, where this machine cannot run them."""
     reason = why_not_here(target_isa(config.target, to_run=False))
     if reason and config.aoe_config.aoe_mode is not None:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""What torch.export gives, as a graph of ours: user inputs first, then the weights that are read.
+"""The result of torch.export as a graph of ours: user inputs first, then the weights that are read.
 
-An ExportedProgram returns what it writes to its inputs and buffers in front of its results; here
-these are updates of the arguments, as the compiler has them.
+An ExportedProgram returns its writes to inputs and buffers before its results; here these are
+updates of the arguments, as in the compiler.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ _BY_PLACE = {
     _aten.as_strided_copy.default,
     _aten.as_strided_scatter.default,
 }
-"""Operators whose places are counted from the beginning of a storage."""
+"""Operators with offsets from the beginning of a storage."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """`gm` takes what lies at `leaves` in the arguments, then `weights`. `checks` are what is asked
-    of the arguments besides."""
+    """An exported graph. `gm` takes the values at `leaves` in the arguments, then `weights`.
+    `checks` are further guards of the arguments."""
 
     gm: fx.GraphModule
     parameters: tuple[Parameter, ...]
@@ -83,14 +83,14 @@ class Exported:
 
 
 def decomposed(program: ExportedProgram, decompositions: Decompositions) -> ExportedProgram:
-    """The program in ATen operators that the frontend knows, without mutation inside.
+    """Return the program in ATen operators that the frontend knows, without mutation.
     UnsupportedError where eager refuses one of its calls."""
     gm = program.graph_module
     if refused := refused_by_eager(gm) or settle_given(gm):
         raise UnsupportedError(refused)
     for value, spec in zip(_values(program), program.graph_signature.output_specs, strict=True):
         if isinstance(value, fx.Node):
-            spec.arg.name = value.name  # of an argument, perhaps, that a result is
+            spec.arg.name = value.name  # perhaps of an argument that a result aliases
     table = {
         operator: decompose
         for operator, decompose in default_decompositions().items()
@@ -123,23 +123,23 @@ def _lies_by_unknown_sizes(result: Any) -> bool:
 
 
 def _returned(program: ExportedProgram) -> list[Any]:
-    """What the program returns to its caller, as nodes where these are."""
+    """Return the program's results for its caller, as nodes where they are nodes."""
     specs = program.graph_signature.output_specs
     values = zip(_values(program), specs, strict=True)
     return [value for value, spec in values if spec.kind == OutputKind.USER_OUTPUT]
 
 
 def _values(program: ExportedProgram) -> Sequence[Any]:
-    """All results of its graph."""
+    """Return all results of its graph."""
     values: Any = program.graph.output_node().args[0]
     return values
 
 
 def read(program: ExportedProgram) -> Exported:
-    """Takes apart what `decomposed` gives; its graph module is changed by that.
+    """Split the result of `decomposed` into its parts; its graph module is changed.
 
-    UnsupportedError names what no file can keep: custom objects, effects, arguments of a kind that
-    nothing finds again.
+    UnsupportedError names a part that no file can keep: custom objects, effects, arguments of a
+    kind that nothing finds again.
     """
     return _Reader(program).run()
 
@@ -186,8 +186,8 @@ class _Reader:
         )
 
     def _check_places(self, weights: Sequence[tuple[fx.Node, Held]]) -> None:
-        """A file keeps a storage from the first element on that is used: places in it that an
-        operator counts from its beginning must be the same there."""
+        """Check offsets that an operator counts from the beginning of a storage: a file keeps a
+        storage from its first used element on, so that must be the beginning."""
         firsts: dict[torch.UntypedStorage, int] = {}
         for _, held in weights:
             storage = held.tensor.untyped_storage()
@@ -208,7 +208,7 @@ class _Reader:
                     )
 
     def _make_token(self, node: fx.Node) -> None:
-        """Tokens only order effects, which the order of the graph does."""
+        """Make a token in the graph: tokens only order effects, as the order of the graph does."""
         with self.gm.graph.inserting_before(node):
             made = make_token(self.gm.graph)
         node.replace_all_uses_with(made)
@@ -222,7 +222,7 @@ class _Reader:
         return Held(spec.target, _ROLES[spec.kind], place[spec.target])
 
     def _results(self) -> tuple[dict[fx.Node, Any], list[Any], Shape]:
-        """What is written to which argument, the results, and how they are returned."""
+        """Return values written to arguments, the results, and the shape of the returned value."""
         values: Sequence[Any] = self.gm.graph.output_node().args[0]  # type: ignore[assignment]
         by_target = {spec.target: spec.arg.name for spec in self.signature.input_specs}
         writes: dict[fx.Node, Any] = {}
@@ -265,8 +265,8 @@ class _Reader:
 
 
 def _check_places_apart(node: fx.Node, value: Any) -> None:
-    """UnsupportedError where several elements of what is written to lie in one place, unless all
-    are filled alike: what is traced has a value for each of them, and no last word."""
+    """Raise UnsupportedError where elements of a written tensor overlap, unless all are filled
+    alike: the trace has a value for each of them, and no order of the writes."""
     written: torch.Tensor = node.meta["val"]
     filled = isinstance(value, fx.Node) and getattr(value.target, "overloadpacket", None) in _FILLS
     if not filled and overlaps(written.shape, written.stride()):
@@ -276,7 +276,7 @@ def _check_places_apart(node: fx.Node, value: Any) -> None:
 
 
 class _Arguments:
-    """How arguments are built: parameters, where leaves lie, what is asked of everything else."""
+    """Structure of the arguments: parameters, paths of leaves, and guards of everything else."""
 
     def __init__(self, program: ExportedProgram) -> None:
         spec = program.call_spec.in_spec
@@ -296,11 +296,11 @@ class _Arguments:
             self._walk(value, (("argument", name),))
 
     def leaves(self) -> list[Path]:
-        """Where all leaves lie, in their order."""
+        """Return the paths of all leaves, in their order."""
         return [self._paths[number] for number in sorted(self._paths)]
 
     def takes(self, spec: InputSpec, path: Path) -> bool:
-        """Whether the graph takes this leaf; one that is constant is compared instead."""
+        """Return whether the graph takes this leaf; a constant one is guarded instead."""
         if isinstance(spec.arg, TensorArgument):
             return True
         if isinstance(spec.arg, SymIntArgument):
@@ -323,7 +323,7 @@ class _Arguments:
 
 
 def _parts(value: Any, path: Path) -> tuple[str, list[tuple[Any, Any]]]:
-    """What is asked of a container, and the steps into it."""
+    """Return the guard kind of a container, and its parts with the steps to them."""
     if type(value) is dict and all(type(key) in (str, int, bool, type(None)) for key in value):
         return "keys", [(("item", key), part) for key, part in value.items()]
     if isinstance(value, tuple) or type(value) is list:
@@ -341,7 +341,7 @@ def _parts(value: Any, path: Path) -> tuple[str, list[tuple[Any, Any]]]:
 
 
 def _ranges(program: ExportedProgram) -> dict[str, tuple[int, int | None]]:
-    """Least and most of torch's symbols by name."""
+    """Return least and most of torch's symbols by name."""
     found: dict[str, tuple[int, int | None]] = {}
     for symbol, allowed in program.range_constraints.items():
         if symbol.is_Symbol and allowed.lower.is_Integer:  # torch has infinities of its own

@@ -76,26 +76,26 @@ def compile(
     custom_decompositions: Decompositions | None = None,
     mmap_packed_weights: bool = False,
 ) -> str:
-    """Compile for this machine, or what `target` names, and write all that is needed to run into
-    one file; returns its path.
+    """Compile for this machine, or one with instructions `target`, and write everything needed at
+    run time into one file; return its path.
 
     program         an ExportedProgram, a module, or a function or method of tensors
     args, kwargs    arguments to trace a module or function with
-    dynamic_shapes  which sizes vary, as torch.export.export takes it
+    dynamic_shapes  the sizes that vary, as torch.export.export takes it
     gears           sizes that dims of arguments have, {"x": {0: [2, 4]}}, with a program for each
                     combination; config.inference_config says which these are, and of other sizes
-    path            the file; default: the name of what is compiled + ".kmill" in this folder
+    path            the file; default: the name of the model + ".kmill" in this folder
     target          the instruction set, as config.target takes it and in its place; any machine
                     that has its instructions runs the file, whether or not this one does
-    quantize        as config.quantize; the file holds the weights as they are
+    quantize        as config.quantize; the file holds the weights unchanged
     custom_decompositions   operator overload -> function that is traced in its place
     mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
-                            processes that load it share what each would pack for itself
+                            processes that load it share the packed ones
 
-    The file holds the weights too. It is for inference. Raises what torch.export does for code that
-    it cannot trace, UnsupportedError for what no file can hold or eager refuses, InputError
-    and ConfigTypeError for arguments of the wrong kind, GearError for gears that there cannot be,
-    ConfigError for options that run what this machine cannot, FileError when the file cannot be
+    The file holds the weights too. It is for inference. Raises torch.export's error for code that
+    it cannot trace, UnsupportedError for a model that no file can hold or eager refuses, InputError
+    and ConfigTypeError for arguments of the wrong kind, GearError for impossible gears, ConfigError
+    for options that run kernels that this machine cannot, FileError when the file cannot be
     written.
     """
     config = _settings(program, config, target=target, quantize=quantize)
@@ -113,7 +113,7 @@ def compile(
     with collection_paused():
         found = _decomposed(trace, decompositions)
         exported = read(found.program)
-        if not isinstance(program, ExportedProgram):  # what its code asked nobody knows
+        if not isinstance(program, ExportedProgram):  # the code of an exported program is unknown
             layouts = asked_layouts(exported, found.layouts)
             exported = replace(exported, checks=(*exported.checks, *layouts))
         artifact = _artifact(name, exported, config, found, declared)
@@ -125,8 +125,8 @@ def compile(
 
 
 def _settings(program: Any, config: CompilerConfig | None, **options: Any) -> CompilerConfig:
-    """The config with the options that were given in its place. ConfigError for layers to quantise
-    that the program has not."""
+    """Return the config with the options given besides. ConfigError for layers to quantise that the
+    program does not have."""
     given = {name: value for name, value in options.items() if value is not None}
     made = configured(given_config(config), options=given)
     if made.quantize is not None and isinstance(program, torch.nn.Module):
@@ -135,7 +135,7 @@ def _settings(program: Any, config: CompilerConfig | None, **options: Any) -> Co
 
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:
-    """The graph that `compile` would compile of a program. Raises as `compile` does."""
+    """Return the graph that `compile` would compile of a program. Raises as `compile` does."""
     exported = read(_decomposed(lambda: program, {}).program)
     return _inputs(exported, name, CompilerConfig())[0]
 
@@ -143,7 +143,7 @@ def exported_graph(program: ExportedProgram, name: str) -> Graph:
 def _inputs(
     exported: Exported, name: str, config: CompilerConfig
 ) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...], tuple[tuple[int, Dim, Dim], ...]]:
-    """The graph, the tensors that it takes behind the arguments, where all inputs are found, and
+    """Return the graph, the tensors that follow its arguments, the sources of all inputs, and
     integers that were equal to others (`ImportedGraph.repeated`)."""
     names = [name_of_argument(path) for path in exported.leaves]
     roles = [InputRole.USER] * len(names)
@@ -163,7 +163,7 @@ def _inputs(
 
 
 def _check_geared(program: Any, args: Any, dynamic_shapes: Any, packed: bool) -> None:
-    """InputError or ConfigError for what does not go together with gears."""
+    """Raise InputError or ConfigError for options that exclude gears."""
     if isinstance(program, ExportedProgram):
         raise InputError("gears are for a module or a function, and this has been traced: pass it")
     if dynamic_shapes is not None:
@@ -206,13 +206,13 @@ def _artifact(
 
 
 def _plan_of_all_sizes(graph: Graph, config: CompilerConfig) -> Plan:
-    """What says where the sizes of a call are found, before they are known."""
+    """Return a plan for all sizes, which has the sources of a call's sizes."""
     lowered = Compiler(config, to_run=False, lower_only=True).compile(graph)
     return lowered.draft.lowered.plan
 
 
 def _with_packed(artifact: Artifact) -> Artifact:
-    """The same with its weights packed, too."""
+    """Return the artifact with its weights packed, too."""
     collector = PackCollector(artifact.tensors)
     program = program_set(artifact, place=collector).single
     assert program is not None
@@ -223,8 +223,8 @@ def _with_packed(artifact: Artifact) -> Artifact:
 
 
 def _check_place(file: str) -> None:
-    """Told before minutes of compiling, not after: this is a folder, or no file can be made in its
-    own. Permissions do not say so of every file system."""
+    """Raise an error before minutes of compiling if the file is a folder, or its folder is not
+    writable. Permissions are not reliable on every file system."""
     if os.path.isdir(file):
         raise IsFolderError(errno.EISDIR, "this is a folder; pass a file's name as `path`", file)
     folder = os.path.dirname(file)
@@ -237,9 +237,9 @@ def _check_place(file: str) -> None:
 
 @dataclass(frozen=True)
 class _Traced:
-    """A trace in operators that the frontend knows, with what the code asked about sizes
-    (`size_questions`) and about how tensors lie in memory (`layout_questions`). Arguments have to
-    be `in_order` where strides of results follow theirs."""
+    """A trace in operators that the frontend knows, with its questions about sizes
+    (`size_questions`) and about layouts (`layout_questions`). Arguments have to be `in_order` where
+    strides of results follow theirs."""
 
     program: ExportedProgram
     in_order: bool
@@ -248,8 +248,8 @@ class _Traced:
 
 
 def _decomposed(trace: Callable[[], ExportedProgram], decompositions: Decompositions) -> _Traced:
-    """The trace, for sizes 0 and 1 too where the code does not ask about them; else for sizes from
-    2 on, as torch.export has it."""
+    """Return the trace, for sizes 0 and 1 too where the code does not ask about them; else for
+    sizes from 2 on, as torch.export has it."""
 
     def of(traced: ExportedProgram, *asked: Any) -> _Traced:
         program = decomposed(traced, decompositions)
@@ -298,8 +298,8 @@ def _tracer(
 
 
 def _apart(values: Any, module: torch.nn.Module) -> Any:
-    """The same values, where tensors that share memory with each other or with the module's have
-    memory of their own: the trace must not take two arguments for one. A call is checked for it."""
+    """Return the values with memory of their own for tensors that share it with each other or with
+    the module's: the trace must not take two arguments for one. A call is checked for it."""
     seen = {_memory(tensor) for tensor in (*module.parameters(), *module.buffers())}
 
     def fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -309,7 +309,7 @@ def _apart(values: Any, module: torch.nn.Module) -> Any:
             return tensor
         if memory is tensor or tensor.is_conj() or tensor.is_neg():
             return tensor.clone()
-        # No contents are traced, but code may ask where in its memory a tensor begins.
+        # No contents are traced, but code may read the offset of a tensor in its storage.
         alone = torch.UntypedStorage(tensor.untyped_storage().nbytes())
         where = tensor.storage_offset(), tensor.shape, tensor.stride()
         return tensor.new_empty(0).set_(alone, *where)
@@ -318,18 +318,18 @@ def _apart(values: Any, module: torch.nn.Module) -> Any:
 
 
 def _memory(tensor: torch.Tensor) -> torch.UntypedStorage | torch.Tensor:
-    """What holds the elements of a tensor; of some kinds, nothing else knows."""
+    """Return the storage of a tensor, or the tensor itself where it has none."""
     plain = tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return tensor.untyped_storage() if plain else tensor
 
 
 def _call_without_hooks(module: Any, *args: Any, **kwargs: Any) -> Any:
-    """Hooks of a module are for its own forward, and not for other methods."""
+    """Call forward alone: hooks of a module are not for other methods."""
     return module.forward(*args, **kwargs)
 
 
 def _module_of(program: Any) -> torch.nn.Module:
-    """A module whose forward is the function, with the parameters of its own signature."""
+    """Return a module whose forward is the function, with the parameters of its own signature."""
     if isinstance(program, torch.nn.Module):
         return program
     program = keep_lines(program)
@@ -354,7 +354,7 @@ def _module_of(program: Any) -> torch.nn.Module:
 
 
 def _with_hidden_sizes(graph: Graph, sources: Sequence[Source]) -> tuple[Source, ...]:
-    """Adds an integer input for each symbol that is only part of sizes, as n in 2*n + 1."""
+    """Add an integer input for each symbol that is only part of sizes, as n in 2*n + 1."""
     found = [*sources]
     for symbol in _hidden(graph):
         found.append(_size_of(graph, symbol, found))

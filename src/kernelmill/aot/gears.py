@@ -1,4 +1,4 @@
-"""Gears of a program that is compiled ahead of time: which sizes dims of its arguments have."""
+"""Gears of a program that is compiled ahead of time: the sizes of dims of its arguments."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class DeclaredGears:
     def of(
         cls, gears: object, program: Any, args: Any, kwargs: Any, config: CompilerConfig
     ) -> Self:
-        """Checked against the arguments of the trace. GearError or GearTypeError for gears that
-        break their rules, or of an argument that there is not."""
+        """Check gears against the arguments of the trace. GearError or GearTypeError for gears that
+        break their rules, or of an argument that is not passed."""
         if not isinstance(gears, Mapping) or not gears:
             raise GearTypeError(
                 f"gears is {gears!r}: give a dict from arguments to dims and their sizes, as "
@@ -74,9 +74,9 @@ class DeclaredGears:
         return cls(given, marked, combined, policy == "zip", dynamic)
 
     def traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """The arguments to trace with, and what varies, as torch.export takes it. A trace takes
-        sizes 0 and 1 for fixed: where the arguments have such a size, they get those of a gear
-        without. Contents are not looked at."""
+        """Return the arguments to trace with, and the dims that vary, as torch.export takes them. A
+        trace fixes sizes 0 and 1: arguments of such a size are resized to a gear without. Contents
+        are not read."""
         own = self.gears.of({each.name: each.shape for each in self.marked})
         shown = next((gear for gear in (own, *self.gears.gears) if min(gear) > 1), own)
         sizes: dict[str, dict[int, int]] = {each.name: {} for each in self.marked}
@@ -92,8 +92,8 @@ class DeclaredGears:
     def values(
         self, graph: Graph, sources: Sequence[Source], spec: CallSpec
     ) -> list[Mapping[str, int]]:
-        """The values of the graph's symbols in each gear that the trace holds for. GearError for
-        gears that were `listed` and do not fit."""
+        """Return the values of the graph's symbols in each gear that the trace holds for. GearError
+        for unfit gears that were `listed`."""
         dims = {
             (source.path[0][1], axis): dim
             for entry, source in zip(graph.inputs, sources, strict=False)
@@ -120,7 +120,7 @@ class DeclaredGears:
     def _solved(
         self, gear: Gear, dims: Mapping[tuple[Any, int], Any]
     ) -> tuple[dict[str, int], str]:
-        """Values of symbols, and why there are none."""
+        """Return values of symbols, and the reason if a gear has none."""
         values: dict[str, int] = {}
         for axis, size in zip(self.gears.axes, gear, strict=True):
             dim = dims.get((axis.argument, axis.dim))
@@ -139,15 +139,15 @@ class DeclaredGears:
 
 @dataclass(frozen=True)
 class GearPrograms:
-    """What is compiled for gears, and how a call finds its program."""
+    """The programs to compile for gears, and the table that selects one for a call."""
 
     named: Sequence[GearSizes]
     gears: Gears
 
 
 def with_gears(graph: Graph, values: Sequence[Mapping[str, int]], dynamic: bool) -> GearPrograms:
-    """The programs to compile of a graph for gears of these values; `dynamic`: one for all other
-    sizes comes first."""
+    """Return the programs to compile of a graph for gears of these values; with `dynamic`, one for
+    all other sizes comes first."""
     found = GearCompiler(graph, values, Compiler(CompilerConfig()))
     program, first = found.program, int(dynamic)
     table = tuple((sizes, number + first) for number, sizes in enumerate(found.gears))
@@ -171,7 +171,7 @@ def _check_name(name: object, given: Mapping[str, Any]) -> None:
 
 
 def _resized(tensor: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
-    """A tensor of its kind with other sizes, whose dims have the same order in memory."""
+    """Return an empty tensor of other sizes, whose dims have the same order in memory."""
     shape = [sizes.get(dim, size) for dim, size in enumerate(tensor.shape)]
     order = sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
     made = tensor.new_empty([shape[dim] for dim in order])

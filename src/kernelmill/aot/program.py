@@ -1,6 +1,6 @@
-"""A compiled file as something to call. Nothing here traces or compiles on a machine that has all
-that the file's code needs: instructions, and a version of torch. Sizes of caches are no condition:
-they decide how fast its kernels are, not what these compute."""
+"""Callable programs from compiled files. Nothing is traced or compiled here on a machine with the
+instructions and the version of torch that the file needs. Sizes of caches do not matter: they
+affect the speed of kernels, not their results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _log = get_logger("aot")
 def load(
     path: str | os.PathLike[str], *, rebuild: bool = True, check_weights: bool = True
 ) -> AotProgram:
-    """The program in a file of `kernelmill.aot.compile`, ready to call.
+    """Return the program in a file of `kernelmill.aot.compile`, ready to call.
 
     rebuild        on a processor that cannot run the file's code, compile its graph for this one
                    (seconds) through the kernel folder; False: UnsupportedError says what it lacks
@@ -54,8 +54,8 @@ def load(
     UnsupportedError too when it calls operators of torch and was compiled with another minor
     version of it; one that calls none runs, with a warning; and for an entry of the compile cache,
     which is of the same format. FileError when it cannot be read, which is a FileNotFoundError too
-    when there is no such file. StoreError when it is damaged, of a format that this
-    kernelmill does not read, or could have been written by another user.
+    when there is no such file. StoreError when it is damaged, of a format that this kernelmill does
+    not read, or could have been written by another user.
     """
     name = os.path.abspath(path)
     with file_errors(name):
@@ -98,8 +98,8 @@ def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:
 
 
 def _other_machine(ingredients: Mapping[str, str]) -> str:
-    """Why this process cannot run the objects; empty where it can. What KERNELMILL_TARGET names
-    bounds it, as it does what is compiled."""
+    """Return why this process cannot run the objects; "" where it can. The instruction set named by
+    KERNELMILL_TARGET is a limit here, as for the compiler."""
     made_for, abi = ingredients.get("kernel.isa", ""), ingredients.get("kernel.abi")
     host, reasons = host_isa(), list[str]()
     if abi != ABI_VERSION:
@@ -117,8 +117,8 @@ def _other_machine(ingredients: Mapping[str, str]) -> str:
 
 
 def _check_torch(artifact: Artifact, path: str) -> None:
-    """UnsupportedError when operators of torch would run that are of another minor version than
-    those that were compiled for; a warning when only kernels of ours run."""
+    """Raise UnsupportedError when operators of torch would run whose minor version differs from the
+    compiled one; warn when only kernels of ours run."""
     recorded, here = artifact.manifest.ingredients.get("torch", "unknown"), torch.__version__
     if minor_of(recorded) == minor_of(here):
         return
@@ -144,17 +144,17 @@ def _programs(artifact: Artifact, tensors: Sequence[torch.Tensor]) -> ProgramSet
     config.check_weights = manifest.options.get("check_weights", config.check_weights)
     programs = program_set(artifact, place=place, config=config)
     if place is not None and programs.single is not None:
-        # Before anybody can write to the weights.
+        # before the caller can write to the weights
         bind_weights(programs.single, manifest.spec, tensors)
     return programs
 
 
 class AotProgram:
-    """A compiled program. Calling it takes what the compiled function took, and gives what that
-    returned; for inference: nothing that it returns requires grad.
+    """A compiled program. A call takes the arguments of the compiled function and returns its
+    result; for inference: no result requires grad.
 
-    `tensors` are its parameters, buffers and constants by name. They may be written in place: the
-    file is not changed by that.
+    `tensors` are its parameters, buffers and constants by name. They may be written in place, which
+    does not change the file.
     """
 
     def __init__(self, path: str, manifest: Manifest, bound: Bound) -> None:
@@ -171,7 +171,7 @@ class AotProgram:
         self._counts = bound.counts
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it. InputError names an argument that it cannot take; nothing is written then."""
+        """Run the program. InputError names a refused argument; nothing is written then."""
         values = args
         if kwargs or len(args) != self._count:
             found = self._binder.values(args, kwargs)
@@ -189,11 +189,11 @@ class AotProgram:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of its arguments; those that are passed by name alone come last."""
+        """Names of its arguments; keyword-only ones come last."""
         return self._binder.names
 
     def report(self) -> dict[str, int]:
-        """Counters of calls and launches, and sizes in bytes, as runtime/program.py has them;
+        """Return counters of calls and launches, and sizes in bytes, as in runtime/program.py;
         `without_...` names a private part of torch, or of another package, that is not as expected
         and that calls do without."""
         return {**summed(self._counts()), **counters()}

@@ -15,8 +15,8 @@ _aten = torch.ops.aten
 
 
 def refused_write(program: ExportedProgram) -> str | None:
-    """Which tensors of a program, that torch has failed to take apart, are written to as it cannot
-    follow, and what to do; None where there is none."""
+    """Describe the tensors of a program, that torch has failed to decompose, with writes that it
+    cannot follow, and the remedy; None where there is none."""
     holders: dict[torch.UntypedStorage, list[str]] = {}
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs:
@@ -39,7 +39,7 @@ def refused_write(program: ExportedProgram) -> str | None:
 
 
 def _written(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The tensors that operators write to, in order."""
+    """Yield the tensors that operators write to, in order."""
     for node in graph.nodes:
         if not isinstance(node.target, OpOverload):
             continue
@@ -50,7 +50,7 @@ def _written(graph: fx.Graph) -> Iterator[fx.Node]:
 
 
 def _views(node: fx.Node) -> Iterator[fx.Node]:
-    """A tensor, and what it is a view of, up to what holds the memory."""
+    """Yield a tensor, and those it is a view of, up to the owner of the memory."""
     memory = node.meta["val"].untyped_storage()
     while True:
         yield node

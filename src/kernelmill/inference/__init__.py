@@ -1,4 +1,4 @@
-"""What serving needs: gears for a finite set of sizes, and methods compiled once for all processes.
+"""Serving: gears for a finite set of sizes, and methods compiled once for all processes.
 
 `cache_compile`, `finish_packing` and `readable_cache` are imported when they are asked for.
 """

@@ -1,4 +1,4 @@
-"""Where the entries of a cached method are kept."""
+"""Folders of the entries of a cached method."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kernelmill.core.cache_home import cache_home
 from kernelmill.core.digest import Key
 
 DEFAULT_FOLDER = "methods"
-"""Below `cache_home()`."""
+"""Folder below `cache_home()`."""
 
 _SIZES = {True: "dynamic", False: "static", None: "auto"}
-"""How the sizes of traces are, in the names of folders."""
+"""Parts of folder names by the `dynamic` option of traces."""
 
 
 def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:
-    """ "world2global_rank1_tp_rank1": this process' place in a distributed job, empty for a process
-    of its own. How many there are, and which this is unless it is given, is what torch.distributed
-    says, if it has been initialised."""
+    """Return "world2global_rank1_tp_rank1": this process' place in a distributed job, or "" for a
+    single process. The world size, and the rank unless it is given, are those of torch.distributed,
+    if it has been initialised."""
     import torch.distributed as distributed
 
     running = distributed.is_available() and distributed.is_initialized()

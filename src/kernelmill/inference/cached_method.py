@@ -1,8 +1,8 @@
 """`cache_compile`: a method that is traced and compiled once, and loaded by every later process.
 
-The first call looks for an entry whose dependences are as they were (artifact/bind.py says which);
-it is loaded, or the method is traced and an entry made. Later calls try the programs bound so far,
-the one of the last call first, then entries on disk, then a trace.
+The first call looks for an entry whose guards hold (artifact/bind.py); it is loaded, or the method
+is traced and an entry made. Later calls try the programs bound so far, that of the last call first,
+then entries on disk, then a trace.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def cache_compile(
     mmap_packed_weights: bool = False,
     max_entries: int = MOST_ENTRIES,
 ) -> CachedMethod:
-    """A function that computes what the method `func` of a module does, for inference.
+    """Return a function with the results of the method `func` of a module, for inference.
 
     backend       of `get_backend`: its options and decompositions, in place of `config`'s
     dynamic       trace for all sizes; False: for the sizes of the call, an entry for each
     cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else
                   $XDG_CACHE_HOME/kernelmill/methods, with ~/.cache where that is unset
-    *_rank        this process' place in a distributed job; the global one is asked of torch
+    *_rank        this process' place in a distributed job; torch has the default of the global one
     ge_cache      keep the compiled objects in the entry, so that a load compiles nothing
     mmap_packed_weights   keep packed weights in files, which all processes map and share
-    max_entries   how many traces (other dtypes, ranks, constants) are kept of the method
+    max_entries   limit on the traces (other dtypes, ranks, constants) kept of the method
 
     Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigError for
-    options of the wrong kind or value. The first call raises what torch.compile does when the
+    options of the wrong kind or value. The first call raises the errors of torch.compile when the
     method is no whole graph, and StoreError when others can write to the cache folder.
     """
     _check_method(func)
@@ -90,7 +90,7 @@ def cache_compile(
 def _parts_of(
     backend: object, config: object, decompositions: Decompositions | None
 ) -> tuple[CompilerConfig, Decompositions]:
-    """The options and decompositions of a backend, with those given beside it."""
+    """Return options and decompositions of a backend, with the given ones added."""
     if not isinstance(backend, Backend):
         raise ConfigTypeError(f"backend: {backend!r:.60} is none of kernelmill.get_backend()")
     if config is not None:
@@ -142,14 +142,14 @@ def _check_method(func: Any) -> None:
 
 
 class CachedMethod(KeptPrograms):
-    """What `cache_compile` gives."""
+    """A cached method, as returned by `cache_compile`."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._uncached: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method. InputError names an argument that cannot be taken."""
+        """Run the method. InputError names an argument that it does not accept."""
         if not kwargs and len(args) == self._count:
             result = self._quick(args)
             if result is not REFUSED:
@@ -160,7 +160,7 @@ class CachedMethod(KeptPrograms):
         if active := modes():
             return self._under_modes(active, args, kwargs)
         values = self._target.values(args, kwargs)
-        if values is not args:  # which the quick way has not seen
+        if values is not args:  # the fast path has not had these values
             result = self._quick(values)
             if result is not REFUSED:
                 return result
@@ -170,7 +170,7 @@ class CachedMethod(KeptPrograms):
             return result
         if (uncached := self._uncached) is None:
             with self._making.lock, collection_paused():
-                # What another thread has loaded or traced while this one waited.
+                # A program that another thread has loaded or traced while this one waited.
                 result = self._by_one_of([b for b in self._bound if b not in tried], values)
                 if result is not REFUSED:
                     return result
@@ -182,14 +182,14 @@ class CachedMethod(KeptPrograms):
     def _under_modes(
         self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The method as it is: modes of torch see, and may replace, each of its operators."""
+        """Call the original method: modes of torch see, and may replace, each of its operators."""
         _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
         return self._by(self._options.function, args, kwargs)
 
     def _by(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """A call that no entry serves."""
+        """Call a function without gradients, where no entry serves the call."""
         self._refuse_gradients(args, kwargs)
         with self._changing.lock:
             self.statistics["uncached"] += 1
@@ -211,8 +211,8 @@ class CachedMethod(KeptPrograms):
         return recording.returned
 
     def report(self) -> dict[str, int]:
-        """Counters of all programs of this process so far, added up: `calls`, `repacks` and others;
-        `streamed` calls packed weights as they came to them, and `packing` parts are still to be
-        packed for good. `without_...` names a private part of torch, or of another package, that
-        is not as expected and that calls do without."""
+        """Return the counters of all programs of this process, added up: `calls`, `repacks` and
+        others; `streamed` calls packed weights on the fly, and `packing` parts are still to be
+        packed for good. `without_...` names a private part of torch, or of another package, that is
+        not as expected and that calls do without."""
         return self._counts(self._bound)

@@ -1,4 +1,4 @@
-"""`readable_cache`: what a cache holds, as text."""
+"""`readable_cache`: the entries of a cache as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def readable_cache(
     print_output: bool = True,
     file: str | os.PathLike[str] | TextIO | None = None,
 ) -> str:
-    """The entries under `path` as text: signature, key, dependences, graph, kernels, plan.
+    """Return the entries under `path` as text: signature, key, dependences, graph, kernels, plan.
 
     `path` is one entry's .kmill, the folder of a method, or any folder above. The text is printed,
     and written to `file` (a name or an open file) if that is given. Raises StoreError when there is
@@ -37,7 +37,7 @@ def readable_cache(
 
 
 def cached_artifacts(path: str | os.PathLike[str]) -> list[tuple[str, Artifact]]:
-    """The entries under `path`, each with its file's name. Raises what `readable_cache` raises."""
+    """Return the entries under `path`, each with its file's name. Raises as `readable_cache`."""
     found: list[tuple[str, Artifact]] = []
     for folder, name in _entries(os.fspath(path)):
         artifact = load(Folder(folder), name)

@@ -1,4 +1,4 @@
-"""`kernelmill.compile`: the front door."""
+"""`kernelmill.compile`: the main entry point."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def compile(
     examples: Any = None,
     mmap_packed_weights: bool = False,
 ) -> Any:
-    """A module, or function, that computes what `model` does, compiled when it is called.
+    """Return a module, or function, with the results of `model`, compiled when it is called.
 
     model      a module, a function, a bound method, an object that can be called; as a decorator of
                functions, and of methods in a class, each object of which compiles for itself
@@ -54,20 +54,20 @@ def compile(
                a program for each, from one trace (`set_dim_gears`)
     mode       of torch.compile
     config     a CompilerConfig, or its options by their dotted names
-    cache_dir  where programs are kept; else where `cache_compile` keeps its own
+    cache_dir  folder of the programs; default: that of `cache_compile`
     quantize   "int8", "int8-weights", "int4-weights" or "int4-weights-128", or a dict of these and
                None by patterns of layer names: products with smaller numbers (`config.quantize`).
-               The model's own weights stay as they are
-    examples   a tuple of arguments, a dict of them by name, or a list of these: `report()` says
-               what each quantised layer loses on them
-    max_error  the most that the model's results may lose on the examples, relative: the layers that
-               lose most are not quantised
+               The model's own weights are not changed
+    examples   a tuple of arguments, a dict of them by name, or a list of these: `report()` has the
+               error of each quantised layer on them
+    max_error  the largest relative error of the model's results on the examples: the layers that
+               cause most of it are not quantised
     mmap_packed_weights   keep packed weights in files, which all processes map and share
 
     The result of a module is a module that has its parameters and attributes. A program that is
-    kept serves calls without Dynamo, in later processes too. What cannot be kept, what breaks into
-    several graphs and what needs gradients runs as torch.compile(backend="kernelmill") compiles it;
-    `report()` of the result says what runs how, and why. `kernelmill.uncompile` gives `model` back.
+    kept serves calls without Dynamo, in later processes too. A model that cannot be kept, breaks
+    into several graphs or needs gradients runs as torch.compile(backend="kernelmill") compiles it;
+    `report()` has the reasons. `kernelmill.uncompile` returns `model`.
 
     InputError for a model that is no module and no function; ConfigError for options that do not
     exist, among them names of `gears` that are no arguments.
@@ -109,7 +109,7 @@ def _compiled(options: Options) -> Any:
 def _settings(
     mode: str | None, config: CompilerConfig | Mapping[str, Any] | None, gears: Gears | None
 ) -> CompilerConfig:
-    """A config of its own with all that was given."""
+    """Return a config of its own with all given options."""
     whole = isinstance(config, Mapping)
     given: Any = config if whole else {"compiler_config": given_config(config)}
     made = copy.deepcopy(configured(CompilerConfig(), mode, given))
@@ -126,7 +126,7 @@ def _quantize(
     max_error: float | None,
     examples: Any,
 ) -> Quantization | None:
-    """Set `config.quantize`, and say what that does to the layers of the function's module; None
+    """Set `config.quantize`, and return the outcome for the layers of the function's module; None
     where nothing is quantised, or the function is of no module."""
     if quantize is not None:
         config.quantize = quantize
@@ -142,15 +142,15 @@ def _quantize(
 
 
 def uncompile(model: Any) -> Any:
-    """What `kernelmill.compile` was given for this, or torch.compile for a module; anything else as
-    it is."""
+    """Return the model that `kernelmill.compile` was given, or torch.compile for a module; any
+    other object unchanged."""
     if isinstance(model, (CompiledCalls, NeverKept)):
         return model.original
     return original_module(model)
 
 
 def _function_of(model: Any) -> Any:
-    """What runs when it is called. InputError for what is neither module nor function."""
+    """Return the function that a call runs. InputError for neither module nor function."""
     if isinstance(model, torch.nn.Module):
         return uncompile(model.forward)
     if isinstance(model, type):
@@ -170,7 +170,7 @@ def _function_of(model: Any) -> Any:
 
 
 def _why_never_kept(options: Options) -> str:
-    """Why no program of it can be kept, whatever it is called with; "" where that is not known."""
+    """Return why no program of a model can be kept, for any arguments; "" where unknown."""
     function, module = options.function, options.module
     plain = getattr(function, "__func__", function)
     if not isinstance(plain, FunctionType):
@@ -181,7 +181,7 @@ def _why_never_kept(options: Options) -> str:
 
 
 def _checked(gears: Any, dynamic: bool | None, model: Any) -> Gears:
-    """The gears, if they can be of the arguments of this."""
+    """Return the gears, checked against the names of the model's arguments."""
     if dynamic is False:
         raise ConfigError("gears and dynamic=False do not go together: gears come from one trace")
     if not isinstance(gears, Mapping):

@@ -1,4 +1,4 @@
-"""What `report()` of a compiled model tells: its programs, and why torch.compile is in use."""
+"""The report of a compiled model: its programs, and why torch.compile is in use."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ProgramReport:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What a compiled model has done so far.
+    """State of a compiled model.
 
-    programs    those that native checks choose among, the one of the last call first
-    torch       why calls went through torch.compile, with how many
+    programs    those among which native checks choose, the one of the last call first
+    torch       reasons why calls went through torch.compile, with their numbers
     captures    the graphs that torch.compile gave to this backend
     statistics  entries loaded, traces, and calls without a program of ours
     counters    of the programs, added up
-    quantized   what becomes of layers, None where none is to be quantised
+    quantized   outcome for each layer, None where none is to be quantised
     """
 
     programs: Sequence[ProgramReport]
@@ -42,7 +42,7 @@ class CompileReport:
     quantized: Quantization | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as data that JSON can hold."""
+        """Return the report as data that JSON can hold."""
         return asdict(self)
 
     def __str__(self) -> str:

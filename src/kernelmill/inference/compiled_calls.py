@@ -1,16 +1,16 @@
-"""What `kernelmill.compile` makes of a function: each call goes the quickest way that is right.
+"""Calls of a function compiled by `kernelmill.compile`: each takes the fastest valid path.
 
-| a call | way |
+| a call | path |
 |---|---|
 | its checks are those of the program of the last call | that program, natively |
-| another program of this process takes it | that one; it is tried first next time |
+| another program of this process accepts it | that one; it is tried first next time |
 | an entry on disk fits | it is loaded; torch._dynamo is not imported |
-| none of these | a trace: static, with what differs from other programs as symbols; it is kept |
+| none of these | a trace: static, with differences from other programs as symbols; it is kept |
 | gradients are on, and an argument or weight requires grad | torch.compile |
 | the module has hooks, or its forward was replaced | torch.compile |
 | a trace of such a call could not be made or kept | torch.compile, without another try |
 | as many traces were made as are kept | torch.compile |
-| modes of torch are active that see each operator | the function as it is |
+| modes of torch are active that see each operator | the original function |
 | Dynamo, torch.export or torch.jit traces code around it | the function, traced with that |
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _ABOUT_GRADIENTS = frozenset(
     ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled")
 )
-"""Code that has one of these names may do otherwise where gradients are on."""
+"""Names in code whose results may depend on the grad mode."""
 _NEEDED = "gradients are on, and an argument or weight requires grad"
 _ASKED = "gradients are on, and its code asks for that, or changes it"
 
@@ -75,7 +75,7 @@ class CompiledCalls(KeptPrograms):
     # ---- calls ------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it. Raises what the function raises, and what kernels of ours do."""
+        """Run the function. Raises its errors, and those of our kernels."""
         if is_traced():
             return self.original(*args, **kwargs)
         if not kwargs and len(args) == self._count and not torch.is_grad_enabled():
@@ -86,19 +86,19 @@ class CompiledCalls(KeptPrograms):
 
     @property
     def __code__(self) -> Any:
-        """The function's, which torch.export asks a module's forward for."""
+        """Code object of the function, which torch.export asks a module's forward for."""
         return self._options.function.__code__
 
     @property
     def original(self) -> Any:
-        """What was compiled."""
+        """The compiled function or module itself."""
         return self._options.module or self._options.function
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             values = self._target.values(args, kwargs)
         except TypeError:
-            return self.original(*args, **kwargs)  # which says what is wrong
+            return self.original(*args, **kwargs)  # raises the error
         gradients, level = torch.is_grad_enabled(), logging.WARNING
         reason = self._why_not_itself()
         if gradients and not reason and (reason := self._needs_gradients(values)):
@@ -126,16 +126,16 @@ class CompiledCalls(KeptPrograms):
         with self._changing.lock:
             self.statistics["uncached"] += 1
         result = self._torch(reason, args, kwargs)
-        # Where it raises, that is what the call was refused for.
+        # If it raises, the call was refused for that error.
         self._refused[kind] = reason
         return result
 
     def _why_not_itself(self) -> str:
-        """Why no program of the function may be called, whatever the arguments are."""
+        """Return why no program may be called, whatever the arguments are; "" if one may."""
         return ""
 
     def _needs_gradients(self, values: Values) -> str:
-        """Why a call while gradients are on is none for programs, as far as that is known yet."""
+        """Return why a call with gradients on needs torch.compile, if known yet; "" else."""
         for program in self._bound:
             if not self._may_serve(program):
                 return _ASKED if program.names & _ABOUT_GRADIENTS else _NEEDED
@@ -149,15 +149,15 @@ class CompiledCalls(KeptPrograms):
     def _slowly(
         self, values: Values, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any
     ) -> tuple[Any, str]:
-        """The result of a call that no program has taken quickly; or why torch.compile is to make
-        it."""
+        """Return the result of a call that no fast path has taken; or the reason for
+        torch.compile."""
         tried = self._bound
         try:
             result = self._by_one_of(tried, values)
             if result is not REFUSED:
                 return result, ""
             with self._making.lock, collection_paused():
-                # What another thread has loaded or traced while this one waited.
+                # A program that another thread has loaded or traced while this one waited.
                 new = [each for each in self._bound if each not in tried]
                 result = self._by_one_of(filter(self._may_serve, new), values)
                 if result is not REFUSED or kind in self._refused:
@@ -179,7 +179,7 @@ class CompiledCalls(KeptPrograms):
             reason, of_operator = _in_words(error), is_operator_error(error)
         if not of_operator:
             return None, reason
-        result = self.original(*args, **kwargs)  # which raises eager's error, as a rule
+        result = self.original(*args, **kwargs)  # raises eager's error, as a rule
         # It is right in eager, and Dynamo would raise this again: torch.compile is no help.
         self._refused[kind] = reason
         self._untraceable.add(kind)
@@ -213,7 +213,7 @@ class CompiledCalls(KeptPrograms):
             yield
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call as its user names them."""
+        """Return the arguments of a call by their users' names."""
         signature = inspect.signature(self._options.function)
         found = signature.bind_partial(*args, **kwargs).arguments
         kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
@@ -225,7 +225,7 @@ class CompiledCalls(KeptPrograms):
     # ---- as a method, and elsewhere -----------------------------------------------------------
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """The method of an object that has this in its class: compiled for the object alone."""
+        """Return the method of an object with this in its class, compiled for it alone."""
         if instance is None or self._target.owner is not None:
             return self
         method = MethodType(self._options.function, instance)
@@ -257,8 +257,8 @@ class CompiledCalls(KeptPrograms):
         return name if found is self else super().__reduce_ex__(protocol)
 
     def report(self, *others: CompiledCalls) -> CompileReport:
-        """What was made for the calls so far, and for those of `others`, and why torch.compile is
-        in use if so."""
+        """Return the report of the calls so far, and of those of `others`, with the reasons for
+        torch.compile."""
         every, names = (self, *others), tuple(inspect.signature(self._options.function).parameters)
         bound = [program for each in every for program in each._bound]
         reasons, statistics = Counter[str](), Counter[str]()
@@ -273,7 +273,7 @@ class CompiledCalls(KeptPrograms):
 
 
 class CompiledForward(CompiledCalls):
-    """The calls of a module: its forward where nothing else belongs to a call of it."""
+    """The calls of a module: its forward, unless hooks belong to a call of it."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -293,7 +293,7 @@ class CompiledForward(CompiledCalls):
         return self._called(args, kwargs)
 
     def of_method(self) -> CompiledCalls:
-        """The same for the method alone, as who calls the hooks himself wants it."""
+        """Return the calls of the forward alone, for callers that run the hooks themselves."""
         return CompiledCalls(replace(self._options, module=None))
 
     def _why_not_itself(self) -> str:
@@ -308,7 +308,7 @@ class CompiledForward(CompiledCalls):
 
 @dataclass(frozen=True)
 class _OfObject:
-    """The calls of the method of one object, which is no part of what the object is copied to."""
+    """The calls of the method of one object, which are left out of copies of the object."""
 
     owner: object
     calls: CompiledCalls
@@ -318,7 +318,7 @@ class _OfObject:
 
 
 def _trains(owner: object) -> bool:
-    """Whether it is a module of which a parameter requires grad."""
+    """Return whether an object is a module with a parameter that requires grad."""
     if not isinstance(owner, torch.nn.Module):
         return False
     return any(parameter.requires_grad for parameter in owner.parameters())
@@ -333,7 +333,7 @@ def _requires_gradient(value: Any) -> bool:
 
 
 def _kind_of(value: Any) -> Any:
-    """What decides whether a trace with this can be kept, as far as it is cheap to tell."""
+    """Return the properties of arguments on which a trace may depend, the cheap ones."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.dim()
     if type(value) in (bool, str):
@@ -346,7 +346,7 @@ def _kind_of(value: Any) -> Any:
 
 
 def _in_words(error: Exception) -> str:
-    """The first line of what Dynamo says, and of the user's code the last that it names."""
+    """Return the first line of Dynamo's error, and the last line of the user's code in it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     places = [line for line in lines if line.startswith('File "')]
     where = f" ({places[-1]})" if places else ""
@@ -363,7 +363,7 @@ def _program_report(program: KeptProgram, names: Sequence[str]) -> ProgramReport
 
 
 def _arguments(manifest: Manifest, plan: Plan, names: Sequence[str]) -> Iterator[str]:
-    """Each with its type; `names` are of what a wrapper stands for, whose `args` they are in."""
+    """Yield each argument with its type; `names` are of a wrapped function, for its `args`."""
     for source, entry in zip(manifest.spec.inputs, plan.inputs, strict=True):
         if source.own and isinstance(entry, TensorInput):
             shape = ", ".join(map(str, entry.shape))

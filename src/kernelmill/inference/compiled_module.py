@@ -1,4 +1,4 @@
-"""What `kernelmill.compile` makes of a module: a module around it, as torch.compile's."""
+"""Modules compiled by `kernelmill.compile`: a module around the original, as torch.compile's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from kernelmill.torch_internals.modules import own_hooks
 
 _OWN = ("_orig_mod", "_calls", "_inner", "forward")
 _CALL_FORWARD = frozenset(("generate",))
-"""Methods whose work is calls of the module, as `generate` of transformers' models."""
+"""Methods that do their work by calls of the module, as `generate` of transformers' models."""
 
 
 class CompiledModule(torch.nn.Module):
-    """A module that computes what `_orig_mod` does and has its parameters, by names that begin
+    """A module with the results of `_orig_mod` and its parameters, by names that begin with
     "_orig_mod." in `state_dict`. Its other attributes are those of that module, to get and to set.
-    Copies and pickles bring the module, and compile for themselves.
-    """
+    Copies and pickles bring the module, and compile for themselves."""
 
     _orig_mod: torch.nn.Module
 
@@ -34,13 +33,13 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["_own_hooks"] = own_hooks(self) or ({"unknown": None},)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module. Hooks of all modules are called for that one, not for this one too."""
+        """Call the module. Hooks of all modules run for the original only, not for this one too."""
         if any(self.__dict__["_own_hooks"]):
             return super().__call__(*args, **kwargs)
         return self.forward(*args, **kwargs)
 
     def report(self) -> CompileReport:
-        """What was made for the calls so far, and why torch.compile is in use if so."""
+        """Return the report of the calls so far, with the reasons for torch.compile."""
         calls, inner = self.__dict__["_calls"], self.__dict__.get("_inner")
         return calls.report() if inner is None else calls.report(inner)
 
@@ -56,7 +55,7 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def training(self) -> bool:
-        """That of the module."""
+        """Training mode of the original module."""
         return self._orig_mod.training
 
     @training.setter
@@ -89,8 +88,8 @@ class CompiledModule(torch.nn.Module):
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
 
     def _call_compiled(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """A method of the module, which calls the compiled one: of a copy that shares all that the
-        module has, for this call."""
+        """Call a method of the module on a shallow copy whose forward is the compiled one; write
+        its new attributes back."""
         module, calls = self._orig_mod, self.__dict__["_calls"]
         inner = self.__dict__.get("_inner")
         if inner is None and isinstance(calls, CompiledForward):

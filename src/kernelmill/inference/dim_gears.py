@@ -17,15 +17,15 @@ def set_dim_gears(
 ) -> None:
     """Declare that dim `d` of an argument has one of the sizes `dim_gears[d]`, and no other.
 
-    To be called on the arguments of the first call of a compiled model; later calls need nothing.
-    The model is traced once and compiled for each combination of sizes; how the lists of several
-    dims and tensors combine is `config.inference_config.dynamic_gears_merge_policy`. All other
-    dims are static.
+    Call it on the arguments of the first call of a compiled model; later calls need nothing. The
+    model is traced once and compiled for each combination of sizes;
+    `config.inference_config.dynamic_gears_merge_policy` combines the lists of several dims and
+    tensors. All other dims are static.
 
     GearError (a ValueError): other gears than it has already, a dim that the tensor does not have,
-    fewer than 2 sizes or more than 100, a sparse or nested tensor. GearTypeError (a TypeError):
-    no tensor, no dict of integers to lists of integers. What depends on the options of the
-    compiler (0 and 1, the number of combinations) is checked at the first call.
+    fewer than 2 sizes or more than 100, a sparse or nested tensor. GearTypeError (a TypeError): no
+    tensor, no dict of integers to lists of integers. Rules that depend on options of the compiler
+    (0 and 1, the number of combinations) are checked at the first call.
     """
     import torch
 

@@ -56,7 +56,7 @@ _log = get_logger("inference")
 
 
 def folder_given(given: object) -> str | None:
-    """The `cache_dir` that somebody passed. ConfigTypeError for what names no folder."""
+    """Return the given `cache_dir`. ConfigTypeError for a value that names no folder."""
     if given is None:
         return None
     if not isinstance(given, (str, os.PathLike)):
@@ -66,9 +66,9 @@ def folder_given(given: object) -> str | None:
 
 @dataclass(frozen=True)
 class Options:
-    """What programs are made of. `dynamic` is torch.compile's; `ranks` are the global, tensor and
-    pipeline one; `gears` are sizes by dims by the names of arguments; `module` is the one that is
-    compiled where `function` is its forward, and `quantized` says what becomes of its layers."""
+    """Options of the programs. `dynamic` is torch.compile's; `ranks` are the global, tensor and
+    pipeline one; `gears` are sizes by dims by the names of arguments; `module` is the compiled one
+    where `function` is its forward, and `quantized` the outcome for its layers."""
 
     function: Callable[..., Any]
     config: CompilerConfig
@@ -86,8 +86,8 @@ class Options:
 
 @dataclass(frozen=True)
 class KeptProgram:
-    """A program of this process: `loaded` from an entry, or traced here. `names` are those that its
-    code uses."""
+    """A program of this process: `loaded` from an entry, or traced here. `names` are those in its
+    code."""
 
     bound: Bound
     manifest: Manifest
@@ -97,8 +97,8 @@ class KeptProgram:
 
 
 class KeptPrograms:
-    """`statistics` counts entries loaded, traces, and calls that no entry serves. It can be copied
-    and pickled with its module."""
+    """The programs of a function. `statistics` counts entries loaded, traces, and calls without an
+    entry. Can be copied and pickled with its module."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -111,10 +111,10 @@ class KeptPrograms:
         self._told_unwritable = False
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
         owner, function = self._target.owner, options.function
-        # Of the folder's name: now, while the model is being built, not at the first call.
+        # Parts of the folder's name: now, while the model is being built, not at the first call.
         self._ingredients = {
             **versions(target_isa(options.config.target)),
-            # How ATen packs weights of four bits depends on it.
+            # ATen's packing of four-bit weights depends on it.
             "kernels of torch": torch.backends.cpu.get_cpu_capability(),
             **dict(options.config.ingredients()),
             "class": name_of(function if owner is None else type(owner)),
@@ -133,7 +133,7 @@ class KeptPrograms:
     # ---- calls ------------------------------------------------------------------------------
 
     def _by_one_of(self, programs: Iterable[KeptProgram], values: Values) -> Any:
-        """The result of the first that takes these values; REFUSED when none does."""
+        """Return the result of the first program to accept these values; REFUSED for none."""
         for each in programs:
             try:
                 result = each.bound(values)
@@ -144,7 +144,7 @@ class KeptPrograms:
         return REFUSED
 
     def _first_call(self, values: Values, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that no bound program takes: from the folder, else by a trace."""
+        """Serve a call that no bound program accepts: from the folder, else by a trace."""
         target = Target.of(self._options.function)
         folder = Folder(self.folder, self._on_untrusted())
         others = list(self._bound)
@@ -163,7 +163,7 @@ class KeptPrograms:
                 return self._trace(folder, target, args, kwargs)
 
     def _may_serve(self, program: KeptProgram) -> bool:
-        """Whether it is right for a call under the grad mode that there is."""
+        """Return whether a program is valid for a call under the current grad mode."""
         return True
 
     def _around_trace(
@@ -173,15 +173,15 @@ class KeptPrograms:
         kwargs: Mapping[str, Any],
         others: Sequence[KeptProgram],
     ) -> AbstractContextManager[Any]:
-        """What a trace of a call is made in. `others` are programs of the same function, for
-        arguments of other sizes or kinds."""
+        """Return the context manager of a trace for a call. `others` are programs of the same
+        function, for arguments of other sizes or kinds."""
         return nullcontext()
 
     def _from_folder(
         self, folder: Folder, target: Target, values: Values, others: list[KeptProgram]
     ) -> Any:
-        """What an entry gives for the call; REFUSED when there is none for it. Entries that fit but
-        for the arguments come to `others`."""
+        """Return the result of an entry for the call; REFUSED when there is none. Entries whose
+        guards hold except for the arguments are added to `others`."""
         for name, artifact in container.entries(folder):
             manifest, tensors = artifact.manifest, tensors_of(artifact)
             seen = evaluate_guards(manifest, target, values, tensors)
@@ -224,19 +224,19 @@ class KeptPrograms:
         self._keep(folder, artifact)
         try:
             self._take(self._bind(artifact, tensors_of(artifact), target))
-        except InputError as error:  # the call itself has changed what it depends on
+        except InputError as error:  # the call has changed its own dependences
             return self._not_kept(replace(recording, artifact=None, reason=str(error)))
         return recording.returned
 
     _traces_gradients = False
-    """Whether a trace is refused whose inputs require grad while gradients are on."""
+    """True to refuse a trace whose inputs require grad while gradients are on."""
 
     def _not_kept(self, recording: Recording) -> Any:
-        """What a call returns whose trace cannot be kept."""
+        """Return the result of a call whose trace cannot be kept."""
         raise NotImplementedError
 
     def _take(self, program: KeptProgram) -> None:
-        """Have calls try it first."""
+        """Move a program to the front, so that calls try it first."""
         if self._bound[:1] != (program,):
             with self._changing.lock:
                 others = [other for other in self._bound if other is not program]
@@ -264,7 +264,7 @@ class KeptPrograms:
             self._told_unwritable = True
 
     def _counts(self, programs: Iterable[KeptProgram]) -> dict[str, int]:
-        """Counters of these programs, added up, and those of the process."""
+        """Return the counters of these programs, added up, and those of the process."""
         counts = chain.from_iterable(each.bound.counts() for each in programs)
         return {**summed(counts), **counters()}
 
@@ -272,12 +272,12 @@ class KeptPrograms:
 
     @property
     def folder(self) -> str:
-        """The folder of the entries of this function."""
+        """Folder of the entries of this function."""
         name = getattr(self._options.function, "__name__", "")
         return os.path.join(self._class_folder(), ranks_folder(*self._options.ranks), name)
 
     def _key(self) -> dict[str, str]:
-        """What names the folder: replacements may be registered after this was made."""
+        """Return the ingredients of the folder's name, with replacements registered since."""
         return {**self._ingredients, "custom passes": passes_text(self._options.config)}
 
     def _class_folder(self) -> str:
@@ -286,7 +286,7 @@ class KeptPrograms:
         return class_folder(options.cache_dir, kind, options.dynamic, self._key())
 
     def _store(self) -> Store:
-        """Where the objects are that entries do not bring."""
+        """Return the store of objects that entries do not bring."""
         config = self._options.config
         return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
 

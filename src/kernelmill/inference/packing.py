@@ -1,4 +1,4 @@
-"""`finish_packing`: waits for what first calls have left to be done."""
+"""`finish_packing`: waits for background work of first calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from kernelmill.runtime import background
 
 
 def finish_packing() -> None:
-    """Return when the weights of all programs that were called so far are packed for good, and what
-    the background compiles is compiled.
+    """Return when the weights of all programs called so far are packed for good, and the background
+    compiles are done.
 
-    A first call of a large model does not wait for that: it packs weights as it comes to them, and
-    a thread packs them for the calls that follow. A server that warms up, or a measurement, can
-    wait for it here.
+    A first call of a large model does not wait for that: it packs weights as it reads them, and a
+    thread packs them for later calls. A server that warms up, or a measurement, can wait for it
+    here.
     """
     background.wait()

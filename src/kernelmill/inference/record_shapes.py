@@ -1,4 +1,4 @@
-"""`record_shapes`: writes down the shapes that a model is called with."""
+"""`record_shapes`: a log of the shapes that a model is called with."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None]:
-    """Within the `with`, append one line to the file for every call of `model`: the shapes of its
+    """Append one line to the file for every call of `model` in the `with` block: the shapes of its
     tensors, by the names of `forward`'s parameters. `kernelmill gears suggest` reads such files.
 
-    Tensors in lists, tuples, dicts and dataclasses are named as Python would reach them:
-    `inputs[0]`, `batch["mask"]`. The model may be compiled or not; several processes may write to
-    one file. FileError when the file cannot be written.
+    Tensors in lists, tuples, dicts and dataclasses are named as in Python code: `inputs[0]`,
+    `batch["mask"]`. The model may be compiled or not; several processes may write to one file.
+    FileError when the file cannot be written.
     """
     import torch
 
@@ -52,7 +52,7 @@ def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None
 
 
 def _collect(shapes: dict[str, list[int]], name: str, value: object) -> None:
-    """Add every tensor in `value`, which is reached as `name`."""
+    """Add the shape of every tensor in `value`, which is named `name`."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -20,11 +20,11 @@ from kernelmill.inference.varying_sizes import with_gears
 
 _log = get_logger("inference")
 Arguments = Callable[[tuple[Any, ...], Mapping[str, Any]], Mapping[str, Any]]
-"""The arguments of a call by their names."""
+"""Returns the arguments of a call by their names."""
 
 
 def is_traced() -> bool:
-    """Whether Dynamo, torch.export or torch.jit traces the code that is running."""
+    """Return whether Dynamo, torch.export or torch.jit traces the code that is running."""
     return is_dynamo_compiling() or is_exporting() or is_tracing()
 
 
@@ -32,8 +32,8 @@ _COMPILED = "%s runs as torch.compile compiles it: %s"
 
 
 class TorchCalls:
-    """`original` by `torch.compile(backend="kernelmill")` with the same options; `reasons` counts
-    the calls for each reason."""
+    """Calls of `original` by `torch.compile(backend="kernelmill")` with the same options; `reasons`
+    counts the calls for each reason."""
 
     def __init__(self, original: Callable[..., Any], options: Options, named: Arguments) -> None:
         self._original, self._options, self._named = original, options, named
@@ -45,7 +45,7 @@ class TorchCalls:
         self, reason: str, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         level: int = logging.WARNING,
     ) -> Any:  # fmt: skip
-        """The call; the first with this reason says so in the log."""
+        """Run a call; the first with this reason is logged."""
         if self._options.config.quantize is not None and torch.is_grad_enabled():
             reason, level = f"{reason}; nothing is quantised", logging.WARNING
         self.count(reason, level)
@@ -55,8 +55,7 @@ class TorchCalls:
             return compiled(*args, **kwargs)
 
     def count(self, reason: str, level: int = logging.WARNING, as_it_is: bool = False) -> None:
-        """One more call for this reason, which the log tells once. `as_it_is`: torch.compile does
-        not run it either."""
+        """Count a call for this reason, logged once. `as_it_is`: not even torch.compile runs it."""
         known = self.reasons.get(reason, 0)
         self.reasons[reason] = known + 1
         if not known:
@@ -65,13 +64,13 @@ class TorchCalls:
 
     @property
     def name(self) -> str:
-        """Of what is compiled."""
+        """Name of the compiled function or module's class."""
         original = self._original
         return name_of(type(original) if isinstance(original, torch.nn.Module) else original)
 
     @property
     def captures(self) -> tuple[Capture, ...]:
-        """The graphs that came to this backend."""
+        """The graphs given to this backend."""
         return tuple(self._captures)
 
     def _compile(self) -> Callable[..., Any]:
@@ -85,11 +84,11 @@ class TorchCalls:
 
 
 class NeverKept:
-    """Calls of what has no code that a program could be kept of; `reason` says why."""
+    """Calls of a model without code for which a program could be kept; `reason` says why."""
 
     def __init__(self, options: Options, reason: str) -> None:
         self._options, self._reason = options, reason
-        self.__wrapped__ = options.function  # of which it has the signature
+        self.__wrapped__ = options.function  # gives it the function's signature
         original = options.module or options.function
         self._torch = TorchCalls(original, options, lambda args, kwargs: kwargs)
 
@@ -101,22 +100,22 @@ class NeverKept:
 
     @property
     def __code__(self) -> Any:
-        """The function's, where it has one: torch.export asks a module's forward for it."""
+        """Code object of the function, if any: torch.export asks a module's forward for it."""
         return self._options.function.__code__
 
     @property
     def original(self) -> Any:
-        """What was compiled."""
+        """The compiled function or module itself."""
         return self._options.module or self._options.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it."""
+        """Run the model by torch.compile."""
         if is_traced():
             return self.original(*args, **kwargs)
         return self._torch(self._reason, args, kwargs)
 
     def report(self) -> CompileReport:
-        """What happened so far."""
+        """Return the report of the calls so far."""
         calls = sum(self._torch.reasons.values())
         statistics = {"loaded": 0, "traced": 0, "uncached": calls}
         return CompileReport((), dict(self._torch.reasons), self._torch.captures, statistics, {})

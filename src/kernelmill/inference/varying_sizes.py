@@ -1,8 +1,8 @@
-"""Which sizes a trace has as symbols: those in which a call differs from earlier ones.
+"""Sizes that a trace has as symbols: those in which a call differs from earlier ones.
 
-As torch.compile has it (`dynamic=None`), with one difference: what came earlier is told by the
-programs that there are, on disk too, so that a process which has loaded a program for one size
-makes the one for all sizes next.
+As in torch.compile (`dynamic=None`), except that the earlier calls are known from the existing
+programs, on disk too, so that a process which has loaded a program for one size makes the one for
+all sizes next.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.torch_internals.dynamo import marks
 
 _INTEGER = "int "
-"""How a guard on an integer begins what it has found."""
+"""Prefix of the text of a guard on an integer."""
 
 
 @dataclass(frozen=True)
 class Varying:
-    """What a call has otherwise than earlier ones: `dims` of tensors, by their paths and numbers,
+    """The differences of a call from earlier ones: `dims` of tensors, by their paths and numbers,
     and integers."""
 
     dims: frozenset[tuple[Path, int]] = frozenset()
@@ -40,8 +40,8 @@ class Varying:
     def of(
         cls, programs: Iterable[tuple[Manifest, Plan]], target: Target, values: Values
     ) -> Varying:
-        """What a call with these values has otherwise than each of the programs that is for the
-        same arguments but for their sizes, and all that is a symbol in these."""
+        """Return the differences of a call with these values from each program for arguments that
+        differ only in sizes, and all symbols of these programs."""
         given = dict(zip(target.binder.names, values, strict=True))
         roots, found = Roots(target.owner, given, target.free), cls()
         for manifest, plan in programs:
@@ -52,7 +52,7 @@ class Varying:
 
     @contextmanager
     def marked(self, target: Target, values: Values) -> Generator[None]:
-        """Inside, Dynamo makes symbols of these."""
+        """Let Dynamo make symbols of these sizes."""
         from torch.compiler import config
 
         given, functions = dict(zip(target.binder.names, values, strict=True)), marks.get()
@@ -71,7 +71,7 @@ class Varying:
 def with_gears(
     gears: Mapping[str, Mapping[int, Sequence[int]]], arguments: Mapping[str, Any]
 ) -> Generator[None]:
-    """Inside, those of the arguments that are tensors have the gears of their names."""
+    """Give tensors among the arguments the gears of their names."""
     tensors = [
         (value, dims)
         for name, dims in gears.items()
@@ -89,7 +89,7 @@ def with_gears(
 def _marked_inside(
     marking: Iterable[tuple[torch.Tensor, Callable[[], None]]],
 ) -> Generator[None]:
-    """Tensors have marks inside that they had not before."""
+    """Mark tensors, and remove marks that are new at the end."""
     added: list[tuple[dict[str, Any], set[str]]] = []
     try:
         for tensor, mark in marking:
@@ -104,7 +104,7 @@ def _marked_inside(
 
 
 def _differing(manifest: Manifest, plan: Plan, roots: Roots) -> Varying | None:
-    """None where the program is not for arguments like these."""
+    """Return the differences from a program; None where it is not for arguments like these."""
     dims: set[tuple[Path, int]] = set()
     integers: set[Path] = set()
     for guard in manifest.spec.checks:
@@ -142,7 +142,7 @@ def _found(path: Path, roots: Roots) -> Any:
 
 
 def _names_in_trace(path: Path, target: Target) -> Sequence[str]:
-    """What Dynamo may call an argument, which is not always traced as what it is passed as."""
+    """Return the names that Dynamo may have for an argument, which wrappers may rename."""
     name = path[0][1]
     last = text_of(path).removeprefix(name)
     number = target.binder.names.index(name)
