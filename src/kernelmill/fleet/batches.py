@@ -1,4 +1,4 @@
-"""Kernels put together for a worker: enough that sending them costs little beside the work."""
+"""Batches of kernels for a worker, large enough that sending them costs little."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from collections.abc import Iterator, Sequence
 from kernelmill.fleet.task import CompileTask
 
 BATCH_SECONDS = 0.3
-"""Of work in a batch: Dask's processes take 15 ms of the processors' time to send one, which is a
-twentieth."""
+"""Work in a batch: Dask's processes take 15 ms of the processors' time to send one, a twentieth."""
 
 _PARTS = 2
-"""A batch has at most this part of what is left for each worker, so that the last are small."""
+"""Divisor of the work left for each worker that limits a batch, so that the last are small."""
 
 _SECONDS, _SECONDS_OF_CHARACTER = 2e-3, 4e-6
-"""What a kernel takes at first sight, fitted to 88 kernels of models: half of them take between
-0.8 and 1.4 times as long."""
+"""First estimate of a kernel's time, fitted to 88 kernels of models: half of them take between 0.8
+and 1.4 times as long."""
 
 
 class Costs:
-    """Seconds that tasks take, by the lengths of their texts and by those that have come back."""
+    """Estimates of the seconds of tasks, from the lengths of their texts and the tasks finished."""
 
     def __init__(self) -> None:
         self._guessed = self._spent = 1.0  # as if one second had been guessed well
 
     def of(self, task: CompileTask) -> float:
-        """What a task takes probably."""
+        """Return the estimated seconds of a task."""
         return _at_first_sight(task) * self._spent / self._guessed
 
     def learn(self, task: CompileTask, seconds: float) -> None:
-        """A task has taken so long."""
+        """Record the time of a finished task."""
         self._guessed += _at_first_sight(task)
         self._spent += seconds
 
@@ -41,7 +40,7 @@ def _at_first_sight(task: CompileTask) -> float:
 def batches(
     tasks: Sequence[CompileTask], costs: Costs, workers: int
 ) -> Iterator[tuple[CompileTask, ...]]:
-    """All of these, the longest first, in parts of `BATCH_SECONDS` and less towards the end."""
+    """Yield all tasks, the longest first, in batches of `BATCH_SECONDS`, smaller at the end."""
     timed = sorted(((costs.of(task), task.name, task) for task in tasks), reverse=True)
     left = sum(seconds for seconds, _, _ in timed)
     batch: list[CompileTask] = []

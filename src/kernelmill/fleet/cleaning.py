@@ -1,4 +1,4 @@
-"""Cleaning a shared store: what no manifest names and nobody has used for long is removed."""
+"""Cleaning of a shared store: unnamed entries that are long unused are removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = get_logger("fleet")
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What `clean` did: entries and manifests removed, their bytes, and entries that stay."""
+    """The result of `clean`: entries and manifests removed, their bytes, and entries left."""
 
     removed: int
     manifests: int
@@ -32,7 +32,7 @@ def clean(
 
     Manifests written more than `manifest_seconds` ago are removed first, if that is given. With
     `dry` nothing is removed, only counted. StoreError when the store does not serve, or a manifest
-    cannot be read: then nothing is known of what it names.
+    cannot be read: then its entries are unknown.
     """
     stored = shared.listing()
     now, longest = time.time(), float("inf") if manifest_seconds is None else manifest_seconds

@@ -1,4 +1,4 @@
-"""Compile tasks to the workers of an executor, each object once; what comes back goes to stores."""
+"""Dispatch of compile tasks to workers of an executor, each object once; results to stores."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from kernelmill.store.shared import SharedStore
 from kernelmill.store.store import Store
 
 ATTEMPTS = 3
-"""For a kernel whose worker dies with it alone."""
+"""Attempts for a kernel whose worker dies with it alone."""
 
 _LOST_AT_FIRST = 8
-"""Batches that may be lost as long as no worker has answered: then none will."""
+"""Batches that may be lost while no worker has answered: then none will."""
 
 _TOGETHER = 64
 """Objects that are written to the folder together."""
@@ -40,7 +40,7 @@ Batch = tuple[CompileTask, ...]
 
 @dataclass(frozen=True)
 class Failure:
-    """A kernel or a job, and why there is nothing of it."""
+    """A kernel or a job that failed, and why."""
 
     what: str
     reason: str
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass
 class Progress:
-    """What is done so far. `found` are objects that a store had, `left` those still to come."""
+    """Progress of a run. `found` are objects that a store had, `left` those still to come."""
 
     found: int = 0
     compiled: int = 0
@@ -63,7 +63,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """For what is known to be left; None as long as there is no rate."""
+        """Estimated seconds for the tasks left; None as long as there is no rate."""
         return self.left / self.rate if self.rate else None
 
 
@@ -73,8 +73,8 @@ class Dispatch:
     Workers get them in batches. One whose worker dies is tried again in two halves, and so on, so
     that a kernel that kills its worker is found and all others are compiled.
 
-    To be used in `with`: leaving it after an error or Ctrl-C cancels what has not begun and keeps
-    what is done. `tell` is called after each change.
+    Use in `with`: an exit after an error or Ctrl-C cancels tasks that have not begun and keeps
+    finished ones. `tell` is called after each change.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Dispatch:
         track(self)
 
     def after_fork(self) -> None:
-        """See core/after_fork.py. What is under way is the parent's to keep."""
+        """Reset after a fork (core/after_fork.py). Pending tasks belong to the parent."""
         self._settled = SimpleQueue()
         self._pending.clear()
         self._futures.clear()
@@ -117,11 +117,11 @@ class Dispatch:
 
     @property
     def unshared(self) -> int:
-        """Entries that the shared store could not be given."""
+        """Number of entries that could not be written to the shared store."""
         return self._sharing.missed
 
     def take(self, wanted: Iterable[Wanted]) -> None:
-        """Look for these objects, and have those compiled that no store has."""
+        """Look these objects up, and compile those that no store has."""
         new = {one.task.name: one for one in wanted if one.task.name not in self._known}
         self._known |= new.keys()
         found: dict[str, Entry] = {}
@@ -142,7 +142,7 @@ class Dispatch:
         self.settle()
 
     def share(self, names: Iterable[str]) -> None:
-        """Give the shared store entries that are in the store already."""
+        """Write entries of the store to the shared store."""
         wanted = [name for name in names if name not in self._known]
         self._known.update(wanted)
         good = self._sharing.good(wanted)
@@ -156,7 +156,7 @@ class Dispatch:
         return {f".{name.rpartition('.')[2]}": data for name, data in named.items()}
 
     def settle(self, wait: bool = False) -> None:
-        """Keep what has come back; with `wait`, all that is to come."""
+        """Keep the results that have come back; with `wait`, all of them."""
         while self._pending:
             self._count()
             images: dict[str, bytes] = {}
@@ -194,7 +194,7 @@ class Dispatch:
     def _take_outcome(
         self, batch: Batch, future: Future[BatchOutcome], images: dict[str, bytes]
     ) -> None:
-        """Add the objects that came back to `images`; send again what has to be."""
+        """Add the objects that came back to `images`; send lost batches again."""
         self._futures.discard(future)
         try:
             done = future.result()

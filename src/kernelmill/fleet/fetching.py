@@ -1,4 +1,4 @@
-"""What a model needs, in one batch: from a shared store to a folder, and from there to an archive.
+"""The entries of a model, in one batch: from a shared store to a folder, and to an archive.
 
 Importing this loads neither torch nor the compiler.
 """
@@ -24,8 +24,8 @@ _log = get_logger("fleet")
 
 @dataclass(frozen=True)
 class Pulled:
-    """What `pull` did: entries that were there, those fetched now with their bytes, and names of
-    those that the shared store has no good ones of."""
+    """The result of `pull`: entries that were present, those fetched with their bytes, and names of
+    those without a valid copy in the shared store."""
 
     present: int
     fetched: int
@@ -40,7 +40,7 @@ def pull(
     target: str = "native",
     folder: str | os.PathLike[str] | None = None,
 ) -> Pulled:
-    """Fetch all that a model needs, by its manifest, into the kernel folder; each entry is checked.
+    """Fetch all entries of a model, by its manifest, into the kernel folder; each is checked.
 
     store   URL of the shared store, KERNELMILL_REMOTE by default
     target  the ISA that it was compiled for; "native" is this machine's own
@@ -73,11 +73,10 @@ def pack(
     target: str = "native",
     folder: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Write all that a model needs into one tar file for `kernelmill cache import`.
+    """Write all entries of a model into one tar file for `kernelmill cache import`, and return
+    their number.
 
-    Returns how many entries it has.
-
-    What the folder lacks is pulled first, where there is a shared store. Raises as `pull`;
+    Entries missing in the folder are pulled first, where there is a shared store. Raises as `pull`;
     StoreError when an entry is nowhere, FileError when the archive cannot be written.
     """
     path = os.fspath(folder) if folder is not None else default_folders()[-1]

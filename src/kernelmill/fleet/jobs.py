@@ -1,4 +1,4 @@
-"""Jobs: which models are compiled, for which sizes, processors and options."""
+"""Jobs: models to compile, with sizes, processors and options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NATIVE = "native"
 _FIELDS = ("model", "name", "targets", "gears", "options")
 
 Gears = Mapping[str, Mapping[int, Sequence[int]]]
-"""Argument -> dim -> the sizes that it has."""
+"""Sizes by argument and dim."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Job:
              functions only
     options  dotted names of options of `CompilerConfig`
 
-    ConfigError for what is none of these.
+    ConfigError for invalid values.
     """
 
     model: Any
@@ -63,12 +63,12 @@ class Job:
 
     @property
     def is_file(self) -> bool:
-        """Whether the model is a `.kmill` file."""
+        """True if the model is a `.kmill` file."""
         return isinstance(self.model, (str, os.PathLike)) and str(self.model).endswith(".kmill")
 
     @property
     def is_function(self) -> bool:
-        """Whether the model is made by a function."""
+        """True if the model is made by a function."""
         named = isinstance(self.model, str) and not self.is_file
         return named or (callable(self.model) and not hasattr(self.model, "graph_signature"))
 
@@ -81,7 +81,7 @@ def _name_of(model: Any) -> str:
 
 
 def read_jobs(path: str | os.PathLike[str]) -> list[Job]:
-    """The jobs of a TOML file: a table [[job]] for each, with the fields of `Job`.
+    """Return the jobs of a TOML file: a table [[job]] for each, with the fields of `Job`.
 
     ConfigError names the file and the field that is wrong.
     """
@@ -160,7 +160,7 @@ def _gears(value: Any) -> Gears:
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Tables below options are groups: [job.options.debug.graph_dump] type = "py"."""
+    """Flatten options; tables are groups: [job.options.debug.graph_dump] type = "py"."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, dict):

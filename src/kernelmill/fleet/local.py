@@ -21,10 +21,10 @@ Result = TypeVar("Result")
 class LocalPool(Executor):
     """`workers` processes, one for each processor by default, started as tasks come.
 
-    Each is a pool of its own with a thread here that hands it one task after another: a process
-    that dies fails the task that it had with BrokenExecutor, and another takes its place. Processes
-    are started anew, not forked: torch's threads and locks stay out of them. Where the system gives
-    no thread or process, tasks are done in this one.
+    Each is a pool of its own with a thread here that gives it one task after another: a process
+    that dies fails its task with BrokenExecutor, and another replaces it. Processes are spawned,
+    not forked: torch's threads and locks stay out of them. Where the system has no thread or
+    process left, tasks run in this one.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -96,6 +96,6 @@ class LocalPool(Executor):
 
 
 def _is_imported_by_worker() -> bool:
-    """Whether the script is run by a worker that was started, which gives it another name."""
+    """Return whether a spawned worker runs the script, which has another name there."""
     main = sys.modules.get("__mp_main__")
     return main is not None and main.__name__ == "__mp_main__"

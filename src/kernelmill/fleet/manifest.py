@@ -1,8 +1,8 @@
-"""Manifests: which entries of a kernel store a model needs, for one ISA and by one compiler.
+"""Manifests: the entries of a kernel store that a model needs, for one ISA and by one compiler.
 
-JSON with a format number, kept in the shared store under `manifest.MODEL@DIGEST` with a digest of
-the ISA and the compiler, and signed as all that is there. Versions of kernelmill that share a store
-so have manifests beside each other, and none waits for or writes over another's.
+JSON with a format number, stored in the shared store under `manifest.MODEL@DIGEST` with a digest of
+the ISA and the compiler, and signed as everything there. Versions of kernelmill that share a store
+thus have separate manifests, and none waits for or overwrites another's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kernelmill.store.entry import NAME as ENTRY_NAME
 PREFIX = "manifest."
 FORMAT = 2
 _AT = "@"
-"""Between model and digest: no name of a job has one."""
+"""Separator of model and digest: no name of a job has one."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """`isa` is the text of the ISA that the model was compiled for, `compiler` that of what
-    compiled it, `entries` the names of entries, `written` when, in seconds since the epoch."""
+    """A model's manifest. `isa` is the text of the ISA that it was compiled for, `compiler` that of
+    the compiler, `entries` are names, `written` is in seconds since the epoch."""
 
     model: str
     compiler: str
@@ -39,11 +39,11 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Under which it is kept."""
+        """Name under which it is stored."""
         return manifest_name(self.model, self.compiler, self.isa)
 
     def text(self) -> bytes:
-        """As it is kept."""
+        """Return the manifest as stored."""
         document = {
             "format": FORMAT,
             "model": self.model,
@@ -57,7 +57,7 @@ class Manifest:
 
 @cache
 def own_compiler() -> str:
-    """What decides which entries a model needs here, besides its ISA. Asking does not load LLVM."""
+    """Return the versions that determine a model's entries, besides its ISA. Does not load LLVM."""
     return (
         f"kernelmill {VERSION}, generator {GENERATOR_VERSION}, ABI {ABI_VERSION}, "
         f"llvmlite {version('llvmlite')}"
@@ -65,18 +65,18 @@ def own_compiler() -> str:
 
 
 def manifest_name(model: str, compiler: str, isa: str) -> str:
-    """Under which the manifest of a model is kept."""
+    """Return the name under which the manifest of a model is stored."""
     digest = blake2b(f"{compiler}\n{isa}".encode(), digest_size=6).hexdigest()
     return f"{PREFIX}{model}{_AT}{digest}"
 
 
 def model_of(name: str) -> str:
-    """The model of a manifest's name."""
+    """Return the model of a manifest's name."""
     return name.removeprefix(PREFIX).partition(_AT)[0]
 
 
 def read_manifest(text: bytes, where: str) -> Manifest:
-    """The manifest that `text` gave these bytes. StoreError for others."""
+    """Return the manifest that `text` encoded. StoreError for other bytes."""
     try:
         document = json.loads(text)
         if document["format"] != FORMAT:

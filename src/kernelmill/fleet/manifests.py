@@ -1,4 +1,4 @@
-"""Where manifests are kept: in a shared store, and beside the kernels of a folder."""
+"""Storage of manifests: in a shared store, and with the kernels of a folder."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _SUFFIX = ".list"
 
 
 class FolderManifests:
-    """Those beside the kernels of a folder."""
+    """The manifests with the kernels of a folder."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
     def keep(self, manifest: Manifest) -> None:
-        """FileError when it cannot be written."""
+        """Write a manifest. FileError when it cannot be written."""
         with file_errors(self._folder.path):
             self._folder.save(manifest.name, {_SUFFIX: manifest.text()})
 
     def needed(self, model: str, isa: Isa) -> Manifest:
-        """What a model needs. StoreError when it was not compiled for this ISA by this version."""
+        """Return a model's manifest. StoreError if it was not compiled for this ISA and version."""
         return _needed(self._read, self._names, model, isa, self._folder.path)
 
     def _read(self, name: str) -> Manifest | None:
@@ -54,21 +54,21 @@ class FolderManifests:
 
 
 class SharedManifests:
-    """Those in a shared store. All methods raise StoreError when it does not serve."""
+    """The manifests in a shared store. All methods raise StoreError when it does not serve."""
 
     def __init__(self, shared: SharedStore) -> None:
         self._shared = shared
 
     def keep(self, manifest: Manifest) -> None:
-        """In place of what may be there."""
+        """Write a manifest, replacing an earlier one."""
         self._shared.keep_document(manifest.name, manifest.text())
 
     def needed(self, model: str, isa: Isa) -> Manifest:
-        """As that of `FolderManifests`; StoreError too for one that is not signed or damaged."""
+        """As in `FolderManifests`; StoreError too for one that is not signed or damaged."""
         return _needed(self.read, self._names, model, isa, self._shared.shown)
 
     def read(self, name: str) -> Manifest | None:
-        """The manifest of this name; None when it is not there."""
+        """Return the manifest of this name; None when it is missing."""
         text = self._shared.document(name)
         return None if text is None else read_manifest(text, f"{self._shared.shown}: {name}")
 

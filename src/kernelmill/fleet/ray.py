@@ -15,8 +15,8 @@ Result = TypeVar("Result")
 class RayExecutor(Executor):
     """Tasks on a cluster that `ray.init` has connected to, `options` as `ray.remote` takes them.
 
-    A task whose worker dies is given to another by Ray itself, `max_retries` times. Shutting it
-    down leaves the cluster as it is. KernelmillError where Ray is not installed or not connected.
+    A task whose worker dies is given to another by Ray itself, `max_retries` times. A shutdown
+    leaves the cluster running. KernelmillError where Ray is not installed or not connected.
     """
 
     def __init__(self, **options: Any) -> None:

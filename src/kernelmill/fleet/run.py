@@ -26,14 +26,14 @@ _log = get_logger("fleet")
 
 @dataclass(frozen=True)
 class Summary:
-    """What `precompile` did.
+    """The result of `precompile`.
 
     jobs      whose manifests are written
     found     objects that a store had already
     compiled  objects made now
     failures  of jobs and kernels
-    unshared  entries and manifests that the shared store could not be given
-    seconds   that all of it took
+    unshared  entries and manifests that could not be written to the shared store
+    seconds   of the whole run
     """
 
     jobs: tuple[str, ...]
@@ -52,7 +52,7 @@ def precompile(
     folder: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Compile all that the jobs need into the kernel folder and the shared store.
+    """Compile all entries of the jobs into the kernel folder and the shared store.
 
     jobs      to do; a string is the job of that model
     executor  compiles; by default a process for each processor of this machine. Models are traced
@@ -60,10 +60,10 @@ def precompile(
     store     URL of the shared store, KERNELMILL_REMOTE by default; without any the kernels are in
               the folder only
     folder    of kernels, KERNELMILL_KERNEL_META by default
-    progress  is told what is done, after each change
+    progress  called with the progress after each change
 
-    What a store has already is not compiled: a run that was cut off goes on where it stopped. A job
-    or kernel that fails is told in the summary and stops no other. Raises ConfigError for a shared
+    Objects in a store are not compiled: an interrupted run continues where it stopped. A job or
+    kernel that fails is listed in the summary and stops no other. Raises ConfigError for a shared
     store without KERNELMILL_REMOTE_KEY, StoreError for a folder that cannot be trusted.
     """
     wanted = [jobs] if isinstance(jobs, (Job, str)) else jobs
@@ -92,7 +92,7 @@ def precompile(
 
 @dataclass
 class _Run:
-    """A job that was traced, and what it needs: names of entries by the text of the ISA."""
+    """A traced job, and its entries: names of entries by the text of the ISA."""
 
     job: Job
     entries: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
@@ -134,7 +134,7 @@ def _name(error: Exception) -> str:
 
 
 def _finish(run: _Run, kernels: Store, shared: SharedStore | None) -> int:
-    """Keep the manifests; how many the shared store could not be given, if there is one."""
+    """Write the manifests; return the number that the shared store, if any, did not get."""
     own = FolderManifests(kernels.folder)
     unshared = 0
     for manifest in run.manifests():
@@ -149,14 +149,14 @@ def _finish(run: _Run, kernels: Store, shared: SharedStore | None) -> int:
 
 
 def _open(folder: str | os.PathLike[str] | None) -> Store:
-    """The kernel folder, without its own way to a shared store: there all is done in batches."""
+    """Return the kernel folder, without its own shared store: a run uses that in batches."""
     paths = default_folders() if folder is None else (os.fspath(folder),)
     return Store(paths[-1], paths[:-1])
 
 
 @contextmanager
 def _own_or(executor: Executor | None) -> Generator[Executor]:
-    """The caller's executor, which stays as it is; or one for this call."""
+    """Yield the caller's executor, which is not shut down; or one for this call."""
     if executor is not None:
         yield executor
         return

@@ -1,4 +1,4 @@
-"""The shared store as a run uses it: filled behind the compiles, left alone once it fails."""
+"""The shared store in a run: written in the background, not used any more once it fails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _log = get_logger("fleet")
 
 
 class Sharing:
-    """When the store does not serve, it is left alone from then on, and one warning says so.
-    `missed` counts the entries that it was not given."""
+    """The shared store of a run. When it does not serve, it is not used any more, after one
+    warning. `missed` counts the entries that it did not get."""
 
     def __init__(self, shared: SharedStore | None) -> None:
         self._shared = shared
@@ -28,7 +28,7 @@ class Sharing:
         self.missed = 0
 
     def good(self, names: list[str]) -> dict[str, tuple[Entry, dict[str, bytes]]]:
-        """The entries of these that are there and good."""
+        """Return the valid entries of these names that the store has."""
         if self._shared is None or not self._serves or not names:
             return {}
         try:
@@ -38,7 +38,7 @@ class Sharing:
             return {}
 
     def keep(self, name: str, files: Mapping[str, bytes]) -> None:
-        """Have an entry written, whose files these are by suffix."""
+        """Write an entry in the background; `files` are by suffix."""
         if self._shared is not None:
             self._writes.append(
                 self._writers.submit(partial(self._write, self._shared, name, files))
@@ -56,11 +56,11 @@ class Sharing:
                 self._lost(error)
 
     def close(self) -> None:
-        """What is being written is, nothing else."""
+        """Finish running writes, and drop the others."""
         self._writers.end()
 
     def _write(self, shared: SharedStore, name: str, files: Mapping[str, bytes]) -> bool:
-        """Whether the store was given it."""
+        """Write an entry; return whether the store serves."""
         try:
             if self._serves:
                 shared.keep(name, files)

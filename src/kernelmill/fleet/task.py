@@ -1,4 +1,4 @@
-"""A compile as data: what any worker makes machine code from, with no model and no torch."""
+"""A compile as data: the input from which any worker makes machine code, without model or torch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ IR of a super kernel's driver."""
 
 @dataclass(frozen=True)
 class CompileTask:
-    """`key` is that of the object in stores, with the text as one of its ingredients; `symbol` the
-    function that the object exports."""
+    """A compile task. `key` is that of the object in stores, with the text as one of its
+    ingredients; `symbol` the function that the object exports."""
 
     type: str
     key: Key
@@ -35,27 +35,27 @@ class CompileTask:
 
     @property
     def name(self) -> str:
-        """Of the entry in stores."""
+        """Name of the entry in stores."""
         return f"{self.type}_{self.key.digest}"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """An object that a program needs, with the documents that stores keep beside it."""
+    """An object that a program needs, with the documents that stores keep with it."""
 
     task: CompileTask
     info: Mapping[str, Any]
     launch: Mapping[str, Any]
 
     def compiled(self, image: bytes) -> Compiled:
-        """What a store is given when there is the object."""
+        """Return the store's record of the object."""
         return Compiled(image, self.info, self.launch)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a worker has no object for a task. `elsewhere`: because it has another version of LLVM or
-    of kernelmill than the key is of, so that another worker may have one."""
+    """The reason why a worker has no object for a task. `elsewhere`: its version of LLVM or of
+    kernelmill differs from the key's, so that another worker may have the object."""
 
     reason: str
     elsewhere: bool = False
@@ -63,7 +63,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has come of a task: its ELF object, or why there is none; and how long that took."""
+    """The outcome of a task: its ELF object, or a refusal; and the time it took."""
 
     result: bytes | Refusal
     seconds: float
@@ -71,15 +71,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What has come of the tasks of a batch, in their order. `worker` tells threads of processes
-    of machines apart."""
+    """The outcomes of the tasks of a batch, in their order. `worker` identifies the thread, process
+    and machine."""
 
     worker: str
     outcomes: tuple[Outcome, ...]
 
 
 def compile_batch(tasks: Sequence[CompileTask]) -> BatchOutcome:
-    """One task after the other: what an executor is given."""
+    """Compile one task after the other, as the function that an executor runs."""
     worker = f"{socket.gethostname()} {os.getpid()} {threading.get_ident()}"
     return BatchOutcome(worker, tuple(map(_timed, tasks)))
 
@@ -90,8 +90,8 @@ def _timed(task: CompileTask) -> Outcome:
 
 
 def compile_task(task: CompileTask) -> bytes | Refusal:
-    """The ELF object of a task. Errors are returned: each kind of worker would wrap what is raised
-    in its own way."""
+    """Return the ELF object of a task. Errors are returned: each kind of worker would wrap a raised
+    one in its own way."""
     ingredients = dict(task.key.ingredients)
     kind = KERNEL if KERNEL in ingredients else DRIVER
     text = ingredients[kind]

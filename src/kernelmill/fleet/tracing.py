@@ -1,4 +1,4 @@
-"""Jobs to compile tasks: traced and lowered where the model is, with no machine code made."""
+"""Jobs to compile tasks: traced and lowered on the model's machine, without machine code."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from kernelmill.store.store import Store
 
 @dataclass(frozen=True)
 class Collected:
-    """What one program needs, for an ISA: tasks, and the names of entries that are in the store
-    because they are made in no time."""
+    """The objects of one program, for an ISA: tasks, and the names of entries that are in the store
+    already because they are made in no time."""
 
     isa: Isa
     wanted: tuple[Wanted, ...]
@@ -51,8 +51,8 @@ Take = Callable[[Collected], None]
 def trace(job: Job, store: Store, take: Take) -> None:
     """Lower a job's model for each target; `take` gets each program as soon as it is lowered.
 
-    Calls the model once in eager. Raises what its code and the compiler raise: KernelmillError for
-    what is the job's fault.
+    Calls the model once in eager. Raises the errors of its code and of the compiler:
+    KernelmillError for a fault of the job.
     """
     for target in job.targets:
         config = _config(job, target, store)
@@ -98,7 +98,7 @@ def _config(job: Job, target: str, store: Store) -> CompilerConfig:
 
 
 def _graphs(job: Job) -> Iterable[Graph]:
-    """The graphs of a model that is a file or an exported program."""
+    """Return the graphs of a model that is a file or an exported program."""
     if isinstance(job.model, ExportedProgram):
         return [exported_graph(job.model, job.name)]
     file = SealedFile(str(job.model), KMILL)
@@ -114,7 +114,7 @@ def _call(job: Job, backend: Backend) -> None:
             known = ", ".join(arguments)
             raise ConfigError(f"job {job.name}: no argument {argument!r} for gears; {known}")
         set_dim_gears(arguments[argument], {d: list(s) for d, s in dims.items()})
-    torch.compiler.reset()  # what was compiled for another target is no program for this one
+    torch.compiler.reset()  # a program for another target is none for this one
     try:
         # Not with dynamic=True: sizes that are no gears' would be symbols too, and the kernels
         # others than those that a service looks for.
@@ -125,7 +125,7 @@ def _call(job: Job, backend: Backend) -> None:
 
 
 def _arguments(job: Job, made: Factory) -> dict[str, Any]:
-    """By position and by name."""
+    """Return arguments by position and by name."""
     by_position = {str(number): value for number, value in enumerate(made.args)}
     names = _names(made.model)
     by_name = dict(zip(names, made.args, strict=False))

@@ -1,4 +1,4 @@
-"""What compiling and calling a model did, as facts, text, JSON, a page of HTML and a trace."""
+"""Reports on compiling and calling a model, as facts, text, JSON, a page of HTML and a trace."""
 
 from kernelmill.report.explanation import Explanation, explain
 

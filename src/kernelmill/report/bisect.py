@@ -1,4 +1,4 @@
-"""Which kernel of a model is the first to differ from eager."""
+"""Bisection of a model: its first kernel whose result differs from eager's."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from kernelmill.torch_internals.modules import is_compiled
 
 @dataclass(frozen=True)
 class Bisection:
-    """first      what differs first, None when nothing does
-    graphs     graphs that were looked at
-    torch      why graphs, or parts of what was to be done, were left to torch
-    """
+    """first      the first difference, None when there is none
+    graphs     graphs that were checked
+    torch      why graphs, or parts of the work, were left to torch"""
 
     first: Difference | None
     graphs: int
@@ -43,10 +42,10 @@ def bisect(
     config: CompilerConfig | None = None,
     factor: float = 1.0,
 ) -> Bisection:
-    """Run the model in eager, and beside it each of its compiled launches; for inference, with the
-    sizes of these arguments. `factor` widens what counts as equal.
+    """Run the model in eager, and each of its compiled launches; for inference, with the sizes of
+    these arguments. `factor` widens the tolerance.
 
-    What the model and the arguments hold is copied first. Raises what the model raises.
+    The model and the arguments are copied first. Raises the errors of the model.
     """
     search = _Search(given_config(config), factor)
     kwargs = dict(kwargs or {})
@@ -68,7 +67,7 @@ def _called(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _import_at_fault(actual: Any, expected: Any, factor: float) -> Difference | None:
-    """Graphs ran in torch, operator by operator: results that differ are those of wrong graphs."""
+    """Compare results of graphs run in torch: differences come from wrong graphs."""
     for mine, theirs in zip(leaves_of(actual), leaves_of(expected), strict=True):
         if not isinstance(mine, Tensor):
             continue
@@ -79,7 +78,7 @@ def _import_at_fault(actual: Any, expected: Any, factor: float) -> Difference | 
 
 
 class _Search:
-    """A backend that runs graphs operator by operator, and looks for the first difference."""
+    """A backend that runs graphs operator by operator, and searches the first difference."""
 
     def __init__(self, config: CompilerConfig, factor: float) -> None:
         self.config, self.factor = config, factor

@@ -1,4 +1,4 @@
-"""What launches of a kernel compute and move, counted in its text, and the least time of it.
+"""Costs of a kernel's launches: operations and bytes counted in its text, and their least time.
 
 Loops are multiplied out: where one loop's bounds, or a branch, depend on another's counter, some of
 its passes are counted and stand for all. Loops whose end depends on data are not counted; such a
@@ -25,7 +25,7 @@ _SAMPLES = 4
 _TASKS = 8
 _COUNTED = ARITHMETIC | COMPARE | MATH | REDUCE | {"select"}
 _VECTORS = "operations"
-"""What is counted that no dot unit does."""
+"""Name of the instructions that are not of a dot unit."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class _Unknown(Exception):
 
 
 def work_of(kernel: ir.Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> Work | None:
-    """All tasks of a launch with these values of the kernel's dims; None where data decide."""
+    """Count all tasks of a launch with these values of the dims; None if it depends on data."""
     counting = _Counting(kernel, isa)
     values = {symbol.name: value for symbol, value in zip(kernel.dims, dims, strict=True)}
     found = Work()
@@ -63,7 +63,7 @@ def work_of(kernel: ir.Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> Wor
 
 
 def _spread(numbers: range, most: int) -> list[int]:
-    """Some of the numbers, the first and the last among them."""
+    """Return some of the numbers, the first and the last among them."""
     if len(numbers) <= most:
         return list(numbers)
     return [numbers[i * (len(numbers) - 1) // (most - 1)] for i in range(most)]
@@ -81,7 +81,7 @@ class _Counting:
         self._bits = isa.vector_bits
 
     def block(self, body: Sequence[ir.Stmt], values: dict[str, int]) -> Work:
-        """One pass through a block."""
+        """Count one pass through a block."""
         found = Work()
         found.add(self._straight_part(body), 1)
         for statement in body:
@@ -162,7 +162,7 @@ class _Counting:
             _more(work.instructions, _VECTORS, weight * vectors)
 
     def _scalar(self, value: ir.Operand, values: Mapping[str, int]) -> int | None:
-        """What a register holds, as far as it follows from dims and counters."""
+        """Return the value of a register, if it follows from dims and counters."""
         if not isinstance(value, ir.Value):
             return int(value)
         made = self._made_by.get(value)
@@ -214,7 +214,7 @@ def _more(counts: dict[str, float], name: str, more: float) -> None:
 
 
 def compute_time(work: Work, machine: Machine, threads: int) -> float:
-    """Nanoseconds of a work's instructions at the machine's rates, on so many threads."""
+    """Return nanoseconds of a work's instructions at the machine's rates, on so many threads."""
     spent = 0.0
     for name, count in work.instructions.items():
         rate = machine.rates.operations

@@ -1,6 +1,6 @@
-"""Where the shapes of a report's drawings are; the page's template draws them.
+"""Coordinates of the shapes in a report's drawings; the page's template draws them.
 
-Coordinates are SVG's, in units of which a drawing is `width` wide.
+They are SVG's, in units of which a drawing is `width` wide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CALL_BAND = 34
 
 @dataclass(frozen=True)
 class Node:
-    """A step: its circle, and the bar that is as long as its time."""
+    """A step: its circle, and a bar in proportion to its time."""
 
     step: Step
     y: float
@@ -30,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """What one step made and a later one reads, as an SVG path."""
+    """A dependence of a step on an earlier one, as an SVG path."""
 
     path: str
     first: int
@@ -61,7 +61,7 @@ class GraphDrawing:
 
 
 def graph_drawing(facts: ProgramFacts) -> GraphDrawing:
-    """The steps from top to bottom, what each reads as curves on their left."""
+    """Return the drawing of steps from top to bottom, with their reads as curves on the left."""
     longest = max((step.time or 0.0 for step in facts.steps), default=0.0) or 1.0
     numbers = {whole.name: number for number, whole in enumerate(facts.supers)}
     nodes = tuple(
@@ -112,7 +112,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark of an axis: where it is, and the step or the nanoseconds that it stands for."""
+    """A mark of an axis: its place, and the step or the nanoseconds that it stands for."""
 
     place: float
     value: float
@@ -133,8 +133,8 @@ _MEMORY_HEIGHT = 220
 
 
 def memory_drawing(facts: ProgramFacts) -> BlockDrawing | None:
-    """Tensors in the arena: steps from left to right, addresses upwards. `line` is what is alive.
-    None where nothing is known of it."""
+    """Return the drawing of tensors in the arena: steps from left to right, addresses upwards.
+    `line` is the live size. None where sizes are unknown."""
     memory, count = facts.memory, len(facts.steps)
     if not memory.placed or not memory.arena:
         return None
@@ -162,7 +162,7 @@ def memory_drawing(facts: ProgramFacts) -> BlockDrawing | None:
 
 
 def timeline_drawing(call: CallFacts, programs: Sequence[ProgramFacts]) -> BlockDrawing | None:
-    """What each thread did: a row for each, time from left to right. None without a recording."""
+    """Return the timeline: a row for each thread, time from left to right; None if unrecorded."""
     if not call.timeline or not call.recorded:
         return None
     end = max(call.recorded, *(bar.end for bar in call.timeline))

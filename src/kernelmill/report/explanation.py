@@ -1,4 +1,4 @@
-"""`kernelmill.explain`: what happens to a model, as text, data and a page."""
+"""`kernelmill.explain`: a report on a model, as text, data and a page."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explanation(Explained):
-    """What compiling and calling a model did. `str()` is the text, which Python shows too,
+    """A report on compiling and calling a model. `str()` is the text, which Python shows too,
     `as_dict()` the data, and `save` writes a page, which notebooks show."""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able data. Times of `call` and `programs` are in nanoseconds, others in seconds;
-        sizes are in bytes."""
+        """Return JSON-able data. Times of `call` and `programs` are in nanoseconds, others in
+        seconds; sizes are in bytes."""
         kernels = [kernel for report in self.reports for kernel in report.kernels]
         refused_graphs = [capture.refused for capture in self.captures if capture.refused]
         return {
@@ -76,7 +76,7 @@ class Explanation(Explained):
     __repr__ = __str__
 
     def html(self) -> str:
-        """The report as one page, with nothing outside of it."""
+        """Return the report as one page that loads nothing from elsewhere."""
         from kernelmill.report.html import page_of
 
         return page_of(self)
@@ -92,7 +92,7 @@ class Explanation(Explained):
             Path(path).write_text(self.html(), encoding="utf-8")
 
     def trace(self) -> dict[str, Any]:
-        """A call as a JSON document for Perfetto and chrome://tracing, a track for each thread."""
+        """Return a call as a JSON document for Perfetto and chrome://tracing, a track a thread."""
         from kernelmill.report.tracing import trace_of
 
         return trace_of(self)
@@ -114,17 +114,17 @@ def explain(
     measure: bool = True,
     **kwargs: Any,
 ) -> Explanation:
-    """Compile a model anew, call it with these arguments, and say what happened.
+    """Compile a model again, call it with these arguments, and return a report.
 
-    What is in the kernel folder is reused, as any compile would. Backward graphs are compiled when
+    Kernels in the kernel folder are reused, as in any compile. Backward graphs are compiled when
     the model is called in training mode with gradients enabled and a result asks for them; the
-    gradients themselves are not accumulated. Raises what the model or its compile raises; for one
+    gradients themselves are not accumulated. Raises the errors of the model or its compile; for one
     tuple or list in place of the arguments, InputError.
 
     The compiled model is called twice. With `measure` it and the model itself are called up to some
-    dozens of times more, in turns and for about a second; what these calls write to arguments and
-    buffers is put back, what they do to Python objects is not, and an error of theirs is told as
-    `call.error`. torch's random numbers go on as if only the first two calls had been made.
+    dozens of times more, in turns and for about a second; their writes to arguments and buffers are
+    undone, changes of Python objects are not, and their errors are reported as `call.error`.
+    torch's random numbers go on as if only the first two calls had been made.
     """
     import torch
 
@@ -160,7 +160,7 @@ def explain(
 
 @contextmanager
 def _as_one_argument(model: object, args: tuple[Any, ...], kwargs: Any) -> Generator[None]:
-    """What a model says to the tuple of its arguments is not to be understood."""
+    """Turn an error of a model given the tuple of its arguments into an InputError."""
     try:
         yield
     except Exception as error:
@@ -191,7 +191,7 @@ class _Calls:
         return self.compiled(*self.args, **self.kwargs)
 
     def eager(self) -> object:
-        """A call of what was given, or of what that was compiled from."""
+        """Call the given model, or the one that it was compiled from."""
         from kernelmill.torch_internals.modules import original_module
 
         return original_module(self.model)(*self.args, **self.kwargs)

@@ -1,7 +1,7 @@
 """The facts of a report: gathered once (gather.py, measuring.py), shown as text, JSON and HTML.
 
-Times are in nanoseconds, sizes in bytes. None is what is not known: sizes of a program that was
-never called, times of what was not measured.
+Times are in nanoseconds, sizes in bytes. None is an unknown value: sizes of a program that was
+never called, times that were not measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Outcome = Literal["not measured", "faster", "as fast", "slower"]
 class MachineFacts:
     """The machine that limits are computed for, with `threads` of torch.
 
-    `calibrated`: its rates were measured here (`kernelmill calibrate`); else they are the committed
+    `calibrated`: its rates were measured here (`kernelmill calibrate`); else they are the built-in
     ones of its instruction set. `memory` is bytes a nanosecond of one core.
     """
 
@@ -36,8 +36,8 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """Graphs that Dynamo and AOTAutograd made of a model, how many of them run in torch as a whole,
-    and how often Dynamo broke a graph."""
+    """Graphs that Dynamo and AOTAutograd made of a model, the number of them that run in torch as a
+    whole, and of graph breaks."""
 
     captured: int
     refused: int
@@ -46,8 +46,8 @@ class GraphCounts:
 
 @dataclass(frozen=True)
 class Break:
-    """Where Dynamo broke a graph, and why. `place` is "model.py:8 in forward" and `code` that line;
-    both are "" where they are not known."""
+    """A graph break of Dynamo's. `place` is "model.py:8 in forward" and `code` that line; both are
+    "" where unknown."""
 
     reason: str
     place: str
@@ -56,7 +56,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Use:
-    """A tensor that a step reads or writes. `what` says which: "x", "weight fc.weight", "step 3"
+    """A tensor that a step reads or writes. `what` names it: "x", "weight fc.weight", "step 3"
     (made by that step), "result", "packed weights"."""
 
     what: str
@@ -66,17 +66,17 @@ class Use:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch of a kernel, or an operator that runs in ATen (`reason` says why it does).
+    """A launch of a kernel, or an operator that runs in ATen (`reason` says why).
 
     title        name of the kernel, as the store and profilers have it, or of the operator
-    schedule     how the kernel is cut: its tiles, copies and tasks
+    schedule     schedule of the kernel: its tiles, copies and tasks
     scope        name of the super kernel it is in
-    after        steps that made what it reads
-    bytes        what it reads and writes, each element once
+    after        steps that made its operands
+    bytes        read and written, each element once
     operations   on elements; a multiply-add is two
-    limit        the least time by the machine's rates on all threads, and what it is `bound` by
+    limit        the least time by the machine's rates on all threads, and the rate it is `bound` by
     time         of a call, the median; from the first thread's beginning to the last one's end
-    threads      how many worked on it
+    threads      number of threads that worked on it
     """
 
     number: int
@@ -134,8 +134,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class Memory:
-    """The arena over a call. `live` is what is alive at each step, and `placed` the tensors in it;
-    both are empty where sizes are not known."""
+    """The arena over a call. `live` is the size of live tensors at each step, and `placed` the
+    tensors in it; both are empty where sizes are unknown."""
 
     arena: int | None
     live: tuple[int, ...]
@@ -146,8 +146,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class StoreLook:
-    """A kernel that was looked for in the store. `source` is "compiled" for one that was not there:
-    the `nearest` other entry differs from it in the ingredients `differs`."""
+    """A lookup of a kernel in the store. `source` is "compiled" for a missing one: the `nearest`
+    other entry differs from it in the ingredients `differs`."""
 
     entry: str
     source: str
@@ -164,9 +164,9 @@ class StoreLook:
 @dataclass(frozen=True)
 class ProgramFacts:
     """One compiled program. `sizes` are those of its symbols in the last call, `gear` the sizes
-    that it is for where the model has gears, `padded` the part of its arguments that is padding of
-    the measured calls, and `calls` how often it ran in one of them. `products` says how products of
-    float32 are computed, and how many launches do it so."""
+    that it is for where the model has gears, `padded` the part of its arguments that is padding in
+    the measured calls, and `calls` the number of its runs in one of them. `products` has the
+    methods of float32 products, and their numbers of launches."""
 
     name: str
     isa: str
@@ -193,7 +193,7 @@ class ProgramFacts:
 
 @dataclass(frozen=True)
 class Bar:
-    """What a thread did: a part of the timeline, from the beginning of the call."""
+    """A part of the timeline: the work of one thread, from the beginning of the call."""
 
     thread: int
     program: int
@@ -206,7 +206,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that time of a call goes to, and how much; the reasons need not be disjoint."""
+    """A use of the time of a call, and its amount; reasons need not be disjoint."""
 
     kind: str
     time: float
@@ -247,14 +247,14 @@ class CallFacts:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast as eager."""
+        """Ratio of eager's time to the compiled time."""
         if not self.compiled or self.eager is None:
             return None
         return self.eager / self.compiled
 
     @property
     def outcome(self) -> Outcome:
-        """Within 5 % is as fast: two measurements of one program differ by as much."""
+        """Verdict; within 5 % is as fast: two measurements of one program differ by as much."""
         speedup = self.speedup
         if speedup is None:
             return "not measured"
@@ -265,18 +265,18 @@ class CallFacts:
 
 @dataclass(frozen=True)
 class Explained:
-    """What compiling and calling a model did.
+    """Facts on compiling and calling a model.
 
     captures        graphs that Dynamo and AOTAutograd made of the model
-    reports         what the compiler made of each of them
-    graph_breaks    how often Dynamo gave up and went on in Python
-    breaks          where it did and why, each place once
-    advice          what to do about some of them
+    reports         the compiler's report on each of them
+    graph_breaks    number of graph breaks
+    breaks          the place and reason of each, once
+    advice          on avoiding some of them
     first_call      seconds of the first call: capture, compile, link, run
     later_call      seconds of the second call
-    machine         what the limits of kernels are computed for; None without a program
+    machine         for which the limits of kernels are computed; None without a program
     programs        steps, memory and kernels of each report's program
-    call            a call beside eager's, and what its threads did
+    call            a call next to eager's, and the work of its threads
     """
 
     captures: tuple[Capture, ...]
@@ -293,7 +293,7 @@ class Explained:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether a graph of the model was compiled."""
+        """True if a graph of the model was compiled."""
         return any(not capture.refused for capture in self.captures)
 
     @property

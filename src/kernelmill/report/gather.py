@@ -1,4 +1,4 @@
-"""The facts of programs, from what the compiler made and from their counters."""
+"""Facts of programs, gathered from their compiled form and their counters."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from kernelmill.runtime.program import Program
 
 
 def machine_facts(machine: Machine) -> MachineFacts:
-    """What limits are computed with."""
+    """Return the facts of the machine that limits are computed with."""
     calibrated = machine.rates != committed(machine.isa).rates
     threads, memory = torch.get_num_threads(), machine.rates.bytes[-1]
     return MachineFacts(processor_name(), str(machine.isa), threads, calibrated, memory)
 
 
 def program_facts(compiled: Compiled[Program]) -> ProgramFacts:
-    """The facts of one program, without times."""
+    """Return the facts of one program, without times."""
     return _Gathering(compiled, torch.get_num_threads()).facts()
 
 
@@ -61,7 +61,7 @@ class _Gathering:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the last call; none where there was no call."""
+        """Sizes of the last call; empty without a call."""
         known = list(self.program.engine.sizes.values())
         return dict(known[-1].symbols) if known else {}
 
@@ -162,7 +162,7 @@ class _Gathering:
         return tasks, self.works[key]
 
     def _moved(self, step: Launch, work: Work | None) -> dict[int, int] | None:
-        """Bytes by buffer: each element once, or as many as the kernel's accesses reach."""
+        """Return bytes by buffer: each element once, or as many as the kernel's accesses reach."""
         found: dict[int, int] = {}
         kernel = self.compiled.lowered.kernels[step.kernel]
         for number, own in zip(step.buffers, kernel.buffers, strict=True):
@@ -180,7 +180,7 @@ class _Gathering:
     def _limit(
         self, step: Launch, work: Work | None, moved: Mapping[int, int] | None
     ) -> tuple[float | None, Bound]:
-        """The longer one of the times that operations and bytes take on all threads."""
+        """Return the longer one of the times that operations and bytes take on all threads."""
         machine = self.compiled.machine
         if moved is None:
             return None, ""
@@ -195,7 +195,7 @@ class _Gathering:
         return (computing, "operations") if computing > spent else (spent, "bytes")
 
     def _lasts(self, number: int) -> bool:
-        """Whether a buffer is a weight: between two calls all others pass through the caches."""
+        """Return whether a buffer is a weight: between calls all others pass through the caches."""
         spec = self.plan.buffers[number]
         if spec.kind == BufferKind.INPUT:
             entry = self.plan.inputs[spec.source]
@@ -276,7 +276,7 @@ class _Gathering:
 
 
 def _tensor(spec: BufferSpec | TensorInput, sizes: Mapping[str, int]) -> str:
-    """ "f32[3, 4]"; symbols without a value by their names."""
+    """Return "f32[3, 4]"; symbols without a value by their names."""
     shape: list[str] = []
     for dim in spec.shape:
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def page_of(explanation: Explained, framed: bool = False) -> str:
-    """The page's text; `framed` for the `srcdoc` of a frame."""
+    """Return the page's text; `framed` for the `srcdoc` of a frame."""
     call = explanation.call
     return (
         _environment()
@@ -51,8 +51,8 @@ def page_of(explanation: Explained, framed: bool = False) -> str:
 
 
 def frame_of(explanation: Explained) -> str:
-    """The page in a frame, for notebooks: its ids, styles and script are its own, however many are
-    shown, and reach nothing of the notebook."""
+    """Return the page in a frame, for notebooks: its ids, styles and script are its own, however
+    many are shown, and affect nothing in the notebook."""
     page, name = (
         html.escape(page_of(explanation, framed=True)),
         html.escape(explanation.name or "model"),

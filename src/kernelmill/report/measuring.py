@@ -1,4 +1,4 @@
-"""Calls measured in turns with eager, and what each step and thread did in some of them."""
+"""Measurements of calls in turns with eager, and of steps and threads in some of them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from kernelmill.torch_internals.export import leaves_of
 MOST_ROUNDS = 25
 LEAST_ROUNDS = 3
 SECONDS = 0.6
-"""Rounds of one call of each, until they have taken so long; and again for recorded calls."""
+"""Time limit of the rounds of one call of each; and again for recorded calls."""
 
 LONG_SECONDS = 5.0
-"""After so long fewer than the least rounds have to do."""
+"""Time after which fewer than the least rounds suffice."""
 
 Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One recorded call: its spans, in nanoseconds from its beginning, and how long it took."""
+    """One recorded call: its spans, in nanoseconds from its beginning, and its time."""
 
     spans: tuple[Span, ...]
     time: int
@@ -55,8 +55,8 @@ def measured(
     machine: MachineFacts | None,
     graphs: GraphCounts,
 ) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
-    """The facts of a call, and of the programs with their times. `before` are those of the programs
-    until now, and `given` the arguments of the calls. An error of a call is one of the facts."""
+    """Return the facts of a call, and of the programs with their times. `before` are those of the
+    programs until now, `given` the arguments. An error of a call is one of the facts."""
     programs = [each.program for each in made]
     try:
         with preserved(model, given, programs):
@@ -71,11 +71,11 @@ def measured(
 
 
 _MOST_CALLS_TO_PACK = 20
-"""Calls end the first packing of all weights, each with a share of it."""
+"""Limit on the calls that finish the first packing, each with a share of it."""
 
 
 def _finish_packing(call: Run, programs: Sequence[Program]) -> None:
-    """Call until all weights are packed, so that what is packed from then on was written to."""
+    """Call until all weights are packed, so that later packing means a write to them."""
     for _ in range(_MOST_CALLS_TO_PACK):
         background.wait()
         if not any(program.report()["packing"] for program in programs):
@@ -84,7 +84,7 @@ def _finish_packing(call: Run, programs: Sequence[Program]) -> None:
 
 
 def _enlarged(facts: ProgramFacts, given: Any) -> ProgramFacts:
-    """With the part of the arguments that is padding, where the program is one of several gears."""
+    """Return the facts with the padded part of the arguments, if it is one of several gears."""
     if not facts.gear:
         return facts
     leaves = [leaf for leaf in leaves_of(given) if isinstance(leaf, torch.Tensor)]
@@ -95,7 +95,7 @@ def _enlarged(facts: ProgramFacts, given: Any) -> ProgramFacts:
 def measure(
     compiled: Run, eager: Run, programs: Sequence[Program]
 ) -> tuple[CallFacts, list[Recorded]]:
-    """Both in turns, then recorded calls. Raises what the calls raise."""
+    """Measure both in turns, then recorded calls. Raises the errors of the calls."""
     for run in (compiled, eager):
         run()
     times: list[tuple[int, int]] = []
@@ -114,7 +114,7 @@ def measure(
 
 
 def record(run: Run, programs: Sequence[Program], count: int) -> list[Recorded]:
-    """So many calls with the times of all steps, one before them not counted."""
+    """Record so many calls with the times of all steps, after one that is not counted."""
     found: list[Recorded] = []
     with Recorder([program.engine for program in programs]) as recorder:
         for _ in range(count + 1):
@@ -138,8 +138,8 @@ def _time(run: Run) -> int:
 
 @contextmanager
 def preserved(model: object, tensors: Any, programs: Sequence[Program]) -> Generator[None]:
-    """Put back torch's random numbers afterwards, and the arguments and buffers of the model where
-    a program writes to one of its inputs."""
+    """Restore torch's random numbers afterwards, and the arguments and buffers of the model where a
+    program writes to one of its inputs."""
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     if any(
         isinstance(entry, TensorInput) and entry.updated
@@ -161,7 +161,7 @@ def preserved(model: object, tensors: Any, programs: Sequence[Program]) -> Gener
 
 
 def _is_plain(tensor: object) -> bool:
-    """Whether it has elements in memory that can be compared and put back."""
+    """Return whether a tensor has elements in memory that can be compared and restored."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return plain and cast(torch.Tensor, tensor).layout == torch.strided
 
@@ -172,13 +172,13 @@ def _is_plain(tensor: object) -> bool:
 def with_times(
     call: CallFacts, recorded: Sequence[Recorded], programs: Sequence[ProgramFacts]
 ) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
-    """The facts with the medians of recorded calls, and the timeline of the one that took about as
-    long as calls do."""
+    """Return the facts with the medians of recorded calls, and the timeline of the one whose time
+    is nearest to the median of calls."""
     if not recorded:
         return call, tuple(programs)
     each = [_Call(one, programs) for one in recorded]
     timed = tuple(_timed(number, facts, each) for number, facts in enumerate(programs))
-    # Of a machine that others use too, calls that were interrupted say nothing.
+    # Other load on the machine interrupts calls: those say nothing.
     middle = min(recorded, key=lambda one: abs(one.time - (call.compiled or 0.0)))
     names, bars = timeline(middle)
     parts = _Call(middle, programs)
@@ -195,7 +195,7 @@ def with_times(
 
 
 def timeline(recorded: Recorded) -> tuple[tuple[str, ...], tuple[Bar, ...]]:
-    """The threads of a call, the caller first, and what they did."""
+    """Return the threads of a call, the caller first, and their work."""
     order = dict.fromkeys([recorded.caller, *(span.thread for span in recorded.spans)])
     numbers = {thread: number for number, thread in enumerate(order)}
     names = tuple("caller" if n == 0 else f"worker {n}" for n in numbers.values())
@@ -206,8 +206,8 @@ def timeline(recorded: Recorded) -> tuple[tuple[str, ...], tuple[Bar, ...]]:
 
 
 class _Call:
-    """What went on in one recorded call. `steps` has the time of each step and the threads that
-    worked on it, `wholes` the time of super kernels, by program and step."""
+    """Times within one recorded call. `steps` has the time of each step and the threads that worked
+    on it, `wholes` the time of super kernels, by program and step."""
 
     def __init__(self, recorded: Recorded, programs: Sequence[ProgramFacts]) -> None:
         groups: dict[tuple[int, int, bool], list[Span]] = defaultdict(list)
@@ -242,7 +242,7 @@ class _Call:
 
 
 def _calls(groups: dict[tuple[int, int, bool], list[Span]]) -> dict[int, int]:
-    """How often each program ran: what one thread did most of one step."""
+    """Return the runs of each program: the most that one thread did of one step."""
     found: dict[int, int] = {}
     for (program, step, _), spans in groups.items():
         if step >= 0:
@@ -259,7 +259,7 @@ def _extent(spans: Sequence[Span], program: int) -> int:
 
 
 def _covered(spans: Sequence[Span]) -> int:
-    """From the first beginning to the last end, without pauses in which no thread had begun."""
+    """Return the time from the first beginning to the last end, without pauses of all threads."""
     threads = [span.thread for span in spans]
     if len(threads) == len(set(threads)):
         return max(s.end for s in spans) - min(s.begin for s in spans)

@@ -1,4 +1,4 @@
-"""What part of the processors' time others take while something is measured."""
+"""The part of the processors' time that other processes take during a measurement."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _COUNTED = 8  # guests are counted as users too (proc(5))
 
 
 class OtherWork:
-    """Looks at the processors that this process may run on, from now on."""
+    """A measurement, from now on, of the processors that this process may run on."""
 
     def __init__(self) -> None:
         self._begin = _times()
 
     def share(self) -> float | None:
-        """The part of their time that was not this process's and not idle; None where the system
-        does not say."""
+        """Return the part of their time that was neither this process's nor idle; None where the
+        system does not report it."""
         if self._begin is None or (end := _times()) is None:
             return None
         total, busy, own = (b - a for a, b in zip(self._begin, end, strict=True))
@@ -27,7 +27,7 @@ class OtherWork:
 
 
 def _times() -> tuple[float, float, float] | None:
-    """Seconds: all of the processors, those that were not idle, and this process's."""
+    """Return seconds: all of the processors, those that were not idle, and this process's."""
     try:
         ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         lines = [line.split() for line in STAT.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Where the time of a call goes, so that a slow one has its reasons."""
+"""Reasons for the time of a call, by parts of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from kernelmill.core.wording import counted
 from kernelmill.report.facts import CallFacts, GraphCounts, MachineFacts, ProgramFacts, Reason, Step
 
 _SMALL_NS = 5_000
-"""A step shorter than this costs about as much to begin as to do."""
+"""A step shorter than this costs about as much to launch as to run."""
 
 _MATTERS = 0.05
-"""Less than this part of a call is no reason."""
+"""Smallest part of a call that counts as a reason."""
 
 _NEAR = 0.5
-"""A kernel that reaches this share of the limit by bytes is bound by memory."""
+"""Share of the limit by bytes from which a kernel is bound by memory."""
 
 
 def reasons_of(
@@ -24,8 +24,8 @@ def reasons_of(
     before: Sequence[ProgramFacts],
     graphs: GraphCounts,
 ) -> tuple[Reason, ...]:
-    """The reasons that matter, the longest first. `before` are the facts of the programs before
-    calls were measured, so that counters that grew since are seen."""
+    """Return the reasons that matter, the longest first. `before` are the facts of the programs
+    before calls were measured, for the growth of counters since."""
     if call.recorded is None:
         return ()
     found = [
@@ -143,7 +143,7 @@ def _packing(
 
 
 def _padding(programs: Sequence[ProgramFacts], call: CallFacts) -> Reason | None:
-    """Gears that ran with larger arguments than the caller's."""
+    """Return gears that ran with larger arguments than the caller's."""
     padded = [facts for facts in programs if facts.calls and facts.padded]
     if not padded:
         return None

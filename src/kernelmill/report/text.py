@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def text_of(explanation: Explained) -> str:
-    """The whole report."""
+    """Return the whole report."""
     told = explanation
     lines = [
         f"{counted(len(told.captures), 'graph')}, {counted(told.graph_breaks, 'graph break')}; "
@@ -42,7 +42,7 @@ def text_of(explanation: Explained) -> str:
 
 
 def call_lines(call: CallFacts) -> list[str]:
-    """How long a call takes, beside eager, and where its time goes."""
+    """Return the lines on the time of a call, next to eager's, and its reasons."""
     if call.error:
         return [f"not measured: {call.error}"]
     if call.compiled is None or call.eager is None:
@@ -60,7 +60,7 @@ def call_lines(call: CallFacts) -> list[str]:
 
 
 def verdict(call: CallFacts) -> str:
-    """One line: a call beside eager's."""
+    """Return one line that compares a call with eager's."""
     assert call.compiled is not None and call.eager is not None and call.speedup is not None
     ours, theirs = time_text(call.compiled), time_text(call.eager)
     if call.least_compiled is not None and call.least_eager is not None:
@@ -75,12 +75,12 @@ def verdict(call: CallFacts) -> str:
 
 
 def other_work(share: float) -> str:
-    """A line that says how far the times can be believed."""
+    """Return a line on the reliability of the times."""
     return f"meanwhile other work took {share:.0%} of the processors' time"
 
 
 def _steps(facts: ProgramFacts) -> list[str]:
-    """A line for each step of a program that ran, with what is known of it."""
+    """Return a line for each step of a program that ran, with its known facts."""
     if not any(step.time is not None for step in facts.steps):
         return []
     shown = [(_time_and_share(step), step) for step in facts.steps]
@@ -101,7 +101,7 @@ def _what(step: Step) -> str:
 
 
 def _sums(report: CompileReport) -> str:
-    """What the arena's size is to be compared with, where sizes are known."""
+    """Return the sizes to compare the arena's size with, where known."""
     if report.live_bytes is None:
         return ""
     return f" (alive together {report.live_bytes}, all tensors {report.tensor_bytes})"
@@ -139,7 +139,7 @@ def _compiled(report: CompileReport) -> list[str]:
 
 
 def product_lines(products: Mapping[str, int]) -> list[str]:
-    """How products of float32 are computed, where the instruction set leaves a choice."""
+    """Return the methods of float32 products, where the instruction set leaves a choice."""
     chosen = {how: count for how, count in products.items() if NO_TILES not in how}
     return [f"{counted(count, 'launch')} by {how}" for how, count in chosen.items()]
 
@@ -172,7 +172,7 @@ def _fallbacks(report: CompileReport) -> list[str]:
 
 
 def time_text(nanoseconds: float | None) -> str:
-    """ "12.3 us"; a dash for what is not known."""
+    """Return text as "12.3 us"; a dash for an unknown value."""
     if nanoseconds is None:
         return "-"
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
@@ -182,7 +182,7 @@ def time_text(nanoseconds: float | None) -> str:
 
 
 def bytes_text(count: float | None) -> str:
-    """ "1.5 MiB"; a dash for what is not known."""
+    """Return text as "1.5 MiB"; a dash for an unknown value."""
     if count is None:
         return "-"
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -192,7 +192,7 @@ def bytes_text(count: float | None) -> str:
 
 
 def count_text(count: float | None) -> str:
-    """ "2.1 M"; a dash for what is not known."""
+    """Return text as "2.1 M"; a dash for an unknown value."""
     if count is None:
         return "-"
     for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):

@@ -14,7 +14,7 @@ _PROCESS = 1
 
 
 def trace_of(explanation: Explained) -> dict[str, Any]:
-    """The JSON document of the report's timeline; without events where nothing was measured."""
+    """Return the JSON document of the report's timeline; without events if nothing was measured."""
     call = explanation.call
     events: list[dict[str, Any]] = [_named("process_name", 0, explanation.name or "kernelmill")]
     for number, name in enumerate(call.threads):
