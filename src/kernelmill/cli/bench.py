@@ -99,7 +99,7 @@ def _is_fine(found: Race) -> bool:
 
 
 def ratio(found: Race, standing: Standing) -> float:
-    """How many times as fast as eager; 0 for who was not measured."""
+    """Return the speed relative to eager; 0 for a contestant that was not measured."""
     eager = found.named("eager")
     return eager.seconds / standing.seconds if eager and standing.seconds else 0.0
 
@@ -131,7 +131,7 @@ def _gflops(found: Race, standing: Standing) -> float:
 
 
 def _remarks(found: Race, training: bool) -> Iterator[str]:
-    """What to look at, most important first."""
+    """Return remarks on the results, most important first."""
     ours = found.named("kernelmill")
     if not found.captured:
         yield "nothing of the model was captured: torch.compile(fullgraph=True) says why"
@@ -151,7 +151,7 @@ def _remarks(found: Race, training: bool) -> Iterator[str]:
 
 
 def _slower(found: Race, ours: Standing) -> Iterator[str]:
-    """Why kernelmill may be slower than eager."""
+    """Return reasons why kernelmill may be slower than eager."""
     eager = found.named("eager")
     assert eager is not None
     if ours.quartiles[0] < eager.quartiles[1]:

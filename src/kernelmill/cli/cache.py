@@ -61,7 +61,7 @@ MaxSize = Annotated[
 
 
 def _read_from(folder: str | None) -> Sequence[str]:
-    """The named folder, which must be there, or all default ones."""
+    """Return the named folder, which must exist, or all default ones."""
     if folder and not os.path.isdir(folder):
         raise StoreError(f"no folder {folder}")
     return (folder,) if folder else default_folders()

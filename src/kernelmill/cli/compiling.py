@@ -41,8 +41,8 @@ _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
 def config_of(mode: str | None, settings: Iterable[str] | None) -> CompilerConfig:
-    """The options that a command was given. ConfigError for one that there is not, or a value that
-    it does not take."""
+    """Return the config of a command's options. ConfigError for an unknown option, or an invalid
+    value."""
     from kernelmill.config import CompilerConfig
 
     config = CompilerConfig()
@@ -63,7 +63,7 @@ def config_of(mode: str | None, settings: Iterable[str] | None) -> CompilerConfi
 
 
 def _value(text: str) -> Any:
-    """What a text means where none is expected: a number, True, None, a list, a dict."""
+    """Parse a value of no declared type: a number, True, None, a list, a dict."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:
@@ -74,7 +74,7 @@ def _value(text: str) -> Any:
 
 @contextmanager
 def on_threads(count: int | None) -> Generator[None]:
-    """Inside, torch has so many threads; None: as many as it takes."""
+    """Run torch with so many threads; None: its default."""
     import torch
 
     before = torch.get_num_threads()

@@ -67,7 +67,7 @@ def _sections(quick: bool, folder: str | None) -> Iterator[Section]:
 
 
 def _torch(section: Section) -> Any:
-    """torch, or None where it does not import."""
+    """Return torch, or None where its import fails."""
     try:
         import torch
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Files that commands read and write: what is wrong with one is said before the work."""
+"""Files that commands read and write, checked before the work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelmill.core.errors import ConfigError
 
 
 def text_of(file: str | os.PathLike[str]) -> str:
-    """What is in a text file. OSError when it cannot be read, ConfigError when it is no text."""
+    """Return the text of a file. OSError when it cannot be read, ConfigError when it is no text."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError:

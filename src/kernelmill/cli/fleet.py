@@ -120,7 +120,7 @@ def _library(name: str, extra: str) -> Any:
 
 @contextmanager
 def _progress() -> Generator[Callable[[Progress], None]]:
-    """Draws on a terminal what is done, failed and left, the rate and the time left."""
+    """Draw on a terminal the work done, failed and left, the rate and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar

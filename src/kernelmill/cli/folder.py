@@ -22,6 +22,6 @@ Folder = Annotated[
 
 
 def written_to(folder: str | None) -> str:
-    """The named folder, or the default one that is written to: read-only ones in front of it are
+    """Return the named folder, or the default one that is written to: read-only ones before it are
     somebody else's."""
     return folder or default_folders()[-1]

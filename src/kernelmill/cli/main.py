@@ -1,4 +1,4 @@
-"""`kernelmill`: the command. Its help, wrong flags and what needs no model do not import torch.
+"""`kernelmill`: the command. Help, wrong flags and commands without a model do not import torch.
 
 Each command is a module with a function `add(app)`; `COMMANDS` lists them in the order of the help.
 """
@@ -77,15 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C led to an error: a module that is interrupted as it is imported may raise
-    another one, as numpy does."""
+    """Return whether Ctrl-C led to an error: an interrupted import of a module may raise another
+    one, as numpy's does."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def build_app() -> typer.Typer:
-    """The command with all of `COMMANDS`."""
+    """Return the command with all of `COMMANDS`."""
     app = typer.Typer(
         name="kernelmill",
         result_callback=_end,
@@ -119,14 +119,14 @@ def _kernelmill(
 
 
 def _end(code: int | None, version: bool) -> None:
-    """What a command returns is the exit code. What it printed is written while a closed pipe can
-    still be told. `version` is the option of `_kernelmill`, which typer hands over."""
+    """Exit with the code that a command returns, after writing its output while a closed pipe can
+    still be reported. `version` is the option of `_kernelmill`, which typer passes on."""
     sys.stdout.flush()
     raise typer.Exit(code or FINE)
 
 
 def _in_words(error: OSError) -> str:
-    """ "report.html: No such file or directory", without the number that Python puts in front."""
+    """Return "report.html: No such file or directory", without Python's error number."""
     if error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}"
     return str(error)
@@ -140,6 +140,6 @@ def _refused(error: object) -> int:
 
 
 def _reader_gone() -> int:
-    """The end of `kernelmill ... | head`: Python must not write to the pipe again as it exits."""
+    """End `kernelmill ... | head`: Python must not write to the pipe again as it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE

@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, and examples below a command's help."""
+"""Output of commands: JSON for programs, and examples below a command's help."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def print_text(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
-    """Print a text as it may be shown (`printable`). Commands print nothing in another way."""
+    """Print a text made `printable`. Commands print nothing in another way."""
     print(printable(str(text)), end=end, file=file)
 
 
@@ -60,8 +60,8 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def user_output(json: bool) -> Generator[None]:
-    """Inside, a user's code runs. What it and processes that it starts print goes to standard error
-    where the command prints JSON, so that standard output is one document."""
+    """Run a user's code with its output, and that of its processes, on standard error where the
+    command prints JSON, so that standard output is one document."""
     if not json:
         yield
         return
@@ -83,14 +83,14 @@ def _plain(value: Any) -> Any:
 
 
 def examples(*commands: str) -> str:
-    """The text below a command's help. Keep lines below 56 columns, so that none is wrapped on a
-    terminal of 60."""
+    """Return the text below a command's help. Keep lines below 56 columns, so that none is wrapped
+    on a terminal of 60."""
     escaped = [command.replace("[", r"\[") for command in commands]
     return "\n".join(["Examples:", *(f"  {command}" for command in escaped)])
 
 
 def print_indented(console: Console, text: Text) -> None:
-    """Print a line; what does not fit on the terminal goes on below it with the same indent."""
+    """Print a line, wrapped to the terminal with the same indent."""
     indent = len(text.plain) - len(text.plain.lstrip(" "))
     for line in text[indent:].wrap(console, console.width - indent):
         line.pad_left(indent)
@@ -99,7 +99,7 @@ def print_indented(console: Console, text: Text) -> None:
 
 
 def wide_console() -> Console:
-    """A console as wide as the terminal; into a pipe lines are not broken. What it prints is
+    """Return a console as wide as the terminal; into a pipe lines are not broken. Its output is
     `printable`."""
     from rich.console import Console
     from rich.segment import Segment

@@ -39,8 +39,8 @@ in a deep model. Other dtypes are to be equal."""
 @dataclass
 class Standing:
     """One contestant. Seconds of the first call and, as median and quartiles, of later ones;
-    `error` is the largest difference from eager, of eager's largest element; `refused` says why it
-    did not take part."""
+    `error` is the largest difference from eager, relative to eager's largest element; `refused` is
+    the reason why it did not take part."""
 
     name: str
     refused: str = ""
@@ -54,9 +54,9 @@ class Standing:
 
 @dataclass
 class Race:
-    """`operations` are the multiplications and additions of a call's products. The other facts are
-    about what kernelmill made of the model; `breaks` are places where Dynamo broke its graph, and
-    why. `repeats`: eager gives the same result twice."""
+    """The results. `operations` are the multiplications and additions of a call's products. The
+    other facts are about kernelmill's compile; `breaks` are places and reasons of graph breaks.
+    `repeats`: eager gives the same result twice."""
 
     standings: list[Standing]
     operations: int
@@ -68,7 +68,7 @@ class Race:
     repeats: bool = True
 
     def named(self, name: str) -> Standing | None:
-        """The contestant of this name that was measured; None where it refused."""
+        """Return the contestant of this name if it was measured; None if it refused."""
         found = (each for each in self.standings if each.name == name and not each.refused)
         return next(found, None)
 
@@ -77,8 +77,8 @@ def race(
     factory: Factory, seconds: float, config: CompilerConfig, without_inductor: str,
     dynamic: bool | None = None,
 ) -> Race:  # fmt: skip
-    """Measure for about so many seconds altogether, not counting compiles. `without_inductor` is
-    why Inductor is left out, "" to have it measured; `dynamic` is torch.compile's.
+    """Measure for about so many seconds in all, not counting compiles. `without_inductor` is why
+    Inductor is left out, "" to have it measured; `dynamic` is torch.compile's.
 
     UserCodeError where the model raises in eager.
     """
@@ -112,7 +112,7 @@ def race(
 
 
 def why_no_inductor() -> str:
-    """Why Inductor cannot be measured, in words; "" where it can: it needs a C++ compiler."""
+    """Return why Inductor cannot be measured; "" where it can: it needs a C++ compiler."""
     named = knobs.of_others(("CXX",)).get("CXX", "")
     if any(map(shutil.which, [named] if named else ["g++", "clang++", "c++"])):
         return ""
@@ -124,13 +124,13 @@ def _call(factory: Factory, model: Callable[..., Any]) -> Call:
 
 
 def _result(call: Call) -> list[torch.Tensor]:
-    """The tensors of a call's result, with the same random numbers each time."""
+    """Return the tensors of a call's result, with the same random numbers each time."""
     torch.manual_seed(0)
     return [tensor.clone() for tensor in tensors(call())]
 
 
 def _eager(factory: Factory) -> tuple[list[torch.Tensor], int]:
-    """The result to compare with, and the operations of a call."""
+    """Return the result to compare with, and the operations of a call."""
     counter = FlopCounterMode(display=False)
     with counter:
         result = _result(_call(factory, factory.model))
@@ -138,7 +138,7 @@ def _eager(factory: Factory) -> tuple[list[torch.Tensor], int]:
 
 
 def _ready(name: str, call: Call, expected: list[torch.Tensor], calls: dict[str, Call]) -> Standing:
-    """Call once, which compiles. What that raises is the contestant's refusal."""
+    """Make the first call, which compiles. An error is recorded as the contestant's refusal."""
     standing = Standing(name)
     start = time.perf_counter()
     try:
@@ -171,7 +171,7 @@ def _measure(calls: dict[str, Call], standings: list[Standing], budget: float) -
 
 
 def _repeats(call: Call) -> int:
-    """Calls of a turn, after one that warms up."""
+    """Return the calls of a turn, after one that warms up."""
     call()
     start = time.perf_counter()
     call()
@@ -179,7 +179,7 @@ def _repeats(call: Call) -> int:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a nested result, in order."""
+    """Return the tensors in a nested result, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -194,7 +194,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _worst(expected: list[torch.Tensor], found: list[torch.Tensor]) -> tuple[float, bool]:
-    """The largest error of all tensors, and whether each is within its dtype's tolerance."""
+    """Return the largest error of all tensors, and whether all are within their tolerances."""
     if [_form(one) for one in expected] != [_form(one) for one in found]:
         return float("inf"), False
     errors = [_error(one, other) for one, other in zip(expected, found, strict=True)]
@@ -208,7 +208,7 @@ def _form(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
 
 
 def _error(expected: torch.Tensor, found: torch.Tensor) -> float:
-    """The largest difference, of the largest element; infinite where NaN or infinities differ."""
+    """Return the largest error relative to the largest element; inf if NaN or inf differ."""
     if expected.is_complex():
         expected, found = torch.view_as_real(expected), torch.view_as_real(found)
     expected, found = expected.double(), found.double()

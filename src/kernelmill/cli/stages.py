@@ -20,7 +20,7 @@ from kernelmill.runtime.calls.steps import print_steps, steps_of
 
 
 def machine_named(name: str) -> Machine:
-    """The committed profile of an ISA, or this machine for "native". ConfigError for others."""
+    """Return the built-in profile of an ISA, or this machine for "native". ConfigError else."""
     try:
         return profile(name)
     except ValueError as error:
@@ -28,8 +28,8 @@ def machine_named(name: str) -> Machine:
 
 
 def passes_named(names: str) -> Sequence[Pass]:
-    """The passes of the pipeline with these names, "all" or "none". ConfigError for a name that
-    none has."""
+    """Return the passes of the pipeline with these names, "all" or "none". ConfigError for an
+    unknown name."""
     if names in ("all", "none"):
         return DEFAULT if names == "all" else ()
     wanted, known = names.split(","), list(dict.fromkeys(each.name for each in DEFAULT))
@@ -40,7 +40,7 @@ def passes_named(names: str) -> Sequence[Pass]:
 
 
 def graph_of(text: str, file: str) -> Graph:
-    """The graph in a file's text. ConfigError for no graph, VerificationError for a wrong one."""
+    """Parse the graph in a file. ConfigError for no graph, VerificationError for a wrong one."""
     try:
         graph = parse_graph(text)
     except ValueError as error:
@@ -53,12 +53,12 @@ def texts(
     graph: Graph, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str],
     sizes: str = "",
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """A title and a text for each of the `stages` (graph, schedule, kernels, plan, call, llvm, asm)
-    that a graph goes through; passes that change nothing have none. `sizes`, such as "rows=4",
-    replace those that the cost model chooses for schedules.
+    """Return a title and a text for each of the `stages` (graph, schedule, kernels, plan, call,
+    llvm, asm) that a graph goes through; passes that change nothing have none. `sizes`, such as
+    "rows=4", replace those that the cost model chooses for schedules.
 
-    Raises VerificationError for a graph that a pass breaks, UnsupportedError for what has no
-    lowering, ConfigError for sizes that no kernel can have.
+    Raises VerificationError for a graph that a pass breaks, UnsupportedError for an operator
+    without a lowering, ConfigError for sizes that no kernel can have.
     """
     candidate = parse_candidate(sizes)
     if "graph" in stages:

@@ -1,7 +1,7 @@
-"""Runs scripts written for torch_npu and torchair, with their names and on the CPU.
+"""Support for scripts written for torch_npu and torchair, by their names and on the CPU.
 
-Nothing here happens by `import kernelmill`: `kernelmill run` and `install` change torch for the
-whole process.
+`import kernelmill` does none of this: `kernelmill run` and `install` change torch for the whole
+process.
 """
 
 from kernelmill.compat.install import install

@@ -1,15 +1,15 @@
 """The device "npu" on the CPU.
 
 `torch.device("npu:0")` is a device of torch's own (the name of its PrivateUse1), so that C++ and
-Python read it everywhere. What would make a tensor there makes one on the CPU: the functions of
-torch that take a device are wrapped. Dynamo puts such a wrapper into its graph as the call it is;
-it breaks no graph and adds no guard. A TorchFunctionMode would be a condition of every program
-that is compiled under it, and kernels for PrivateUse1 would give traced tensors a device of their
-own, on which they could not meet others.
+Python accept it everywhere. Functions of torch that take a device are wrapped: a tensor for that
+device is made on the CPU. Dynamo puts such a wrapper into its graph as a plain call; it breaks no
+graph and adds no guard. A TorchFunctionMode would be a condition of every program that is compiled
+under it, and kernels for PrivateUse1 would give traced tensors a device of their own, on which they
+could not meet others.
 
-Two memories are told apart where a script can see the difference: `.npu()` and `.to("npu")` copy
-a tensor that was not made or brought there, `.cpu()` and `.to("cpu")` copy always. So what is
-written to the one is not seen in the other. While a graph is traced all tensors are "there".
+Two memories are distinguished where a script can see the difference: `.npu()` and `.to("npu")` copy
+a tensor that was not made or brought there, `.cpu()` and `.to("cpu")` copy always. So a write to
+the one is not visible in the other. While a graph is traced all tensors are "there".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTRIBUTE = "_kernelmill_on_npu"
 """Set on tensors that were made or brought "there"."""
 
 _BEFORE_OTHERS = 0
-"""Priority among those who restore storages; torch's own are from 10 on."""
+"""Priority among functions that restore storages; torch's own are from 10 on."""
 
 FACTORIES = (
     "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "empty", "empty_like",
@@ -47,7 +47,7 @@ NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "
 
 
 def is_npu(device: Any) -> bool:
-    """Whether it names the device: "npu", "npu:0", torch.device("npu", 0), or an index alone."""
+    """Return whether a value names the device: "npu", "npu:0", torch.device("npu", 0), an index."""
     if isinstance(device, str):
         return device == NAME or device.startswith(f"{NAME}:")
     if isinstance(device, torch.device):
@@ -115,11 +115,11 @@ def _map_methods() -> None:
         return _copied(self) if result is self and _is_plain(self) else result
 
     def npu(self: Any, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        """To the NPU, which is the CPU here."""
+        """Move to the NPU, which is the CPU here."""
         return self.to(device=NAME if device is None else device, non_blocking=non_blocking)
 
     def module_npu(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
-        """All parameters and buffers to the NPU, which is the CPU here."""
+        """Move all parameters and buffers to the NPU, which is the CPU here."""
         return self.to(device=NAME if device is None else device)
 
     for name, function in (("to", to), ("cpu", cpu), ("npu", npu)):
@@ -131,11 +131,11 @@ def _map_methods() -> None:
 
 
 def _record_stream(tensor: Tensor, stream: object) -> None:
-    """Memory is in use for as long as its tensor lives, whatever stream reads it."""
+    """Do nothing: memory is in use while its tensor lives, whatever stream reads it."""
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """No tensor of a trace, and none of a class that has a `to` of its own."""
+    """Return whether a tensor is neither traced nor of a class with a `to` of its own."""
     return type(tensor) in (Tensor, torch.nn.Parameter)
 
 
@@ -148,14 +148,14 @@ def _is_on_npu(tensor: Tensor) -> bool:
 
 
 def _map_settings() -> None:
-    """Where torch takes a device that is no argument of a factory."""
+    """Wrap torch's functions that take a device and are no factories of tensors."""
     torch_names: Any = torch
     original_autocast, context_class = torch.autocast.__init__, device_context.get()
     original_default, original_generator = torch.set_default_device, torch.Generator
 
     @wraps(original_autocast)
     def autocast(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
-        if is_npu(device_type):  # whose default this is
+        if is_npu(device_type):  # the default of npu
             device_type, dtype = CPU, dtype or torch.float16
         original_autocast(self, device_type, dtype, *args, **kwargs)
 
@@ -185,7 +185,7 @@ def _map_context(kind: Any) -> None:
 
 
 def _restored(storage: Any, location: str) -> Any:
-    """A storage of a file of torch.save that belongs to the device, where it was loaded to."""
+    """Return a storage for the device from a file of torch.save, unchanged."""
     return storage if is_npu(location) else None
 
 

@@ -1,10 +1,10 @@
 """The folders that TorchAir and MindSpore use: `kernel_meta` and `.torchair_cache` in the working
 directory.
 
-What lies there is machine code that will run, and a working directory may have come with an archive
-or a checkout. So such a folder is used where it is made now, or where an earlier run of this user
-made it, which a list in `cache_home()` says by device and inode, and by a random text in it: file
-systems give the inode of a folder that was removed to the next one.
+They contain machine code that will run, and a working directory may have come with an archive or a
+checkout. So such a folder is used only if it is made now, or if an earlier run of this user made
+it, according to a list in `cache_home()` by device and inode, and a random text in it: file systems
+give the inode of a removed folder to the next one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOGS = {"0": "+all", "1": "all", "2": "", "3": "-all", "4": "-all"}
 
 
 def propose_settings() -> None:
-    """Folders and logs as TorchAir has them, where no variable of ours says otherwise."""
+    """Propose TorchAir's folders and logs, where no variable of ours sets others."""
     _propose(knobs.KERNEL_META, KERNEL_META)
     named = knobs.TORCHAIR_CACHE_HOME.get()
     if named:
@@ -62,7 +62,7 @@ def _propose(knob: Knob[str] | Knob[tuple[str, ...]], name: str) -> None:
 
 
 def _made_by_a_run(path: str) -> bool:
-    """Make the folder, or say whether the list has it. False where it cannot be made either."""
+    """Make the folder, or return whether the list has it. False where it cannot be made either."""
     if not os.path.lexists(path):
         with suppress(OSError):  # another run has made it meanwhile, or none can
             _make(path)
@@ -70,7 +70,7 @@ def _made_by_a_run(path: str) -> bool:
 
 
 def _make(path: str) -> None:
-    """Marked and listed before others find it under its name."""
+    """Make a folder, marked and listed before it gets its name."""
     os.makedirs(cache_home(), mode=0o700, exist_ok=True)
     folder, name = os.path.split(path)
     made = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
@@ -91,7 +91,7 @@ def _identity(path: str) -> str:
 
 
 def _mark_in(path: str) -> str:
-    """The mark in a folder; "" where there is none. A pipe of that name is not waited for."""
+    """Return the mark in a folder; "" for none. Does not wait for a pipe of that name."""
     try:
         file = os.open(os.path.join(path, MARK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

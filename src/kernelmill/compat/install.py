@@ -1,4 +1,4 @@
-"""`install`: torch and the modules of a process as a script for torch_npu wants them."""
+"""`install`: sets up torch and the modules of a process for a script for torch_npu."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STARTED = os.path.join(os.path.dirname(__file__), "started")
 
 @cache
 def install() -> None:
-    """Have `torch_npu` and `torchair` in this process, with the CPU as the device "npu".
+    """Provide `torch_npu` and `torchair` in this process, with the CPU as the device "npu".
 
-    It changes torch for the whole process and cannot be undone. To be called before a script
-    imports them. InputError where the real torch_npu, or another backend, is there already.
+    It changes torch for the whole process and cannot be undone. Call it before a script imports
+    them. InputError where the real torch_npu, or another backend, is registered already.
     """
     taken = backend_name()
     if taken != UNNAMED:
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def _map_others() -> None:
-    """Torch's functions that take the name of a backend, or ask what accelerator there is."""
+    """Wrap torch's functions that take the name of a backend, or ask for an accelerator."""
     torch_names: Any = torch
     # There is none whose streams Dynamo, autograd or a DataLoader would have to wait for.
     torch_names.accelerator.is_available = lambda: False
@@ -70,5 +70,5 @@ def _map_others() -> None:
 
 
 def _gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """The process group behind the name "hccl"."""
+    """Return the process group for the name "hccl"."""
     return torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout)

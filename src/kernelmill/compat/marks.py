@@ -1,4 +1,4 @@
-"""`torchair.scope`: the marks of `kernelmill.scope`, without what only an NPU has."""
+"""`torchair.scope`: the marks of `kernelmill.scope`, without options that only an NPU has."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 @contextmanager
 def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
-    """`kernelmill.scope.super_kernel`. Options that steer the hardware of an NPU are left out, with
-    a warning for each."""
+    """`kernelmill.scope.super_kernel`. Options for the hardware of an NPU are ignored, with a
+    warning for each."""
     with own.super_kernel(scope, _without_hardware(options) if options else options):
         yield
 
 
 @torch.compiler.assume_constant_result
 def _without_hardware(options: str) -> str:
-    """The options that mean something on a CPU, or that are wrong."""
+    """Return the options that apply to a CPU, or that are wrong."""
     kept: list[str] = []
     for part in options.split(":"):
         name, equals, _ = part.partition("=")
@@ -39,8 +39,8 @@ def _without_hardware(options: str) -> str:
 def limit_core_num(
     op_aicore_num: int, op_vectorcore_num: int, stream: object = None
 ) -> Generator[None]:
-    """At most as many threads as the larger number says: `kernelmill.scope.limit_threads`.
-    ConfigError for numbers of no cores."""
+    """Limit threads to the larger number, as `kernelmill.scope.limit_threads`. ConfigError for
+    invalid numbers of cores."""
     wrong = _wrong(op_aicore_num, op_vectorcore_num)
     if wrong and not torch.compiler.is_compiling():
         raise ConfigError(wrong)
@@ -51,7 +51,7 @@ def limit_core_num(
 
 
 def _wrong(cube: object, vector: object) -> str:
-    """What is wrong with numbers of cores, or ""."""
+    """Describe an invalid number of cores, or return ""."""
     for name, number, least in (("op_aicore_num", cube, 1), ("op_vectorcore_num", vector, 0)):
         if type(number) is not int or number < least:
             return (
@@ -72,15 +72,15 @@ def npu_stream_switch(
 
 @contextmanager
 def data_dump() -> Generator[None]:
-    """The operators inside are written where `dump_config.enable_dump` is set, and those that
-    `dump_layer` names; it is `kernelmill.scope.data_dump`."""
+    """`kernelmill.scope.data_dump`: with `dump_config.enable_dump`, write the data of the operators
+    inside, and of those that `dump_layer` names."""
     with own.data_dump():
         yield
 
 
 @contextmanager
 def op_never_timeout(enable: bool = True) -> Generator[None]:
-    """Nothing has a time limit here. ConfigTypeError for what is neither true nor false."""
+    """Do nothing, as there are no time limits. ConfigTypeError for a value that is no bool."""
     if not torch.compiler.is_compiling() and type(enable) is not bool:
         raise ConfigTypeError(f"op_never_timeout: {enable!r} is neither True nor False")
     yield

@@ -1,4 +1,4 @@
-"""Names of torch_npu and torchair that have nothing behind them here."""
+"""Errors for names of torch_npu and torchair that are not implemented here."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ BY_MEANING: Mapping[str, str] = {
         "torch.use_deterministic_algorithms",
     ),
 }
-"""What does the same, or the nearest to it, by the last part of names that torch_npu and torchair
-have and that are not here."""
+"""Replacements, or the nearest names, by the last part of names that torch_npu and torchair have
+and that are not implemented here."""
 
 OF_TORCH: Mapping[str, str] = {
     "attention": "torch.nn.functional.scaled_dot_product_attention",
@@ -94,24 +94,24 @@ OF_TORCH: Mapping[str, str] = {
     "one_hot": "torch.nn.functional.one_hot",
     "transpose": "torch.permute",
 }
-"""Functions of torch, which kernelmill compiles, by what the names of operators of torch_npu have
-in them that do the same or more of it. The first one found counts."""
+"""Functions of torch, which kernelmill compiles, that can replace an operator of torch_npu, by a
+part of its name. The first one found is taken."""
 
 _MISSPELT, _LIKE = 0.75, 0.6
-"""Least similarity of a name with a slip of the pen, and of one that is worth naming."""
+"""Least similarity to a name for a misspelling, and for a suggestion."""
 
 
 def nearest_text(name: str, known: Sequence[str]) -> str:
-    """What to say about a dotted name that is none of `known`."""
+    """Return the message for a dotted name that is none of `known`."""
     found = _nearest(name, known)
     nearest = f"the nearest that is: {found}; " if found else ""
     return f"{name} is not in kernelmill; {nearest}{PAGE}"
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    """What `BY_MEANING` has for it; a misspelt name of ours; then what torch has for such an
-    operator; then one of ours that is spelt alike or has a word of it. "" for what is like nothing.
-    """
+    """Return the entry of `BY_MEANING`; else a similar name of ours, if misspelt; else torch's
+    function for such an operator; else one of ours that is spelt alike or shares a word; "" for
+    none."""
     if meant := BY_MEANING.get(name.rpartition(".")[2].lstrip("_")):
         return meant
     last, operator = _stem(name), name.startswith("torch_npu.npu_")
@@ -132,7 +132,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _stem(name: str) -> str:
-    """The last part of a dotted name without what all operators of torch_npu begin with."""
+    """Return the last part of a dotted name without the prefix of torch_npu's operators."""
     return name.rpartition(".")[2].lower().removeprefix("npu_")
 
 
@@ -145,7 +145,7 @@ def _similarity(one: str, other: str) -> float:
 
 
 def refuse_missing(module: ModuleType, known: Callable[[], Sequence[str]]) -> None:
-    """Have the module name what is nearest when it is asked for what it has not."""
+    """Let a module suggest the nearest name when asked for one that it does not have."""
 
     def missing(name: str) -> Any:
         if name.startswith("__"):  # what Python's own machinery asks for
@@ -158,9 +158,9 @@ def refuse_missing(module: ModuleType, known: Callable[[], Sequence[str]]) -> No
 
 
 class MissingModules:
-    """The last finder of `sys.meta_path`: says which module of ours is nearest to one that no
-    other finder has. `from package import name` comes here too, where the package lacks the name.
-    """
+    """The last finder of `sys.meta_path`: raises an error with the nearest module of ours for one
+    that no other finder has. `from package import name` comes here too, where the package lacks the
+    name."""
 
     def __init__(self, packages: Sequence[str], known: Callable[[], Sequence[str]]) -> None:
         self.packages = tuple(f"{name}." for name in packages)
@@ -175,5 +175,5 @@ class MissingModules:
         raise MissingModuleError(nearest_text(fullname, self.known()))
 
     def install(self) -> None:
-        """Put it behind all others."""
+        """Append this finder to all others."""
         sys.meta_path.append(self)

@@ -1,4 +1,4 @@
-"""The modules `torch_npu` and `torchair`, made of what kernelmill has."""
+"""The modules `torch_npu` and `torchair`, made from kernelmill's functions."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ NESTED: Mapping[str, Sequence[str]] = {
     TORCHAIR: ("torch_npu.dynamo.torchair",),
     npugraph_ex.NAME: ("torch.npu.npugraph_ex", "torch_npu.dynamo.npugraph_ex"),
 }
-"""Packages by their other names."""
+"""Other names of packages."""
 
 _INFER = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
 
 
 def _get_compiler(compiler_config: CompilerConfig | None = None) -> Callable[..., Any]:
-    """What compiles a graph of ATen operators, for a backend of one's own around AOTAutograd."""
+    """Return the compiler of a graph of ATen operators, for a user's backend around AOTAutograd."""
     return npugraph_ex.compiler_of(given_config(compiler_config))
 
 
 def _patch_for_hcom() -> None:
-    """Collectives are in the graph in any case, on Gloo."""
+    """Do nothing: collectives are in the graph in any case, on Gloo."""
 
 
 def _use_internal_format_weight(model: Any) -> None:
-    """Constant weights are packed in any case."""
+    """Do nothing: constant weights are packed in any case."""
 
 
 def install_modules() -> None:
@@ -70,7 +70,7 @@ def install_modules() -> None:
 
 
 def known_names() -> list[str]:
-    """Dotted names of all there is in these modules."""
+    """Return the dotted names of everything in these modules."""
     return list(_known())
 
 
@@ -83,7 +83,7 @@ def _known() -> Iterator[str]:
 
 
 def _contents() -> dict[str, dict[str, Any]]:
-    """Module -> what is in it besides modules. A package comes before what is in it."""
+    """Return the contents of modules besides modules. A package comes before its members."""
     version = torch.__version__.partition("+")[0]
     config = {"CompilerConfig": CompilerConfig}
     return {
@@ -136,14 +136,14 @@ def _names() -> list[str]:
 
 
 def _make(name: str) -> None:
-    """An empty module; a package, so that a search inside of it comes to us."""
+    """Make an empty module; a package, so that a search inside of it comes to our finder."""
     module = ModuleType(name, f"{name} as kernelmill has it.")
     module.__path__ = []
     sys.modules[name] = module
 
 
 def _alias(name: str, other: str) -> None:
-    """Have a module under another name too."""
+    """Register a module under another name too."""
     sys.modules[other] = sys.modules[name]
     parent, _, last = other.rpartition(".")
     setattr(sys.modules[parent], last, sys.modules[name])

@@ -1,8 +1,8 @@
 """`torch.npu`: the device of a process, its streams and events, its memory.
 
-The CPU computes while it is called, so every stream has done its work at any time, and waiting is
-nothing. Times between events are those of the clock. In compiled code, within a super kernel,
-streams and events are those of `kernelmill.scope`. Memory is that of the process.
+The CPU computes while it is called, so every stream has always finished, and waits do nothing.
+Times between events are those of the clock. In compiled code, within a super kernel, streams and
+events are those of `kernelmill.scope`. Memory is that of the process.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _pools = count(1)
 
 
 def device_count() -> int:
-    """A device for each process of the job on this machine; all of them are the CPU."""
+    """Return a device for each process of the job on this machine; all of them are the CPU."""
     return knobs.LOCAL_WORLD_SIZE.get() or 1
 
 
 def current_device() -> int:
-    """The index that `set_device` chose."""
+    """Return the index that `set_device` chose."""
     return _current["device"]
 
 
 def set_device(device: Any) -> None:
-    """Choose the device with this index, which changes nothing but what `current_device` says: all
-    indices are the CPU. InputError for what is no index."""
+    """Choose the device with this index, which only affects `current_device`: all indices are the
+    CPU. InputError for an invalid index."""
     index = device if isinstance(device, int) else torch.device(device).index or 0
     if not is_npu(device) or index < 0:
         raise InputError(f"torch.npu.set_device: {device!r} names no npu")
@@ -51,13 +51,13 @@ def set_device(device: Any) -> None:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Have `max_memory_allocated` begin with what there is now."""
+    """Reset `max_memory_allocated` to the current value."""
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Bytes of the machine's memory that are free, and all."""
+    """Return free and total bytes of the machine's memory."""
     page = os.sysconf("SC_PAGE_SIZE")
     return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
 
@@ -69,13 +69,13 @@ def _memory(field: str, device: Any = None) -> int:
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """A name for memory of graphs, each time another one; captures have memory of their own."""
+    """Return a new name for memory of graphs; captures have memory of their own."""
     return 0, next(_pools)
 
 
 def set_deterministic_level(level: int) -> None:
-    """`torch.use_deterministic_algorithms`, on from level 1. InputError for a level that is none of
-    0 to 3."""
+    """Set `torch.use_deterministic_algorithms`, on from level 1. InputError for a level that is
+    none of 0 to 3."""
     if level not in (0, 1, 2, 3):
         raise InputError(f"set_deterministic_level: {level!r} is no level; the levels are 0 to 3")
     if level > 1:
@@ -93,7 +93,7 @@ def _tag() -> str:
 
 
 class Stream:
-    """A stream whose work is always done, of which the one with the lower number comes first."""
+    """A stream whose work is always done; a lower `priority` comes first."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         self.priority = priority
@@ -102,24 +102,24 @@ class Stream:
 
     @property
     def device(self) -> torch.device:
-        """The device that it belongs to."""
+        """The device that the stream belongs to."""
         return torch.device(NAME, self._index)
 
     def synchronize(self) -> None:
-        """Everything is done already."""
+        """Do nothing, as all work is done already."""
 
     def query(self) -> bool:
-        """Whether all is done: always."""
+        """Return True, as all work is done."""
         return True
 
     def wait_stream(self, stream: Stream) -> None:
-        """Its work is done already."""
+        """Do nothing, as its work is done already."""
 
     def wait_event(self, event: Event) -> None:
-        """What it stands for is done already."""
+        """Do nothing, as its work is done already."""
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event that is recorded now."""
+        """Record an event now and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
@@ -137,26 +137,26 @@ class Event:
         self._point: torch.Tensor | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Now; in compiled code, where the current stream is."""
+        """Record the time; in compiled code, the place in the current stream."""
         if torch.compiler.is_compiling():
             self._point = scope.record()
         else:
             self._seconds = time.perf_counter()
 
     def wait(self, stream: Stream | None = None) -> None:
-        """What it stands for is done already; in compiled code, the current stream waits for it."""
+        """Do nothing; in compiled code, let the current stream wait for the event."""
         if torch.compiler.is_compiling() and self._point is not None:
             scope.wait([self._point])
 
     def synchronize(self) -> None:
-        """What it stands for is done already."""
+        """Do nothing, as its work is done already."""
 
     def query(self) -> bool:
-        """Whether what it stands for is done: always."""
+        """Return True, as its work is done."""
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to the other one."""
+        """Return the milliseconds from this event to the other one."""
         if not (self.enable_timing and end_event.enable_timing):
             raise InputError("elapsed_time: both events need enable_timing=True")
         if self._seconds is None or end_event._seconds is None:
@@ -169,23 +169,23 @@ _entered = [_DEFAULT_STREAM]
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that was entered last."""
+    """Return the stream that was entered last."""
     return _entered[-1]
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream that is there from the beginning."""
+    """Return the initial stream."""
     return _DEFAULT_STREAM
 
 
 def set_stream(stream: Stream) -> None:
-    """Enter it for good."""
+    """Enter a stream for good."""
     _entered[-1] = stream
 
 
 @contextmanager
 def stream(stream: Stream | None) -> Generator[None]:
-    """Enter it for a block."""
+    """Enter a stream for a block."""
     if torch.compiler.is_compiling():
         if stream is None:
             yield
@@ -212,7 +212,7 @@ def device(device: Any) -> Generator[None]:
 
 
 class _RuntimeConfig:
-    """`torch.npu.config`: options of Ascend's runtime, none of which means anything here."""
+    """`torch.npu.config`: options of Ascend's runtime, none of which has an effect here."""
 
     def __setattr__(self, name: str, value: object) -> None:
         warn_once(f"torch.npu.config.{name}", "it is an option of Ascend's runtime")
@@ -228,13 +228,13 @@ _ANSWERS: Mapping[str, Any] = {
     "get_device_name": "CPU (kernelmill)",
     "get_amp_supported_dtype": [torch.float16, torch.bfloat16]
 }  # fmt: skip
-"""Functions that have one answer: everything is done already, and nothing is kept for others."""
+"""Functions with a constant answer: all work is done already, and no memory is cached."""
 
 _NO_EFFECT: Mapping[str, str] = {
     "set_compile_mode": "operators are compiled when they are first met",
     "set_option": "they are options of Ascend's runtime",
 }
-"""Functions that do nothing but say so."""
+"""Functions that do nothing but warn."""
 
 _OTHERS: Mapping[str, Any] = {
     "memory_allocated": partial(_memory, "VmRSS"),
@@ -255,7 +255,7 @@ def _without_effect(name: str, reason: str) -> Any:
 
 
 def fill(module: ModuleType) -> None:
-    """Put all of this into the module `torch.npu`."""
+    """Put the functions and classes of this file into the module `torch.npu`."""
     functions = (
         device_count, current_device, set_device, reset_peak_memory_stats, mem_get_info,
         graph_pool_handle, set_deterministic_level, Stream, Event, current_stream, default_stream,
@@ -272,7 +272,7 @@ def fill(module: ModuleType) -> None:
 
 
 def fill_amp(module: ModuleType) -> None:
-    """Put what there is into the module `torch.npu.amp`."""
+    """Put autocast and GradScaler into the module `torch.npu.amp`."""
     names: Any = module
     names.autocast, names.GradScaler = _autocast, _grad_scaler
 

@@ -1,6 +1,6 @@
 """`npugraph_ex`: TorchAir's graph mode as a backend with a name and flat options.
 
-It is mode reduce-overhead by other names, which `_OURS` has. Names, defaults and checks of options
+It is mode reduce-overhead by other names, listed in `_OURS`. Names, defaults and checks of options
 are those of its class CompilerConfig.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernelmill.inference.cached_method import CachedMethod
 
 NAME = "npugraph_ex"
-"""Of the backend, and of the module."""
+"""Name of the backend, and of the module."""
 
 _ACLGRAPH = "experimental_config.aclgraph."
 _OURS: Mapping[str, str] = {
@@ -53,7 +53,7 @@ _OURS: Mapping[str, str] = {
     "remove_noop_ops": "experimental_config.remove_noop_ops",
     "pattern_fusion_pass": "experimental_config.pattern_fusion_pass",
 }
-"""Options that mean the same in `kernelmill.CompilerConfig`."""
+"""Options with the same meaning in `kernelmill.CompilerConfig`."""
 
 _PASSES = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
 
@@ -66,7 +66,7 @@ _NO_ADDRESSES = "a capture holds no addresses: arguments may lie anywhere in eac
 class CompilerConfig(Group):
     """Options of the backend npugraph_ex. Every assignment is checked at once: ConfigError (a
     ValueError) for a name or value that is not allowed. One without a meaning here gives a
-    UserWarning when it is set to something else than its default."""
+    UserWarning when it is set to another value than its default."""
 
     mode = Choice(NAME, (NAME,), "The one mode that there is.")
     force_eager = Switch(False, "Runs the captured graph with ATen.")
@@ -116,7 +116,7 @@ class CompilerConfig(Group):
     unsafe_skip_npugraph_capture_validation = Switch(False, "Checks no capture.", inert=_NO_GRAPH)
 
     def ours(self) -> OwnConfig:
-        """The same in the options of kernelmill."""
+        """Return the equivalent config of kernelmill."""
         config = OwnConfig()
         config.mode = REDUCE_OVERHEAD
         config.set(f"{_ACLGRAPH}static_kernel_outputs", "static_kernel_compile_outputs")
@@ -134,7 +134,7 @@ class CompilerConfig(Group):
         return config
 
     def _dump_folder(self) -> str:
-        """The folder of this process, which is made."""
+        """Return the folder of this process, and make it."""
         rank, size = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -148,15 +148,15 @@ def _run_pass(
     function: Callable[..., Any], changed: tuple[tuple[str, Any], ...], gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any], _: OwnConfig
 ) -> None:  # fmt: skip
-    """A pass of the user's, which gets the options as it knows them."""
-    with warnings.catch_warnings():  # they were told when they were set
+    """Run a user's pass with the options under npugraph_ex's names."""
+    with warnings.catch_warnings():  # warned already when they were set
         warnings.simplefilter("ignore", UserWarning)
         config = _with_options(CompilerConfig(), dict(changed))
     function(gm, example_inputs, config)
 
 
 def _without_hardware(name: str, value: Any) -> Any:
-    """An option's value, without what steers the hardware of an NPU."""
+    """Return an option's value, without options for the hardware of an NPU."""
     if not isinstance(value, dict):
         return value
     kept: dict[Any, Any] = {}
@@ -169,7 +169,7 @@ def _without_hardware(name: str, value: Any) -> Any:
 
 
 def _with_options(config: CompilerConfig, options: Mapping[Any, Any] | None) -> CompilerConfig:
-    """A copy of the config with torch.compile's options on top."""
+    """Return a copy of the config with torch.compile's options on top."""
     fresh = CompilerConfig()
     given: dict[Any, Any] = {**config.changed(), **(options or {})}
     for name, value in given.items():
@@ -203,21 +203,21 @@ def get_npu_backend(
     compiler_config: CompilerConfig | None = None,
     custom_decompositions: Decompositions | None = None,
 ) -> NpuGraphBackend:
-    """A backend with these options. ConfigTypeError for another kind of config."""
+    """Return a backend with these options. ConfigTypeError for another kind of config."""
     return NpuGraphBackend(_given(compiler_config), custom_decompositions)
 
 
 def get_compiler(
     compiler_config: CompilerConfig | None = None,
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any] | None], Callable[..., Any]]:
-    """What compiles a graph of ATen operators, for a backend of one's own around AOTAutograd."""
+    """Return the compiler of a graph of ATen operators, for a user's backend around AOTAutograd."""
     return compiler_of(_given(compiler_config).ours())
 
 
 def compiler_of(
     config: OwnConfig,
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any] | None], Callable[..., Any]]:
-    """The same with our options."""
+    """Return such a compiler with our options."""
     # Imported here: it loads the compiler.
     from kernelmill.backend.capture import compile_traced
     from kernelmill.compiler import Compiler
@@ -231,13 +231,13 @@ def compile_fx(
     example_inputs: Sequence[Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """A graph of ATen operators compiled, to be called with its arguments."""
+    """Compile a graph of ATen operators, to be called with its arguments."""
     return get_compiler(_with_options(CompilerConfig(), options))(gm, example_inputs)
 
 
 def by_name(options: Mapping[str, Any] | None, mode: str | None) -> NpuGraphBackend:
-    """What `torch.compile(backend="npugraph_ex")` compiles with. ConfigError for an option that
-    there is not, or with a wrong value."""
+    """Return the backend of `torch.compile(backend="npugraph_ex")`. ConfigError for an unknown
+    option, or a wrong value."""
     if mode not in (None, "default"):
         warn_once(f"torch.compile's mode {mode!r}", "npugraph_ex has one mode")
     return NpuGraphBackend(_with_options(CompilerConfig(), options))
@@ -274,9 +274,9 @@ def cache_compile(
 
 @contextmanager
 def deterministic(level: int) -> Generator[None]:
-    """The operators inside, with the same bits in each call: kernels give them in any case, ATen
-    where `torch.use_deterministic_algorithms` says so. ConfigError for a level that is none of 0,
-    1 and 2."""
+    """Run the operators inside with the same bits in each call: kernels do so in any case, ATen
+    under `torch.use_deterministic_algorithms`. ConfigError for a level that is none of 0, 1 and
+    2."""
     if level not in (0, 1, 2):
         raise ConfigError(f"deterministic: {level!r} is no level; the levels are 0, 1, 2")
     mode = 2 if level else 0
@@ -314,4 +314,4 @@ MEMBERS: Mapping[str, dict[str, Any]] = {
     },
     f"{NAME}.scope": {"limit_core_num": limit_core_num, "deterministic": deterministic},
 }
-"""Module -> what is in it besides modules."""
+"""Contents of modules besides modules."""

@@ -1,4 +1,4 @@
-"""Operators that look at tensors in compiled code, and break no graph: `npu_print`, and
+"""Operators that output tensors in compiled code without a graph break: `npu_print`, and
 `save_npugraph_tensor`."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _counts: dict[str, count[int]] = {}
 
 def npu_print(*args: Any, summarize_size: int = 3, tensor_detail: bool = False) -> None:
     """Print texts, numbers and tensors, of each dim `summarize_size` elements at both ends (-1:
-    all), with shape and dtype where `tensor_detail` asks for them. InputError without a tensor,
-    ConfigError or ConfigTypeError for another option."""
+    all), with shape and dtype if `tensor_detail`. InputError without a tensor, ConfigError or
+    ConfigTypeError for another option."""
     if type(summarize_size) is not int:
         raise ConfigTypeError(f"npu_print: summarize_size is {summarize_size!r}, which is no int")
     if summarize_size < -1 or summarize_size == 0:
@@ -59,7 +59,7 @@ def _text(tensor: Tensor, edge: int, detail: bool) -> str:
 
 
 def _number(value: Any) -> str:
-    """As TorchAir writes it: whole numbers and truth values without a point."""
+    """Format a number as TorchAir does: whole numbers and truth values without a point."""
     if not isinstance(value, np.floating):
         return str(value if isinstance(value, np.complexfloating) else int(value))
     return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"

@@ -12,13 +12,13 @@ from kernelmill.compat.warned import warn_once
 
 
 class ProfilerActivity:
-    """What is looked at: the CPU, by both names."""
+    """The activities to profile: the CPU, by both names."""
 
     CPU = NPU = torch.profiler.ProfilerActivity.CPU
 
 
 class _Profile(torch.profiler.profile):
-    """Torch's, whose steps behind its end, which Ascend's samples have, do not crash."""
+    """Torch's profiler, which ignores steps after its end, as Ascend's samples have them."""
 
     def stop(self) -> None:
         super().stop()
@@ -26,14 +26,14 @@ class _Profile(torch.profiler.profile):
 
 
 def _no_step() -> None:
-    """There is nothing left to look at."""
+    """Ignore a step after the end."""
 
 
 def profile(
     *, activities: Iterable[Any] | None = None, experimental_config: object = None, **options: Any
 ) -> torch.profiler.profile:
     """`torch.profiler.profile` of the CPU, with its options. An experimental_config is for an NPU,
-    and is left out with a warning."""
+    and is ignored with a warning."""
     if experimental_config is not None:
         warn_once("experimental_config of torch_npu.profiler", "it is for counters of an NPU")
     return _Profile(activities=[ProfilerActivity.CPU], **options)
@@ -43,7 +43,7 @@ def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, analyse_flag: bool = True,
     async_mode: bool = False
 ) -> Any:  # fmt: skip
-    """Torch's. There is nothing to analyse behind it."""
+    """Return torch's handler. There is no further analysis."""
     return torch.profiler.tensorboard_trace_handler(dir_name, worker_name)
 
 
@@ -63,4 +63,4 @@ MEMBERS: dict[str, Any] = {
     "tensorboard_trace_handler": tensorboard_trace_handler,
     "supported_activities": lambda: {ProfilerActivity.CPU},
 }
-"""What is in the module."""
+"""Members of the module."""

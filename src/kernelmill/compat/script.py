@@ -1,4 +1,4 @@
-"""`run_script`: a script as `python script.py` runs it, in a process that was made ready for it."""
+"""`run_script`: a script as `python script.py` runs it, in a prepared process."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _OURS = os.path.dirname(__file__)
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the source each time and keeps nothing, as for a script."""
+    """A loader that compiles the source each time and keeps no bytecode, as for a script."""
 
     def path_stats(self, path: str) -> dict[str, float]:
         raise OSError(f"{path} is not kept as byte code")
 
 
 def run_script(path: str, arguments: Sequence[str], before: Callable[[], None]) -> int:
-    """Run the script as `__main__`; the exit code. `before` is called once the script is found.
+    """Run the script as `__main__`; return the exit code. `before` is called once the script is
+    found.
 
-    `sys.argv`, `sys.path[0]` and `__main__` are the script's from here on. What it raises is shown
-    by `sys.excepthook`, from the script's first line on.
-    ConfigPathError where there is no such file.
+    `sys.argv`, `sys.path[0]` and `__main__` are the script's from here on. `sys.excepthook` shows
+    its errors, from the script's first line on. ConfigPathError where there is no such file.
     """
     if not os.path.isfile(path):
         raise ConfigPathError(f"no script {path!r}")
@@ -57,7 +57,7 @@ def run_script(path: str, arguments: Sequence[str], before: Callable[[], None]) 
 
 
 def _exit_code(code: object) -> int:
-    """What Python makes of the argument of `sys.exit`."""
+    """Return the exit code for the argument of `sys.exit`."""
     if code is None or isinstance(code, int):
         return code or 0
     print(code, file=sys.stderr)
@@ -65,7 +65,7 @@ def _exit_code(code: object) -> int:
 
 
 def _from_script(traceback: TracebackType | None, script: str) -> TracebackType | None:
-    """The frames from the script's first one on, without those of this package."""
+    """Return the frames from the script's first one on, without those of this package."""
     frames: list[TracebackType] = []
     inside = False
     while traceback is not None:

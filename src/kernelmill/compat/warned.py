@@ -1,4 +1,4 @@
-"""Warnings about what exists in TorchAir and means nothing here, once for each."""
+"""Warnings, once each, about parts of TorchAir that have no effect here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _named: set[str] = set()
 
 
 def warn_once(name: str, reason: str) -> None:
-    """A UserWarning the first time for each name."""
+    """Warn with a UserWarning the first time for each name."""
     if name not in _named:
         _named.add(name)
         warnings.warn(f"{name} has no effect here: {reason}", UserWarning, stacklevel=3)

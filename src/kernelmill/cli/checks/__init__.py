@@ -1,1 +1,1 @@
-"""What `kernelmill doctor` looks at: a module a subject, each with functions that make sections."""
+"""Checks of `kernelmill doctor`: a module a subject, each with functions that make sections."""

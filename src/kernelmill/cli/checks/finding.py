@@ -1,4 +1,4 @@
-"""What a check finds: facts, and what in them is wrong or slow."""
+"""Findings of a check: facts, and errors or slowness in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ worth knowing."""
 
 @dataclass(frozen=True)
 class Finding:
-    """`what` was found, and what to `do` about it."""
+    """A finding: `what` was found, and the remedy (`do`)."""
 
     level: Level
     what: str
@@ -30,13 +30,13 @@ class Section:
     findings: list[Finding] = field(default_factory=list[Finding])
 
     def wrong(self, what: str, do: str) -> None:
-        """Add something that does not work."""
+        """Add a finding of an error."""
         self.findings.append(Finding("wrong", what, do))
 
     def slow(self, what: str, do: str) -> None:
-        """Add something that takes time it need not."""
+        """Add a finding of needless slowness."""
         self.findings.append(Finding("slow", what, do))
 
     def note(self, what: str, do: str) -> None:
-        """Add something worth knowing."""
+        """Add a finding worth knowing."""
         self.findings.append(Finding("note", what, do))

@@ -6,7 +6,7 @@ from kernelmill.cli.checks.finding import Section
 
 
 def internals() -> Section:
-    """How many work; slow for each that does not. Imports torch's compiler."""
+    """Count the private parts that work; slow for each that does not. Imports torch's compiler."""
     from kernelmill.torch_internals import state
 
     parts = state()

@@ -1,4 +1,4 @@
-"""The processor: what programs are compiled for, and which figures the cost model has of it."""
+"""The processor: the target of compiles, and the cost model's figures of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmill.core.target.machine import host
 
 
 def processor() -> Section:
-    """The ISA that programs are compiled for; slow where the machine has more than is used."""
+    """Report the ISA that programs are compiled for; slow where the machine has a larger one."""
     section = Section("processor", {"processor": processor_name() or "unknown"})
     try:
         section.facts["compiled for"] = str(host_isa())
@@ -40,7 +40,7 @@ def processor() -> Section:
 
 
 def figures(section: Section, folder: str | None) -> None:
-    """Add which figures lowering has of this machine. Imports torch."""
+    """Add the origin of lowering's figures of this machine. Imports torch."""
     from kernelmill.compiler.calibration import TYPE, calibration_key
     from kernelmill.store.store import open_store
 

@@ -19,7 +19,7 @@ _LEAST_FREE = 1 << 30
 
 
 def environment() -> Section:
-    """Variables of kernelmill that are set; wrong where one cannot be read or is not known."""
+    """Report variables of kernelmill that are set; wrong for an unreadable or unknown one."""
     section = Section("environment")
     for knob in knobs.KNOBS:
         if set_to := knobs.of_others((knob.name,)):
@@ -39,7 +39,7 @@ def environment() -> Section:
 
 
 def store(folder: str | None) -> Section:
-    """The folders that are read and the one that is written."""
+    """Report the folders that are read and the one that is written."""
     section = Section("store")
     paths = [os.path.abspath(path) for path in ((folder,) if folder else default_folders())]
     for path in paths:
@@ -55,7 +55,7 @@ def store(folder: str | None) -> Section:
 
 
 def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
-    """One folder's facts; its entries are counted and not checked."""
+    """Return one folder's facts; its entries are counted and not checked."""
     exists, writable = os.path.isdir(path), _is_writable(path)
     facts: dict[str, Any] = {"exists": exists, "writable": writable, "trusted": True}
     try:
@@ -98,7 +98,7 @@ def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
 
 
 def _existing(path: str) -> str:
-    """The folder, or the nearest above it that exists."""
+    """Return the folder, or the nearest existing one above it."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path

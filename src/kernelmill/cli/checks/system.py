@@ -1,4 +1,4 @@
-"""What the operating system permits: large pages, watching memory, code made at run time."""
+"""Permissions of the operating system: large pages, memory watches, code made at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def system(large_pages: Path = _LARGE_PAGES) -> Section:
-    """Filters of system calls, large pages and memory; wrong where machine code may not run."""
+    """Report system call filters, large pages and memory; wrong if machine code may not run."""
     section = Section("system")
     status = _status()
     section.facts["seccomp"] = _SECCOMP.get(status.get("Seccomp", ""), "unknown")
@@ -68,7 +68,7 @@ def _status() -> dict[str, str]:
 
 
 def _colon_file(path: Path) -> dict[str, str]:
-    """A file of lines "name: value"; none where there is no such file."""
+    """Return a file of lines "name: value" as a dict; empty where there is no such file."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -24,7 +24,7 @@ _RUNTIMES = ("libgomp", "libiomp5", "libomp")
 
 
 def processors(found: Cpus | None = None) -> Section:
-    """Processors, quota and settings, without torch."""
+    """Report processors, quota and settings, without torch."""
     found = found or cpus()
     section = Section("threads", {
         "processors": found.online, "this process may use": found.allowed,
@@ -60,7 +60,7 @@ def _settings(section: Section, settings: dict[str, str], found: Cpus) -> None:
 
 
 def _governor(section: Section) -> None:
-    """A governor that keeps clocks low. "powersave" of intel_pstate and amd-pstate is none."""
+    """Check for a governor that keeps clocks low; "powersave" of *_pstate drivers is none."""
     folder = Path("/sys/devices/system/cpu/cpu0/cpufreq")
     try:
         governor, driver = (
@@ -77,7 +77,7 @@ def _governor(section: Section) -> None:
 
 
 def _others(section: Section, found: Cpus) -> None:
-    """Time that others take: processes of this machine, and other machines on its host."""
+    """Check the time of other load: processes of this machine, other machines on its host."""
     load = os.getloadavg()[0]
     section.facts["load of the last minute"] = round(load, 1)
     if load > 1.5 * found.online:
@@ -128,7 +128,7 @@ def team(section: Section, torch: Any, found: Cpus | None = None) -> None:
 
 
 def _openmp_runtimes() -> list[str]:
-    """File names of the OpenMP libraries in this process."""
+    """Return the file names of the OpenMP libraries in this process."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

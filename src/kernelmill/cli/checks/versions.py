@@ -20,7 +20,7 @@ _OPTIONAL = ("onnxruntime", "transformers")
 
 
 def versions() -> Section:
-    """Versions; wrong where a package is missing or older than kernelmill's metadata asks for."""
+    """Report versions; wrong for a package that is missing or older than kernelmill requires."""
     section = Section("versions", {"kernelmill": VERSION, "python": platform.python_version()})
     section.facts["system"] = platform.platform()
     for name in PACKAGES:
@@ -40,7 +40,7 @@ def versions() -> Section:
 
 
 def _bytecode(section: Section, package: Path) -> None:
-    """Slow where modules are compiled by each process anew."""
+    """Add a finding, slow, where modules are compiled by each process again."""
     sources = sorted(package.rglob("*.py"))
     without = [source for source in sources if not _has_bytecode(source)]
     many = 10 * len(without) > len(sources)  # a few are soon compiled
@@ -53,14 +53,14 @@ def _bytecode(section: Section, package: Path) -> None:
 
 
 def _is_written(source: Path) -> bool:
-    """Whether the next process that imports the module keeps its bytecode."""
+    """Return whether the next process that imports the module keeps its bytecode."""
     folder = Path(cache_from_source(str(source))).parent
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     return not sys.dont_write_bytecode and os.access(there, os.W_OK)
 
 
 def _has_bytecode(source: Path) -> bool:
-    """Whether Python takes the module's bytecode for its source's: PEP 552 says how it looks."""
+    """Return whether a module's bytecode is valid for its source; its format is that of PEP 552."""
     try:
         with open(cache_from_source(str(source)), "rb") as file:
             magic, flags, stamp = file.read(4), int.from_bytes(file.read(4), "little"), file.read(8)
@@ -83,7 +83,7 @@ def _version(name: str) -> str:
 
 
 def _least() -> dict[str, str]:
-    """The oldest versions that kernelmill's own metadata allows; none where it is not installed."""
+    """Return the oldest versions that kernelmill's metadata allows; empty if not installed."""
     try:
         wanted = metadata.requires("kernelmill") or []
     except metadata.PackageNotFoundError:

@@ -2,9 +2,9 @@
 the library `kernelmill` under the names of torch_npu. `OPERATORS` has them by name.
 
 Signatures, shapes and types are those of the op-plugin (docs/zh/custom_APIs/torch_npu, and
-op_plugin/config/op_plugin_functions.yaml). What an NPU bounds by its hardware (sizes, alignment)
-is not bounded here; float32 is taken wherever a half type is. Sums are in float32, and results are
-rounded once. InputError for what does not fit, and for arguments that have no composite.
+op_plugin/config/op_plugin_functions.yaml). Limits of an NPU's hardware (sizes, alignment) do not
+apply; float32 is accepted wherever a half type is. Sums are in float32, and results are rounded
+once. InputError for arguments that do not fit, and for those that have no composite.
 """
 
 from kernelmill.compat.operators.table import OPERATORS

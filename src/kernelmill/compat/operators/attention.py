@@ -23,7 +23,7 @@ _FROM_BNSD = {**_TO_BNSD, "SBH": (2, 0, 1, 3), "NBSD": (1, 0, 2, 3)}
 
 
 def _heads_first(name: str, x: Tensor, layout: str, heads: int) -> Tensor:
-    """As (batch, heads, tokens, width), or (heads, tokens, width) where sequences lie in a row."""
+    """Return as (batch, heads, tokens, width), or (heads, tokens, width) for packed sequences."""
     if layout.endswith("H"):
         fits = x.dim() == 3 and x.shape[-1] % heads == 0
         require(fits, f"{name}: {layout} with {heads} heads does not fit {tuple(x.shape)}")
@@ -52,7 +52,7 @@ def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, keep: Tensor | None,
     dropout: float = 0.0
 ) -> Tensor:  # fmt: skip
-    """(batch, heads, tokens, width). A query that sees no key gives zeros."""
+    """Attend (batch, heads, tokens, width). A query without visible keys gives zeros."""
     mask = keep
     if bias is not None:
         bias = bias.to(torch.float32)
@@ -64,7 +64,7 @@ def _attend(
 
 
 def _repeated(x: Tensor, heads: int) -> Tensor:
-    """Keys and values once for each head of the queries."""
+    """Repeat keys or values for each head of the queries."""
     batch, own, tokens, width = x.shape
     if own == heads:
         return x
@@ -73,13 +73,13 @@ def _repeated(x: Tensor, heads: int) -> Tensor:
 
 
 def _refuse(name: str, **given: object) -> None:
-    """InputError for an argument that has no composite."""
+    """Raise InputError for an argument that has no composite."""
     for label, value in given.items():
         require(value is None, f"{name}: {label} is not supported here; leave it out")
 
 
 def _cuts(ends: Sequence[int]) -> list[tuple[int, int]]:
-    """Beginnings and ends of sequences that lie in a row; none of the zeros at the end."""
+    """Return the bounds of packed sequences, without the zeros at the end."""
     cuts, begin = list[tuple[int, int]](), 0
     for end in ends:
         cuts.append((begin, max(begin, end)))
@@ -106,11 +106,11 @@ def fusion_attention(
     gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "",
     sink: Tensor | None = None, dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:  # fmt: skip
-    """(dropout(softmax(mask(scale * (pse + q @ k.T)))) @ v, maximum and sum of the softmax as
-    (batch, heads, tokens, 8), an empty tensor, seed, offset, number of scores).
+    """Return (dropout(softmax(mask(scale * (pse + q @ k.T)))) @ v, maximum and sum of the softmax
+    as (batch, heads, tokens, 8), an empty tensor, seed, offset, number of scores).
 
-    Layouts BSH, SBH, BSND, BNSD; TND with lengths that add up, where the softmax is (T, heads, 8).
-    Without a mask each query sees all. Dropout takes torch's random numbers.
+    Layouts BSH, SBH, BSND, BNSD; TND with cumulative lengths, where the softmax is (T, heads, 8).
+    Without a mask each query sees all keys. Dropout uses torch's random numbers.
     """
     name = "npu_fusion_attention"
     _refuse(name, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
@@ -153,7 +153,7 @@ def fusion_attention(
 
 
 def _key_heads(q: Tensor, key: Tensor, layout: str) -> int:
-    """Heads of the keys, which are those of their layout, or follow from the width."""
+    """Return the heads of the keys, from their layout or their width."""
     if layout.endswith("H"):
         return key.shape[-1] // q.shape[-1]
     return key.shape[_TO_BNSD[layout][-3]]
@@ -168,13 +168,13 @@ def infer(
     query_rope: Tensor | None = None, key_rope: Tensor | None = None, wants_sums: bool = False,
     out_scale: Tensor | None = None, out_offset: Tensor | None = None, **integers: Any
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(softmax(scale * q @ k.T + bias) @ v, log of the sum of exponentials, or one zero).
+    """Return (softmax(scale * q @ k.T + bias) @ v, log of the sum of exponentials, or one zero).
 
     Layouts BSH, BSND, BNSD, TND and NTD, and X_Y with a result in another one (BSND, NBSD, NTD,
-    TND). Keys and values may have fewer heads, be in blocks of a table, be int8 with `integers`:
-    a scale, offset and mode (0 and 1) of each, or both in one tensor. The ropes are appended to
-    the width. Queries beyond their lengths give zeros, keys beyond theirs are not read. `sink` is
-    a score of each head, whose value is zero.
+    TND). Keys and values may have fewer heads, be in blocks of a table, be int8 with `integers`: a
+    scale, offset and mode (0 and 1) of each, or both in one tensor. The ropes are appended to the
+    width. Queries beyond their lengths give zeros, keys beyond theirs are not read. `sink` is a
+    score of each head, whose value is zero.
     """
     seen = AttentionMask(name, mask, mode, before, after)
     source, _, target = layout.partition("_")
@@ -246,7 +246,7 @@ def _with_rope(name: str, x: Tensor, rope: Tensor | None, layout: str, heads: in
 def _lengths(
     name: str, q: Tensor, k: Tensor, query: Sequence[int] | None, key: Sequence[int] | None
 ) -> list[tuple[int, int]] | None:
-    """Of each sequence of a batch; None where all are whole."""
+    """Return the lengths of queries and keys for each sequence; None where all are whole."""
     if query is None and key is None:
         return None
     batch, spread = q.shape[0], list[list[int]]()
@@ -262,7 +262,7 @@ def _parts(
     name: str, q: Tensor, k: Tensor, v: Tensor, query: Sequence[int] | None,
     key: Sequence[int] | None, paged: bool
 ) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
-    """The sequences that lie in a row. Lengths of paged keys do not add up, the others do."""
+    """Return the packed sequences. Lengths of paged keys are not cumulative, the others are."""
     if query is None or key is None:
         raise InputError(f"{name}: sequences in a row need the lengths of queries and keys")
     if paged:
@@ -282,8 +282,8 @@ class _Pages:
         self.name, self.table, self.size = name, table, block_size
 
     def gather(self, x: Tensor, heads: int) -> Tensor:
-        """(batch, heads, tokens, width) of (blocks, size, heads * width), or of (blocks, heads,
-        size, width). Numbers of blocks that are out of range read any block."""
+        """Return (batch, heads, tokens, width) of (blocks, size, heads * width), or of (blocks,
+        heads, size, width). Block numbers out of range read any block."""
         if x.dim() == 3:
             x = x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(1, 2)
         fits = x.dim() == 4 and x.shape[1] == heads and x.shape[2] == self.size
@@ -296,7 +296,7 @@ class _Pages:
 def _dequantised(
     name: str, x: Tensor, scale: Tensor | None, offset: Tensor | None, mode: int, dtype: torch.dtype
 ) -> Tensor:
-    """(x + offset) * scale of int8, by tensor or channel (mode 0), or by token (mode 1)."""
+    """Return (x + offset) * scale of int8, by tensor or channel (mode 0), or by token (mode 1)."""
     if scale is None:
         require(x.dtype == dtype, f"{name}: keys and values are {x.dtype}, queries {dtype}")
         return x
@@ -317,7 +317,7 @@ def _dequantised(
 
 
 def _scales(given: Mapping[str, Any], place: int) -> tuple[Tensor | None, Tensor | None, int]:
-    """Scale, offset and mode of the keys or values (place 0 and 1)."""
+    """Return scale, offset and mode of the keys or values (place 0 and 1)."""
     own = ("key", "value")[place]
     if given.get("both_scale") is not None and given.get("key_scale") is None:
         scale, offset = given["both_scale"], given.get("both_offset")
@@ -384,8 +384,8 @@ Tensor? kv_padding_size=None: -; int num_heads=1: heads; float scale_value=1.0: 
 str input_layout="BSH": layout; int num_key_value_heads=0: key_heads;
 int block_size=0: block_size; int inner_precise=1
 """
-"""Arguments behind the first three, with what `infer` calls them: "-" has no composite, and what
-has no name changes no result."""
+"""Arguments after the first three, with their names in `infer`: "-" has no composite, and one
+without a name changes no result."""
 
 
 class _Inference:

@@ -19,7 +19,7 @@ _ACTIVATIONS: dict[int, Callable[[Tensor], Tensor]] = {
     4: lambda x: x * torch.sigmoid(1.702 * x),
     5: torch.nn.functional.silu,
 }
-"""By act_type: relu, gelu_tanh, fast_gelu, silu."""
+"""Activations by act_type: relu, gelu_tanh, fast_gelu, silu."""
 
 _BY_ROW, _BY_DEPTH = 0, 2
 _ENDS, _COUNTS, _PAIRS = 0, 1, 2
@@ -27,7 +27,7 @@ _ENDS, _COUNTS, _PAIRS = 0, 1, 2
 
 @torch.library.custom_op("kernelmill::grouped_rows", mutates_args=())
 def grouped_rows(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Rows of x, up to each of the ends with the next matrix; torch's own takes bfloat16 alone."""
+    """Multiply the rows of x up to each end by the next matrix; torch's takes bfloat16 alone."""
     result = x.new_zeros(x.shape[0], weight.shape[2])
     for i, (begin, end) in enumerate(pairwise((0, *ends.tolist()))):
         result[begin:end] = x[begin:end] @ weight[i]
@@ -49,13 +49,13 @@ def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     "int[]? tuning_config=None) -> Tensor[]"
 )
 def grouped_matmul(x: list[Tensor], weight: list[Tensor], **given: Any) -> list[Tensor]:
-    """x[i] @ weight[i] + bias[i], one result each, or one of all (split_item 2 and 3).
+    """Return x[i] @ weight[i] + bias[i], one result each, or one of all (split_item 2 and 3).
 
     With a group_list there is one x: its rows are cut (group_type 0; ends, counts, or pairs of a
-    weight and a count, by group_list_type), or its columns and the rows of the one weight (2).
-    Rows beyond the last group give zeros. int8 times int8 is scaled by scale, per_token_scale and
-    bias in float32; an int8 weight for a float x is (weight + antiquant_offset) *
-    antiquant_scale. Then act_type: relu (1), gelu_tanh (2), fast_gelu (4), silu (5).
+    weight and a count, by group_list_type), or its columns and the rows of the one weight (2). Rows
+    beyond the last group give zeros. int8 times int8 is scaled by scale, per_token_scale and bias
+    in float32; an int8 weight for a float x is (weight + antiquant_offset) * antiquant_scale. Then
+    act_type: relu (1), gelu_tanh (2), fast_gelu (4), silu (5).
     """
     product = _Product(given)
     groups, split = given.get("group_list"), given.get("split_item") or 0
@@ -88,7 +88,7 @@ def grouped_matmul(x: list[Tensor], weight: list[Tensor], **given: Any) -> list[
 def grouped_matmul_list(
     x: list[Tensor], weight: list[Tensor], *, group_list: Sequence[int] | None = None, **given: Any
 ) -> list[Tensor]:
-    """The same with the ends of the rows of each weight as numbers."""
+    """Multiply groups of rows as `grouped_matmul`, with the ends of the groups as numbers."""
     if group_list is None:
         return grouped_matmul(x, weight, **given)
     require(len(x) == 1, f"{_NAME}: a group_list cuts one x, not {len(x)}")
@@ -105,7 +105,7 @@ def _ends(groups: Tensor, given: dict[str, Any]) -> Tensor:
 
 
 class _Product:
-    """What all products of a call share."""
+    """Arguments shared by all products of a call."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         for label in ("offset", "activation_input", "activation_quant_scale"):
@@ -125,7 +125,7 @@ class _Product:
         return found[index] if index < len(found) else None
 
     def of(self, x: Tensor, weight: Tensor, index: int) -> Tensor:
-        """One x times its weight."""
+        """Return one x times its weight."""
         fits = x.dim() >= 2 and weight.dim() == 2 and x.shape[-1] == weight.shape[0]
         require(fits, f"{_NAME}: {tuple(x.shape)} @ {tuple(weight.shape)} does not fit")
         bias, token = self._at("bias", index), self._at("per_token_scale", index)
@@ -138,7 +138,7 @@ class _Product:
     def by_rows(
         self, x: Tensor, weight: list[Tensor], ends: Tensor, places: Tensor | None
     ) -> Tensor:
-        """Rows of x times the weights of their groups."""
+        """Return rows of x times the weights of their groups."""
         own = len(weight) == 1
         count = weight[0].shape[0] if own else len(weight)
         fits = weight[0].dim() == (3 if own else 2) and x.dim() == 2
@@ -150,7 +150,7 @@ class _Product:
         group = group if places is None else places[group]
 
         def each(label: str) -> Tensor | None:
-            """A value for each row, of those for each group."""
+            """Return a value for each row, from those for each group."""
             found = self._list(label)
             if not found:
                 return None
@@ -174,7 +174,7 @@ class _Product:
         return torch.where(inside, result, 0)
 
     def by_depth(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-        """(groups, rows, n): products of columns of x with rows of the weight."""
+        """Return (groups, rows, n): products of columns of x with rows of the weight."""
         fits = x.dim() == weight.dim() == 2 and x.dtype in FLOATS
         require(fits, f"{_NAME}: group_type 2 needs float x (m, k) and weight (k, n)")
         depth = torch.arange(x.shape[1], device=x.device)
@@ -184,7 +184,7 @@ class _Product:
         return self._finished(torch.matmul(torch.where(inside, x, 0), weight), None, x.dtype)
 
     def _wide(self, x: Tensor, weight: Tensor, index: int) -> Tensor:
-        """A weight in the type of x."""
+        """Return a weight in the type of x."""
         require_floats(_NAME, x=x)
         scale, shift = self._at("antiquant_scale", index), self._at("antiquant_offset", index)
         if scale is None:
@@ -220,7 +220,7 @@ class _Product:
 
 
 def _over_depth(values: Tensor, weight: Tensor) -> Tensor:
-    """Of (n,) or (groups, n), with matrices of their own in front: for each (k, n)."""
+    """Spread values of (n,) or (groups, n), which may have leading dims, over each (k, n)."""
     if values.dim() == weight.dim() - 1:
         return values.unsqueeze(-2)
     k = weight.shape[-2]
@@ -239,8 +239,8 @@ def transpose_batchmatmul(
     perm_x1: list[int] | None = None, perm_x2: list[int] | None = None,
     perm_y: list[int] | None = None, batch_split_factor: int | None = 1
 ) -> Tensor:  # fmt: skip
-    """(input @ weight) of permuted operands, permuted by perm_y ([1, 0, 2]): (m, b, n). With a
-    factor f, (f, m, b * n / f)."""
+    """Return (input @ weight) of permuted operands, permuted by perm_y ([1, 0, 2]): (m, b, n). With
+    a factor f, (f, m, b * n / f)."""
     name, factor = "npu_transpose_batchmatmul", batch_split_factor or 1
     require_floats(name, input=input, weight=weight)
     require(bias is None and scale is None, f"{name}: bias and scale are not supported here")
@@ -269,7 +269,7 @@ def moe_gating_top_k(
     group_select_mode: int = 0, renorm: int = 0, norm_type: int = 0, out_flag: bool = False,
     routed_scaling_factor: float = 1.0, eps: float = 1e-20
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(weights, experts in int32, all scores in float32 or an empty tensor), of (tokens, experts).
+    """Return (weights, experts in int32, all scores in float32 or an empty tensor), for each token.
 
     Scores are the softmax of x, or its sigmoid (norm_type 1, and weights are then divided by their
     sum). The k_group best of the groups stay, by their largest score plus bias, or the sum of the
@@ -305,7 +305,7 @@ def moe_gating_top_k(
 
 
 def _best_groups(ranked: Tensor, k_group: int, group_count: int, mode: int) -> Tensor:
-    """The scores, -inf in the groups that are left out."""
+    """Return the scores, with -inf in the groups that are left out."""
     grouped = ranked.unflatten(-1, (group_count, ranked.shape[-1] // group_count))
     best = torch.topk(grouped, 2 if mode == 1 else 1, -1)[0].sum(-1)
     order = torch.sort(best, dim=-1, descending=True, stable=True)[1][:, :k_group]

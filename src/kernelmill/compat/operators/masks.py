@@ -1,4 +1,4 @@
-"""Which keys a query sees: the modes of `sparse_mode`, and lengths of sequences."""
+"""Masks of attention: the modes of `sparse_mode`, and lengths of sequences."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from kernelmill.ops.library import require
 
 INFINITE = 2147483647
-"""Of pre_tokens and next_tokens: no bound."""
+"""Value of pre_tokens and next_tokens without a bound."""
 
 _DEFAULT, _ALL, _LEFT_UP, _RIGHT_DOWN, _BAND = range(5)
 
 
 @dataclass
 class AttentionMask:
-    """What an operator is told. `mask` is true where a key is not seen; with modes 2 to 4 it is
+    """Mask arguments of an operator. `mask` is true where a key is hidden; with modes 2 to 4 it is
     the compressed triangle that these imply, and is not read."""
 
     name: str
@@ -34,8 +34,8 @@ class AttentionMask:
     def keep(
         self, rows: int, columns: int, like: Tensor, lengths: Sequence[tuple[int, int]] | None
     ) -> Tensor | None:
-        """True where a query sees a key, to be broadcast to (batch, heads, rows, columns); None
-        where each sees all. `lengths` are those of the queries and keys of each sequence."""
+        """Return true where a query sees a key, to be broadcast to (batch, heads, rows, columns);
+        None where each sees all. `lengths` are those of the queries and keys of each sequence."""
         i = torch.arange(rows, device=like.device).unsqueeze(1)
         j = torch.arange(columns, device=like.device).unsqueeze(0)
         each = [self._band(i, j, rows, columns)]
@@ -50,7 +50,7 @@ class AttentionMask:
         return found
 
     def _own(self, rows: int, columns: int) -> Tensor:
-        """The mask, negated, of rank 4."""
+        """Return the mask, negated, of rank 4."""
         mask = self.mask
         assert mask is not None
         known = mask.dtype in (torch.bool, torch.int8, torch.uint8) and 2 <= mask.dim() <= 4
@@ -72,7 +72,7 @@ class AttentionMask:
         return inside if band is None else inside & band
 
     def _band(self, i: Tensor, j: Tensor, rows: int, columns: int) -> Tensor | None:
-        """What the mode itself leaves; its corner is the lower right one from mode 3 on."""
+        """Return the band that the mode leaves; its corner is the lower right one from mode 3."""
         if self.mask is None or self.mode == _ALL:
             return None
         corner = columns - rows if self.mode in (_RIGHT_DOWN, _BAND) else 0

@@ -15,7 +15,7 @@ _STORED = {torch.qint8: torch.int8, torch.quint8: torch.uint8}
 
 
 def require_floats(name: str, **tensors: Tensor | None) -> None:
-    """InputError for a tensor that is of none of the float types."""
+    """Raise InputError for a tensor that is of none of the float types."""
     for label, tensor in tensors.items():
         fits = tensor is None or tensor.dtype in FLOATS
         require(fits, f"{name}: {label} must be float16, bfloat16 or float32, not {_dtype(tensor)}")
@@ -26,13 +26,13 @@ def _dtype(tensor: Tensor | None) -> str:
 
 
 def rounded(x: Tensor, dtype: torch.dtype = torch.int8) -> Tensor:
-    """To nearest even and clamped, as one of the quantised types."""
+    """Round to nearest even and clamp to one of the quantised types."""
     return torch.clamp(torch.round(x), *_ROUNDED[dtype]).to(_STORED.get(dtype, dtype))
 
 
 @operator("npu_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)")
 def rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """(x / rms(x) * gamma, 1 / rms(x) in float32), over the last dims, those of gamma."""
+    """Return (x / rms(x) * gamma, 1 / rms(x) in float32), over the last dims, those of gamma."""
     return _norm("npu_rms_norm", self, gamma, epsilon)
 
 
@@ -59,7 +59,7 @@ def _norm(
 def add_rms_norm(
     x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(norm, 1 / rms, sum) of x = x1 + x2, which is rounded to its type before the norm."""
+    """Return (norm, 1 / rms, sum) of x = x1 + x2, rounded to its type before the norm."""
     x = _sum("npu_add_rms_norm", x1, x2)
     return *_norm("npu_add_rms_norm", x, gamma, epsilon), x
 
@@ -78,7 +78,7 @@ def _sum(name: str, x1: Tensor, x2: Tensor) -> Tensor:
 def add_rms_norm_cast(
     x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(norm in float32, norm, 1 / rms, sum)."""
+    """Return (norm in float32, norm, 1 / rms, sum)."""
     y, inverse, x = add_rms_norm(x1, x2, gamma, epsilon)
     return y.to(torch.float32), y, inverse, x
 
@@ -93,7 +93,7 @@ def add_rms_norm_quant(
     beta: Tensor | None = None, scales2: Tensor | None = None, zero_points2: Tensor | None = None,
     *, axis: int = -1, epsilon: float = 1e-6, div_mode: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(norm in int8 by scales1, by scales2, sum); without scales2 the second is zeros."""
+    """Return (norm in int8 by scales1, by scales2, sum); without scales2 the second is zeros."""
     x = _sum("npu_add_rms_norm_quant", x1, x2)
     y, _ = _norm("npu_add_rms_norm_quant", x, gamma, epsilon, beta)
     first = _scaled(y, scales1, zero_points1, torch.qint8, div_mode)
@@ -113,8 +113,8 @@ def add_rms_norm_dynamic_quant(
     smooth_scale2: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-6,
     output_mask: list[bool] | None = None, y_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """(y1, y2, sum, scale1, scale2): the norm quantised by row, twice; what the mask, or a missing
-    smooth_scale2, leaves out is empty."""
+    """Return (y1, y2, sum, scale1, scale2): the norm quantised by row, twice; outputs left out by
+    the mask, or for a missing smooth_scale2, are empty."""
     name = "npu_add_rms_norm_dynamic_quant"
     x = _sum(name, x1, x2)
     y, _ = _norm(name, x, gamma, epsilon, beta)
@@ -138,8 +138,8 @@ def add_rms_norm_dynamic_quant(
 def rotary_mul(
     self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
 ) -> Tensor:
-    """x * r1 + turned(x) * r2; turned swaps halves, or neighbours ("interleave"), the second of a
-    pair negated; or is x @ rotate."""
+    """Return x * r1 + turned(x) * r2; turned swaps halves, or neighbours ("interleave"), the second
+    of a pair negated; or is x @ rotate."""
     require_floats("npu_rotary_mul", input=self, r1=r1, r2=r2, rotate=rotate)
     modes = ("half", "interleave")
     require(rotary_mode in modes, f"npu_rotary_mul: rotary_mode {rotary_mode!r} is none of {modes}")
@@ -161,7 +161,7 @@ def rotary_mul(
 
 @operator("npu_swiglu(Tensor self, int dim=-1) -> Tensor")
 def swiglu(self: Tensor, dim: int = -1) -> Tensor:
-    """silu of the first half of dim, times the second."""
+    """Return silu of the first half of dim, times the second."""
     require_floats("npu_swiglu", input=self)
     fits = -self.dim() <= dim < self.dim() and self.shape[dim] % 2 == 0
     require(fits, f"npu_swiglu: dim {dim} of {tuple(self.shape)} is not there, or is odd")
@@ -177,7 +177,7 @@ def dynamic_quant(
     input: Tensor, *, smooth_scales: Tensor | None = None, group_index: Tensor | None = None,
     dst_type: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(int8 of x / scale, scale = max(abs(row)) / 127 in float32); a row of zeros stays zeros.
+    """Return (int8 of x / scale, scale = max(abs(row)) / 127 in float32); zero rows stay zeros.
 
     x is multiplied by smooth_scales (h,) before; or by row i of smooth_scales (groups, h) for the
     tokens up to group_index[i].
@@ -211,9 +211,9 @@ def quantize(
     self: Tensor, scales: Tensor, zero_points: Tensor | None, dtype: torch.dtype, axis: int = 1,
     div_mode: bool = True
 ) -> Tensor:  # fmt: skip
-    """x / scales + zero_points (x * scales without div_mode), rounded and clamped: int8 of qint8,
-    uint8 of quint8, int32. Scales of one dim lie along axis; without div_mode the axis is -2 or
-    the last."""
+    """Return x / scales + zero_points (x * scales without div_mode), rounded and clamped: int8 of
+    qint8, uint8 of quint8, int32. Scales of one dim lie along axis; without div_mode the axis is -2
+    or the last."""
     name = "npu_quantize"
     known = (*_STORED, torch.int8, torch.int32) if div_mode else (torch.qint8, torch.int8)
     require(dtype in known, f"{name}: dtype {dtype} is none of {', '.join(map(str, known))}")
@@ -248,7 +248,7 @@ def _scaled(
 
 @operator("npu_scatter_nd_update_(Tensor(a!) self, Tensor indices, Tensor updates) -> Tensor(a!)")
 def scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """Slices of updates written to the places of self that the last dim of indices names."""
+    """Write slices of updates to the places of self that the last dim of indices names."""
     name, depth = "npu_scatter_nd_update", indices.shape[-1]
     fits = indices.dtype in (torch.int32, torch.int64) and indices.dim() >= 2
     fits = fits and depth <= self.dim()
@@ -263,5 +263,5 @@ def scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor
 
 @operator("npu_scatter_nd_update(Tensor self, Tensor indices, Tensor updates) -> Tensor")
 def scatter_nd_update(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """The same on a copy."""
+    """Do the same as `scatter_nd_update_` on a copy."""
     return scatter_nd_update_(self.clone(), indices, updates)

@@ -1,4 +1,4 @@
-"""Names of operators, and what computes them."""
+"""Table of operators by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelmill.compat.operators import attention, experts, norms
 from kernelmill.ops.library import NAMES
 
 MODULES = (attention, experts, norms)
-"""Those that register operators."""
+"""Modules that register operators."""
 
 _OURS = {
     "npu_quant_matmul": "quant_matmul",
@@ -31,4 +31,4 @@ OPERATORS: Mapping[str, Any] = {
     # Torch takes an operator that writes apart in eager alone: Dynamo has to see its parts.
     "npu_scatter_nd_update_": norms.scatter_nd_update_,
 }
-"""By the names that `torch_npu` has."""
+"""Operators by their names in `torch_npu`."""
