@@ -99,7 +99,7 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
     ours = {**decomposition_table(exported=True), **recurrent_decompositions()}
     try:
         with warnings.catch_warnings(), torch.no_grad():
-            # Of torch's own code, which copies what it has deprecated.
+            # Of torch's own code, which copies objects that it has deprecated.
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             found = program.run_decompositions({**table, **ours, **decompositions})
             if any(map(_lies_by_unknown_sizes, _returned(program))):
@@ -130,7 +130,6 @@ def _returned(program: ExportedProgram) -> list[Any]:
 
 
 def _values(program: ExportedProgram) -> Sequence[Any]:
-    """Return all results of its graph."""
     values: Any = program.graph.output_node().args[0]
     return values
 

@@ -212,7 +212,6 @@ def _plan_of_all_sizes(graph: Graph, config: CompilerConfig) -> Plan:
 
 
 def _with_packed(artifact: Artifact) -> Artifact:
-    """Return the artifact with its weights packed, too."""
     collector = PackCollector(artifact.tensors)
     program = program_set(artifact, place=collector).single
     assert program is not None

@@ -39,7 +39,6 @@ def refused_write(program: ExportedProgram) -> str | None:
 
 
 def _written(graph: fx.Graph) -> Iterator[fx.Node]:
-    """Yield the tensors that operators write to, in order."""
     for node in graph.nodes:
         if not isinstance(node.target, OpOverload):
             continue

@@ -231,7 +231,6 @@ class _Watched:
         fast_path: FastPath | None,
         effects: Effects | None,
     ) -> None:
-        """Start with a run of `evaluate_again`."""
         self._manifest, self._target, self._tensors = manifest, target, tensors
         self._native = fast_path or (NativeWatch() if supported() else None)
         self._effects = effects

@@ -188,7 +188,6 @@ class GuardRecords:
         return _HeldTensor(id(value), type(value), layout)
 
     def _is_same(self, found: Any, value: Any) -> bool:
-        """Return whether a value matches the recorded one."""
         if type(found) is not _HeldTensor:
             return found is value
         if type(value) is not found.kind:

@@ -143,7 +143,6 @@ class Survey:
             self._describe(self._pending.pop())
 
     def _watch_root(self, root: Root, before: Any) -> None:
-        """Watch the last step of a root."""
         step = root.path[-1]
         kind, *names = step
         owner, key = before, names[-1] if names else None
@@ -339,7 +338,7 @@ class Survey:
         named = self._names & vars(value).keys()
         return [*parts, *(self._own(value, number, self._names) if named else ())]
 
-    # ---- what was gone through --------------------------------------------------------------
+    # ---- results ----------------------------------------------------------------------------
 
     def follow(
         self,

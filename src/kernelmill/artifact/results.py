@@ -187,7 +187,7 @@ def build_of(shape: Shape, find: Find) -> Build:
     if "object" in shape:
         names = [name for name, _ in shape["fields"]]
         kind = _loaded(shape["object"], names)
-        # A ModelOutput's own constructor drops what is None, as eager's call of it did.
+        # A ModelOutput's own constructor drops fields that are None, as in eager.
         parts = [build_of(part, find) for _, part in shape["fields"]]
         return lambda r, v: kind(**{n: p(r, v) for n, p in zip(names, parts, strict=True)})
     if "named" in shape:

@@ -107,6 +107,5 @@ def _integer(value: Any) -> int:
 
 
 def _dim(value: Any) -> Dim:
-    """Parse the text of a dim, whose names are symbols."""
     names = re.findall(r"[^\W\d]\w*", of_type(value, str))
     return parse(value, {name: sym(name) for name in names})

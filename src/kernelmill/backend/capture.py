@@ -259,7 +259,7 @@ class _Compilation:
     def _in_torch(self, gm: fx.GraphModule, kind: str) -> Call | None:
         """Return what runs the graph during its compile in the background; None if calls wait."""
         wanted = self.config.experimental_config.compile_in_background and self._may_wait
-        # A backward is traced for what the compiled forward leaves to it.
+        # A backward is traced for the values that the compiled forward saves.
         if not wanted or kind != "inference":
             return None
         count = len(_placeholders(gm))  # constants of the import follow them
@@ -331,7 +331,7 @@ class _Compilation:
             saved_from = metadata.num_forward
         if self.gears is not None:
             check_squeezes(gm, self.gears)
-        # Who has Dynamo drop its guards calls with one row what was traced with more.
+        # Callers that have Dynamo drop its guards may call with one row after a trace with more.
         ones = self.gears is None and drops_guards() and not _squeezes_symbols(gm)
         return import_fx(gm, capture.name, roles, names, saved_from, ones)
 

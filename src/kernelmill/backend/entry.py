@@ -48,8 +48,8 @@ class Backend:
         self.config.warn_other_mode()
 
     def __deepcopy__(self, memo: object) -> Backend:
-        # Who copies his options, and traces anew when they differ, as transformers' generate at
-        # each call, finds the same backend.
+        # Callers that copy their options, and trace again when they differ, as generate of
+        # transformers at each call, find the same backend.
         return self
 
     def __call__(

@@ -140,7 +140,7 @@ class GearedCalls:
     def _meanwhile(self, args: Args) -> Results | None:
         """Return the results by a program for other sizes too; None when there is none yet."""
         if self.padded is not None:
-            with suppress(InputError):  # its own gear says so too, or takes what cannot be padded
+            with suppress(InputError):  # its own gear raises too, or needs no padding
                 if (made := self.padded(args)) is not None:
                     return made
         run = self._dynamic or (self._in_torch if self._behind else None)
@@ -173,7 +173,6 @@ class GearedCalls:
                 )
 
     def _compile_dynamic(self) -> None:
-        """Compile the program for all sizes, if there can be one."""
         try:
             program = self._gears.compiler.compile(self._gears.graph).program
         except UnsupportedError as error:
@@ -205,7 +204,7 @@ class GearedCalls:
                     more = next(batches, self) is not self
                 yield
         finally:
-            self._behind = False  # what has failed is tried at its call, which says why
+            self._behind = False  # a failed gear is compiled at its call, which raises
 
 
 def _padded_calls(
@@ -234,12 +233,12 @@ def _padded_calls(
     for result in padding.results:
         read += [*result.strides, *(factor for axis in result.axes for factor in axis)]
     for symbol in sorted({s for dim in read for s in symbols(dim)}):
-        if symbol not in known:  # the size of what arguments are views of, or an integer argument
+        if symbol not in known:  # the size of the base of a view, or an integer argument
             raise PaddingError(f'gear_miss="pad": no argument has the size {symbol}')
     return PaddedCalls(padding, program, gears.guards.broken)
 
 
-# ---- what the trace has concluded ---------------------------------------------------------------
+# ---- conclusions of the trace --------------------------------------------------------------------
 
 
 def _check_equations(graph: Graph, gears: CaptureGears) -> None:

@@ -239,7 +239,7 @@ def _check_patterns(quantize: Quantize, names: Sequence[str], model: torch.nn.Mo
             )
 
 
-# ---- what layers lose -----------------------------------------------------------------------
+# ---- errors of layers -----------------------------------------------------------------------
 
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
 
@@ -285,7 +285,6 @@ class _Trial:
         return errors, measuring.refused
 
     def error(self, schemes: Mapping[str, str]) -> float:
-        """Return the relative error of the model's results."""
         lost = whole = 0.0
         results = self._results(_Quantised(self._names, schemes, {}))
         for found, wanted in zip(results, self._wanted, strict=True):

@@ -29,7 +29,6 @@ class _Replacements:
         self._matcher: Any = None
 
     def matcher(self) -> Any:
-        """Return torch's matcher with the replacements."""
         from kernelmill.torch_internals.inductor import pattern_matcher
 
         if self._matcher is None:

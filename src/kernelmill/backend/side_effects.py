@@ -42,7 +42,6 @@ class _Change:
 
     @property
     def place(self) -> Path:
-        """Path of the place."""
         return (*self.path, (self.kind, self.key))
 
     def now(self) -> Any:
@@ -50,7 +49,6 @@ class _Change:
         return _found(self.owner, self.kind, self.key)
 
     def effect(self, value: Shape) -> Effect:
-        """Return the effect that puts a value in the place."""
         grows = type(self.owner) is list and self.before is _NOTHING
         return Effect(self.path, "append" if grows else self.kind, self.key, value)
 

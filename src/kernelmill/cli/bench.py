@@ -78,7 +78,7 @@ def _bench(
     with user_output(json):
         factory = load(model)
 
-    from kernelmill.cli.race import race, why_no_inductor  # late: what is wrong is said at once
+    from kernelmill.cli.race import race, why_no_inductor  # late: errors are shown at once
 
     lacking = "not asked for" if no_inductor else why_no_inductor()
     with user_output(json):
@@ -151,7 +151,6 @@ def _remarks(found: Race, training: bool) -> Iterator[str]:
 
 
 def _slower(found: Race, ours: Standing) -> Iterator[str]:
-    """Return reasons why kernelmill may be slower than eager."""
     eager = found.named("eager")
     assert eager is not None
     if ours.quartiles[0] < eager.quartiles[1]:

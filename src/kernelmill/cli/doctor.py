@@ -67,7 +67,6 @@ def _sections(quick: bool, folder: str | None) -> Iterator[Section]:
 
 
 def _torch(section: Section) -> Any:
-    """Return torch, or None where its import fails."""
     try:
         import torch
     except Exception as error:

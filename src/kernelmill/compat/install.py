@@ -70,5 +70,4 @@ def _map_others() -> None:
 
 
 def _gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """Return the process group for the name "hccl"."""
     return torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout)

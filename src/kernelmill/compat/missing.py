@@ -148,7 +148,7 @@ def refuse_missing(module: ModuleType, known: Callable[[], Sequence[str]]) -> No
     """Let a module suggest the nearest name when asked for one that it does not have."""
 
     def missing(name: str) -> Any:
-        if name.startswith("__"):  # what Python's own machinery asks for
+        if name.startswith("__"):  # looked up by Python's own machinery
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
         text = nearest_text(f"{module.__name__}.{name}", known())
         fail_in_trace(text)

@@ -32,7 +32,7 @@ _pools = count(1)
 
 
 def device_count() -> int:
-    """Return a device for each process of the job on this machine; all of them are the CPU."""
+    """Return the number of processes of the job on this machine; all devices are the CPU."""
     return knobs.LOCAL_WORLD_SIZE.get() or 1
 
 

@@ -57,7 +57,6 @@ def run_script(path: str, arguments: Sequence[str], before: Callable[[], None]) 
 
 
 def _exit_code(code: object) -> int:
-    """Return the exit code for the argument of `sys.exit`."""
     if code is None or isinstance(code, int):
         return code or 0
     print(code, file=sys.stderr)

@@ -298,7 +298,6 @@ class _Launches:
         return found
 
     def _view(self, where: Location, value: Value) -> Tensor:
-        """Return the view of a value's place in memory."""
         memory = self.memory[where.buffer]
         offset = memory.storage_offset() + evaluate(where.offset, self.sizes)
         shape, strides = self._numbers(value.shape), self._numbers(where.strides)

@@ -120,7 +120,6 @@ class Choices:
         return failures + self._choose_all(good)
 
     def _choose_all(self, operators: list[Operator]) -> list[Failure]:
-        """Choose for each operator, and store the choices."""
         failures: list[Failure] = []
         progress = Progress(doing="measuring", what="operators")
         try:

@@ -151,7 +151,6 @@ class Compiler:
         return self._captures(self._operators(store, machine), graph, report).around(program)
 
     def _compile_bodies(self, graphs: Iterable[Graph]) -> None:
-        """Compile the bodies of higher-order operators in these graphs."""
         new = self._new_bodies(graphs)
         if new:
             made = self.compile_all(new)

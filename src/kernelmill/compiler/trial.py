@@ -65,7 +65,6 @@ def _write_to(program: Program, results: Sequence[ProgramResult]) -> None:
 
 
 def _calls(program: Program) -> int:
-    """Return the number of calls in a round."""
     calls, taken = 1, _round(program, 1)
     while calls * taken < _ROUND_NS / 4:
         calls *= 4

@@ -216,7 +216,6 @@ def _rounds(calls: _Calls, count: int) -> dict[str, int]:
 
 
 def _fitting(program: Program, arguments: list[list[torch.Tensor]]) -> list[torch.Tensor]:
-    """Return the arguments cut to this program's sizes."""
     memory = [tensor for own in arguments for tensor in own]
     sizes = [_number(spec.shape[0]) for spec in program.plan.buffers]
     return [tensor[:size] for tensor, size in zip(memory, sizes, strict=True)]

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # These import the compiler, which fetching what was compiled does without.
+    # These import the compiler, which fetching does not need.
     homes = {
         "Failure": "dispatch",
         "LocalPool": "local",

@@ -198,7 +198,7 @@ class Dispatch:
         self._futures.discard(future)
         try:
             done = future.result()
-        except (ImportError, AttributeError) as error:  # it does not know what it is asked for
+        except (ImportError, AttributeError) as error:  # another version of the code
             self._take_results(
                 batch, [Refusal(f"no such kernelmill ({_shown(error)})", True)] * len(batch), images
             )

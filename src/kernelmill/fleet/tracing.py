@@ -106,7 +106,6 @@ def _graphs(job: Job) -> Iterable[Graph]:
 
 
 def _call(job: Job, backend: Backend) -> None:
-    """Trace a model that a function makes."""
     made = load(job.model) if isinstance(job.model, str) else called(job.model, job.name)
     arguments = _arguments(job, made)
     for argument, dims in job.gears.items():

@@ -109,7 +109,6 @@ def _compiled(options: Options) -> Any:
 def _settings(
     mode: str | None, config: CompilerConfig | Mapping[str, Any] | None, gears: Gears | None
 ) -> CompilerConfig:
-    """Return a config of its own with all given options."""
     whole = isinstance(config, Mapping)
     given: Any = config if whole else {"compiler_config": given_config(config)}
     made = copy.deepcopy(configured(CompilerConfig(), mode, given))

@@ -210,7 +210,7 @@ class KeptPrograms:
         # The only way here that imports torch._dynamo and the compiler.
         from kernelmill.backend.record import record
 
-        # Without it all is static but what `_around_trace` marks.
+        # Without it all sizes are static except those that `_around_trace` marks.
         dynamic = self._options.gears is not None or self._options.dynamic is True
         recording = record(
             target, args, kwargs, config=self._options.config, dynamic=dynamic,

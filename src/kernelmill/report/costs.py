@@ -81,7 +81,6 @@ class _Counting:
         self._bits = isa.vector_bits
 
     def block(self, body: Sequence[ir.Stmt], values: dict[str, int]) -> Work:
-        """Count one pass through a block."""
         found = Work()
         found.add(self._straight_part(body), 1)
         for statement in body:

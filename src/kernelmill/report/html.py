@@ -65,7 +65,7 @@ def frame_of(explanation: Explained) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    # Imported here: only who saves a page needs it. Names of a user's code are escaped.
+    # Imported here: only a saved page needs it. Names of a user's code are escaped.
     import jinja2
 
     environment = jinja2.Environment(

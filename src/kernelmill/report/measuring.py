@@ -166,7 +166,7 @@ def _is_plain(tensor: object) -> bool:
     return plain and cast(torch.Tensor, tensor).layout == torch.strided
 
 
-# ---- what the spans say --------------------------------------------------------------------------
+# ---- times from spans ----------------------------------------------------------------------------
 
 
 def with_times(

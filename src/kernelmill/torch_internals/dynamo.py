@@ -57,7 +57,7 @@ def current_trace() -> Any:
     find = _current_trace.get()
     try:
         return None if find is None else find()
-    except AttributeError:  # the backend was called by somebody else than Dynamo
+    except AttributeError:  # Dynamo is not the caller of the backend
         return None
 
 

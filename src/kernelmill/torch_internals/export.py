@@ -146,7 +146,6 @@ class _Questions:
 
     @property
     def restored(self) -> bool:
-        """True if the class has its original methods."""
         own = vars(self._owner)
         return all(own.get(n, f) is f for n, f in self._originals.items()) and (
             self._inherited.isdisjoint(own)

@@ -13,7 +13,7 @@ def torch_library() -> ctypes.CDLL:
     # Imported here: objects can be linked where there is no torch, as under an emulator.
     import torch
 
-    # dlsym on this handle looks in what libtorch_cpu is linked to as well: libgomp, libm, libc.
+    # dlsym on this handle searches libraries linked to libtorch_cpu too: libgomp, libm, libc.
     return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
 
 

@@ -48,7 +48,6 @@ def unlocked_emit() -> Callable[[str, Any, bool], bytes] | None:
 
 
 def _parses(library: Any) -> bool:
-    """Return whether the library parses a small module."""
     context, message = library.LLVMPY_ContextCreate(), ctypes.c_char_p()
     module = library.LLVMPY_ParseAssembly(context, _SAMPLE, ctypes.byref(message))
     if module:

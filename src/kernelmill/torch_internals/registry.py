@@ -160,7 +160,7 @@ def disable_modes() -> Callable[[], AbstractContextManager[Any]] | None:
         try:
             with ExitStack() as stack:
                 stack.enter_context(temporarily_clear_interpreter_stack())
-                if dispatchers():  # else without what it imports
+                if dispatchers():  # else without its imports
                     stack.enter_context(_disable_current_modes())
                 yield
         finally:

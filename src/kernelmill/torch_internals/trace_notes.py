@@ -175,7 +175,7 @@ def _looked_up(kind: type[Exception], found: Mapping[str, Any]) -> CaughtError |
         if isinstance(value, str):
             return CaughtError(kind, source, made, value)
         constant: Any = getattr(getattr(value, "vt", value), "as_python_constant", None)
-        with suppress(Exception):  # whatever values raise that are no constants
+        with suppress(Exception):  # any error of a value that is no constant
             return CaughtError(kind, source, made, constant())
     return CaughtError(kind, made=made)
 

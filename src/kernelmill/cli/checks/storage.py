@@ -98,7 +98,6 @@ def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
 
 
 def _existing(path: str) -> str:
-    """Return the folder, or the nearest existing one above it."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path

@@ -220,7 +220,7 @@ def _one(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     rows, columns, heads = q.shape[-2], k.shape[-2], q.shape[1]
     keep = seen.keep(rows, columns, q, lengths)
-    if lengths is not None:  # what lies behind a sequence may be anything, NaN too
+    if lengths is not None:  # elements beyond a sequence may be anything, NaN too
         used = torch.stack([torch.arange(columns, device=q.device) < own for _, own in lengths])
         used = used[:, None, :, None]
         k, v = torch.where(used, k, 0), torch.where(used, v, 0)

@@ -125,7 +125,6 @@ class _Product:
         return found[index] if index < len(found) else None
 
     def of(self, x: Tensor, weight: Tensor, index: int) -> Tensor:
-        """Return one x times its weight."""
         fits = x.dim() >= 2 and weight.dim() == 2 and x.shape[-1] == weight.shape[0]
         require(fits, f"{_NAME}: {tuple(x.shape)} @ {tuple(weight.shape)} does not fit")
         bias, token = self._at("bias", index), self._at("per_token_scale", index)
@@ -138,7 +137,6 @@ class _Product:
     def by_rows(
         self, x: Tensor, weight: list[Tensor], ends: Tensor, places: Tensor | None
     ) -> Tensor:
-        """Return rows of x times the weights of their groups."""
         own = len(weight) == 1
         count = weight[0].shape[0] if own else len(weight)
         fits = weight[0].dim() == (3 if own else 2) and x.dim() == 2

@@ -50,7 +50,6 @@ class AttentionMask:
         return found
 
     def _own(self, rows: int, columns: int) -> Tensor:
-        """Return the mask, negated, of rank 4."""
         mask = self.mask
         assert mask is not None
         known = mask.dtype in (torch.bool, torch.int8, torch.uint8) and 2 <= mask.dim() <= 4
