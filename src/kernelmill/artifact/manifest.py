@@ -137,7 +137,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Limit:
-    """`symbol` is from `low` to `high` (None: no bound); `where` names a dim of that size."""
+    """Bounds of `symbol`, `low` to `high` (None: no bound); `where` names a dim of that size."""
 
     symbol: str
     low: int

@@ -81,7 +81,7 @@ class PacksOfFile:
 
 
 def bind_weights(program: Program, spec: CallSpec, tensors: Sequence[torch.Tensor]) -> None:
-    """Pack the tensors of its artifact for a program, unless the file has them packed."""
+    """Pack now those tensors of its artifact that a program packs."""
     if program.engine.parameters is not None:
         paths = [source.path for source in spec.inputs]
         program.engine.parameters.bind(

@@ -12,7 +12,7 @@ Call = Callable[..., Any]
 
 
 class BackgroundCalls:
-    """Runs a graph: by torch until it is compiled in the background, then the result of `compile`.
+    """A graph run by torch until it is compiled in the background, then by the result of `compile`.
 
     The compile begins after the first call. Where `compile` raises, later calls compile themselves,
     and raise its error until its cause is removed.

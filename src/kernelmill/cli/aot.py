@@ -131,7 +131,7 @@ def _tell(path: str, json: bool) -> None:
 
 
 def _gears(given: Iterable[str] | None) -> dict[str, dict[int, list[int]]]:
-    """{argument: {dim: sizes}} of ARG:DIM=SIZES. ConfigError for another text."""
+    """Parse ARG:DIM=SIZES to {argument: {dim: sizes}}. ConfigError for another text."""
     found: dict[str, dict[int, list[int]]] = {}
     for text in given or ():
         where, _, sizes = text.partition("=")

@@ -259,7 +259,7 @@ def cache_compile(
     options: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> CachedMethod:
-    """`kernelmill.inference.cache_compile`, with the options of npugraph_ex."""
+    """Call `kernelmill.inference.cache_compile` with the options of npugraph_ex."""
     if backend is not None:
         if not isinstance(backend, NpuGraphBackend):  # type: ignore[reportUnnecessaryIsInstance]
             raise ConfigTypeError(f"backend: {backend!r:.60} is none of npugraph_ex")

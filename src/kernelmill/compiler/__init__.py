@@ -1,4 +1,4 @@
-"""Composes the stages: graph in, running program and report out."""
+"""Composition of the stages: graph in, running program and report out."""
 
 from kernelmill.compiler.gears import GearCompiler
 from kernelmill.compiler.linking import Compiled

@@ -92,7 +92,7 @@ class Captures:
 
 
 class CapturedProgram:
-    """Runs the capture of a call's sizes; the first call of each set makes it."""
+    """A program that runs the capture of a call's sizes; the first call of each set makes it."""
 
     def __init__(self, program: Program, captures: Captures) -> None:
         self.plan = program.plan

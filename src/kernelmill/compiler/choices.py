@@ -39,7 +39,7 @@ _SLACK = 1.02
 
 @dataclass(frozen=True)
 class Choice:
-    """`kernel` is "static" or "dynamic". Times are in nanoseconds a launch, 0 when not measured."""
+    """A `kernel`, "static" or "dynamic". Times are nanoseconds a launch, 0 when not measured."""
 
     kernel: str
     static_ns: float

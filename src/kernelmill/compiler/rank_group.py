@@ -30,7 +30,7 @@ class RankLost(KernelmillError):
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Process `place` of `size` on one machine; 0 leads. `store` holds their messages."""
+    """A group seen by process `place` of `size` on a machine; 0 leads. `store` has messages."""
 
     place: int
     size: int

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class LocalPool(Executor):
-    """`workers` processes, one for each processor by default, started as tasks come.
+    """A pool of `workers` processes, one for each processor by default, started as tasks come.
 
     Each is a pool of its own with a thread here that gives it one task after another: a process
     that dies fails its task with BrokenExecutor, and another replaces it. Processes are spawned,
@@ -40,7 +40,7 @@ class LocalPool(Executor):
         self._is_shut = False
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
-        """As `Executor.submit`; `fn` and its arguments are pickled."""
+        """Submit a task as `Executor.submit`; `fn` and its arguments are pickled."""
         if self._is_shut:
             raise KernelmillError("this pool was shut down: make another")
         future: Future[Result] = Future()
@@ -83,7 +83,7 @@ class LocalPool(Executor):
         self._pools.discard(pool)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As `Executor.shutdown`."""
+        """Shut down as `Executor.shutdown`."""
         if cancel_futures:
             for future in list(self._futures):
                 future.cancel()

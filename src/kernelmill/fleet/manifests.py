@@ -64,7 +64,7 @@ class SharedManifests:
         self._shared.keep_document(manifest.name, manifest.text())
 
     def needed(self, model: str, isa: Isa) -> Manifest:
-        """As in `FolderManifests`; StoreError too for one that is not signed or damaged."""
+        """Return a manifest as `FolderManifests` does; StoreError too if unsigned or damaged."""
         return _needed(self.read, self._names, model, isa, self._shared.shown)
 
     def read(self, name: str) -> Manifest | None:

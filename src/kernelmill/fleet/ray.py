@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class RayExecutor(Executor):
-    """Tasks on a cluster that `ray.init` has connected to, `options` as `ray.remote` takes them.
+    """An executor on the cluster that `ray.init` connected to, with the options of `ray.remote`.
 
     A task whose worker dies is given to another by Ray itself, `max_retries` times. A shutdown
     leaves the cluster running. KernelmillError where Ray is not installed or not connected.
@@ -32,7 +32,7 @@ class RayExecutor(Executor):
         self._references: set[Any] = set()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
-        """As `Executor.submit`."""
+        """Submit a task as `Executor.submit`."""
         if fn not in self._remote:
             self._remote[fn] = self._ray.remote(**self._options)(fn)
         reference = self._remote[fn].remote(*args, **kwargs)

@@ -36,8 +36,8 @@ def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | No
 def class_folder(
     cache_dir: str | None, kind: str, dynamic: bool | None, ingredients: Mapping[str, str]
 ) -> str:
-    """{cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}/{Class}_{dynamic|static|auto}_
-    {digest} with the digest over the named ingredients; "auto" where `dynamic` is None."""
+    """Return {cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}/{Class}_{SIZES}_{digest}
+    with the digest over the named ingredients; SIZES is dynamic, static or, for None, auto."""
     root = cache_dir or knobs.CACHE_HOME.get() or os.path.join(cache_home(), DEFAULT_FOLDER)
     digest = Key.of(ingredients).digest
     name = f"{kind}_{_SIZES[dynamic]}_{digest}"

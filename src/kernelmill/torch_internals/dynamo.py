@@ -187,10 +187,10 @@ def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
 
 @dataclass(frozen=True)
 class MutationKinds:
-    """`existing` are the classes of `mutation_type` of objects that existed before the trace; lists
-    and dicts are of `list_kind` and `dict_kind`, any value of `variable`, an unread one of `lazy`.
-    Modes that were entered or left are of `modes_kind`; those around the trace are in
-    `modes_around`."""
+    """Dynamo's classes for changes. `existing` are those of `mutation_type` of objects from before
+    the trace; lists and dicts are of `list_kind` and `dict_kind`, any value of `variable`, an
+    unread one of `lazy`. Modes that were entered or left are of `modes_kind`; those around the
+    trace are in `modes_around`."""
 
     existing: tuple[type, ...]
     list_kind: type
