@@ -113,7 +113,7 @@ def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:
 
 @contextmanager
 def used(file: SealedFile | None) -> Generator[None]:
-    """Turn errors of the first use of a file's contents into Damaged, as its parts do not fit
+    """Raise errors of the first use of a file's contents as Damaged, as its parts do not fit
     together. Without a file, errors pass unchanged."""
     try:
         yield

@@ -95,7 +95,7 @@ _MARKS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
 
 
 def _mark_scopes(graph: fx.Graph, name: str) -> None:
-    """Turn `scope_enter` and `scope_exit` into marks on the nodes between them, and remove both."""
+    """Make marks on nodes between `scope_enter` and `scope_exit`, and remove these two."""
     open_: list[dict[str, Any]] = [{}]
     for node in list(graph.nodes):
         if node.target is SCOPE_ENTER:

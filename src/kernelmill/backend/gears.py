@@ -239,7 +239,7 @@ def _shape_env(gm: fx.GraphModule) -> Any:
 
 
 def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
-    """Raise GearError if a gear that was listed alone is unfit; warn of combinations."""
+    """Raise GearError for an unfit gear of zipped lists, or if none fits; else warn of them."""
     if not found.unfit:
         return
     text = found.misfit(*next(iter(found.unfit.items())))

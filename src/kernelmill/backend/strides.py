@@ -1,4 +1,4 @@
-"""Report to AOTAutograd of strides of the forward's results that differ from the trace."""
+"""Report of the forward's strides to AOTAutograd, where they differ from the trace."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def explain(
 
 @contextmanager
 def _as_one_argument(model: object, args: tuple[Any, ...], kwargs: Any) -> Generator[None]:
-    """Turn an error of a model given the tuple of its arguments into an InputError."""
+    """Raise InputError for an error of a model that is given the tuple of its arguments."""
     try:
         yield
     except Exception as error:
