@@ -24,7 +24,7 @@ def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
 
 @torch.compiler.assume_constant_result
 def _without_hardware(options: str) -> str:
-    """Return the options that apply to a CPU, or that are wrong."""
+    """Return the options that apply to a CPU, and the invalid ones."""
     kept: list[str] = []
     for part in options.split(":"):
         name, equals, _ = part.partition("=")

@@ -39,7 +39,7 @@ _SLACK = 1.02
 
 @dataclass(frozen=True)
 class Choice:
-    """A `kernel`, "static" or "dynamic". Times are nanoseconds a launch, 0 when not measured."""
+    """A choice of `kernel`, "static" or "dynamic". Times: ns a launch, 0 when not measured."""
 
     kernel: str
     static_ns: float

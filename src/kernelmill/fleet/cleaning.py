@@ -1,4 +1,4 @@
-"""Cleaning of a shared store: unnamed entries that are long unused are removed."""
+"""Cleaning of a shared store: entries in no manifest that are long unused are removed."""
 
 from __future__ import annotations
 

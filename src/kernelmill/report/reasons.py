@@ -143,7 +143,7 @@ def _packing(
 
 
 def _padding(programs: Sequence[ProgramFacts], call: CallFacts) -> Reason | None:
-    """Return gears that ran with larger arguments than the caller's."""
+    """Return the reason for gears that ran with larger arguments than the caller's."""
     padded = [facts for facts in programs if facts.calls and facts.padded]
     if not padded:
         return None

@@ -267,7 +267,7 @@ def moe_gating_top_k(
     group_select_mode: int = 0, renorm: int = 0, norm_type: int = 0, out_flag: bool = False,
     routed_scaling_factor: float = 1.0, eps: float = 1e-20
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return (weights, experts in int32, all scores in float32 or an empty tensor), for each token.
+    """Return (weights, experts in int32, all scores in float32 or empty), of (tokens, experts).
 
     Scores are the softmax of x, or its sigmoid (norm_type 1, and weights are then divided by their
     sum). The k_group best of the groups stay, by their largest score plus bias, or the sum of the

@@ -34,8 +34,8 @@ class AttentionMask:
     def keep(
         self, rows: int, columns: int, like: Tensor, lengths: Sequence[tuple[int, int]] | None
     ) -> Tensor | None:
-        """Return true where a query sees a key, to be broadcast to (batch, heads, rows, columns);
-        None where each sees all. `lengths` are those of the queries and keys of each sequence."""
+        """Return the keys that a query sees, a mask for (batch, heads, rows, columns) by broadcast;
+        None where each sees all. `lengths` are those of queries and keys of each sequence."""
         i = torch.arange(rows, device=like.device).unsqueeze(1)
         j = torch.arange(columns, device=like.device).unsqueeze(0)
         each = [self._band(i, j, rows, columns)]
