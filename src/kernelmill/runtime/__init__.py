@@ -1,1 +1,1 @@
-"""Runs plans: links objects, binds arguments, launches; knows no IR but the plan."""
+"""Execution of plans: objects linked, arguments bound, kernels launched."""

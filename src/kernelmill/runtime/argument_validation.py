@@ -1,4 +1,4 @@
-"""Argument validation, the slow path: the native entry has refused one, or Python cannot tell.
+"""Argument validation, the slow path: for calls that the native entry has refused.
 
 What can be put right is: a tensor of the right type and shape with other strides, a misaligned or a
 lazily negated one is copied, one of a harmless subclass is taken as the tensor that it is. Anything
@@ -30,7 +30,8 @@ def validated(
     strides: Sequence[int],
     in_order: bool,
 ) -> torch.Tensor:
-    """The argument itself when it fits, or a copy that does. InputError when it cannot.
+    """Return `argument` itself where kernels can read it, else a copy that they can read.
+    InputError when it cannot.
 
     `shape` and `strides` are what the program needs of it, in elements. Where it has to be
     `in_order`, one whose dims have another order in memory is refused.
@@ -54,7 +55,7 @@ def validated(
 
 
 def check_order(name: str, tensor: torch.Tensor, strides: Sequence[int]) -> None:
-    """InputError unless its dims have the order in memory that these strides give them."""
+    """Raise InputError unless the dims of `tensor` have the order in memory that `strides` have."""
     if not lie_in_one_order(tensor.shape, tensor.stride(), strides):
         raise InputError(
             f"{name}: expected strides in the order of {list(strides)}, as how results lie in "
@@ -70,35 +71,36 @@ def check_in_place(
     taken: torch.Tensor,
     strides: Sequence[int],
 ) -> None:
-    """InputError where an argument was copied, for operators that count places in its memory."""
+    """Raise InputError if an argument was copied although operators index its storage directly."""
     if taken.data_ptr() != given.data_ptr():
         expected = f"strides {list(strides)}, as operators count places in its memory"
         _refuse(entry, number, expected, _place(given))
 
 
 def fits(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
-    """Whether kernels that expect these strides may read `tensor` where it is."""
+    """Return whether kernels that expect these strides can read `tensor` without a copy."""
     if tensor.data_ptr() % alignment(tensor.dtype):
         return False
     return lie_alike(tensor.shape, tensor.stride(), strides)
 
 
 def alignment(dtype: torch.dtype) -> int:
-    """Bytes: kernels want whole elements; what only ATen reads may lie anywhere."""
+    """Return the bytes that addresses of this dtype must be a multiple of; 1 for what only ATen
+    reads."""
     known = from_torch(dtype)
     return 1 if known is None or known.is_opaque else known.bytes
 
 
 def check_rank(entry: TensorInput, number: int, tensor: torch.Tensor) -> None:
-    """InputError unless it has as many dims as the program was compiled for."""
+    """Raise InputError unless `tensor` has the rank that the program was compiled for."""
     if tensor.dim() != len(entry.shape):
         shape = f"[{', '.join(map(str, entry.shape))}]"
         _refuse(entry, number, f"shape {shape}", f"shape {list(tensor.shape)}")
 
 
 def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tensor:
-    """The argument as a plain tensor. InputError unless it is dense, on the CPU and of the dtype
-    that the program was compiled for."""
+    """Return the argument as a plain tensor. InputError unless it is dense, on the CPU and of the
+    dtype that the program was compiled for."""
     if not isinstance(argument, torch.Tensor):
         _refuse(entry, number, "a tensor", f"{type(argument).__name__} {argument!r:.60}")
     if type(argument) not in PLAIN_TENSORS:
@@ -117,7 +119,8 @@ def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tenso
 
 
 def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Tensor:
-    """The memory of a subclass that is no more than that, as a tensor."""
+    """Return the memory of a subclass instance as a plain tensor; InputError if the class
+    dispatches."""
     kind: Any = type(argument)
     base: Any = torch.Tensor
     dispatches = kind.__torch_dispatch__ is not base.__torch_dispatch__
@@ -128,7 +131,7 @@ def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Ten
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether it is no wrapper, and its memory is not freed."""
+    """Return whether the tensor is no wrapper and its memory is not freed."""
     try:
         return tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:
@@ -150,7 +153,7 @@ def _copied(
 
 
 def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements may lie in one place: where a stride does not reach past the dims inside."""
+    """Return whether elements share addresses: a stride is less than the extent of inner dims."""
     if 0 in shape:
         return False
     reach = 0

@@ -30,23 +30,23 @@ _log = get_logger("runtime")
 
 
 def submit(work: Work) -> None:
-    """Have this done, after what was submitted before."""
+    """Run `work` on the background thread, after all that was submitted before."""
     _worker().submit(work)
 
 
 def is_worker() -> bool:
-    """Whether this is the thread that does background work."""
+    """Return whether the current thread is the background worker."""
     return threading.current_thread().name == _THREAD
 
 
 class Begun:
-    """Some work that is submitted when it is first wanted, and anew in a forked child."""
+    """A background task that is submitted on first demand, and again in a forked child."""
 
     def __init__(self, work: Work) -> None:
         self._work, self._process = work, 0
 
     def submit(self) -> None:
-        """Submit it, unless that has been done in this process."""
+        """Submit the task, unless that has been done in this process."""
         if self._process != os.getpid():
             self._process = os.getpid()
             submit(self._work)
@@ -54,13 +54,13 @@ class Begun:
 
 @contextmanager
 def paused() -> Generator[None]:
-    """Inside, no piece of work begins. Uses may nest and overlap."""
+    """Let no piece of background work begin inside the context. Uses may nest and overlap."""
     with _callers.use():
         yield
 
 
 def wait() -> None:
-    """Return when all that was submitted so far is done, or Python ends."""
+    """Wait until all work submitted so far is done, or Python ends."""
     done = SimpleQueue[None]()
 
     def work() -> Iterator[None]:
@@ -74,8 +74,9 @@ def wait() -> None:
 
 
 class _Gate:
-    """Open while nobody has the worker paused. There is no lock, which Ctrl-C in a caller could
-    leave taken (core/workers.py): the worker looks again and again while it is closed."""
+    """A gate that the worker passes while nobody has paused it. There is no lock, which Ctrl-C in a
+    caller could leave taken (core/workers.py): the worker looks again and again while it is closed.
+    """
 
     def __init__(self) -> None:
         self._closed = False
@@ -87,7 +88,6 @@ class _Gate:
         self._closed = False
 
     def pass_through(self) -> None:
-        """Return when it is open."""
         while self._closed:
             time.sleep(_LOOK_SECONDS)
 
@@ -97,7 +97,7 @@ _callers = Overlapping(_gate.close, _gate.open)
 
 
 class _Worker:
-    """`works`: there is a thread that does what is submitted."""
+    """The background thread and its queue. `works`: the thread has been started."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Work] = SimpleQueue()
@@ -108,7 +108,7 @@ class _Worker:
         self._start()
 
     def submit(self, work: Work) -> None:
-        """Have it done. Without a thread it waits until one can be started."""
+        """Queue `work`. Without a thread it waits until one can be started."""
         self._queue.put(work)
         if not self.works:
             self._start()

@@ -1,4 +1,4 @@
-"""What programs count, each number with the object that it is of.
+"""Counters of programs, each number with the object that owns it.
 
 Programs share memory, packed weights and weights: the gears of a model, its captures, its prefill
 and its decode step. So a program tells what each number belongs to, and a sum counts it once.
@@ -16,7 +16,7 @@ OF_ONE_CALL = frozenset(("launches", "super_kernels", "aten_calls"))
 
 
 def summed(counts: Iterable[Count]) -> dict[str, int]:
-    """The counters of all programs that these are of, by name."""
+    """Return the counters of all programs by name, each owner counted once."""
     found: dict[str, int] = {}
     for (name, _), value in {(name, owner): value for name, owner, value in counts}.items():
         known = found.get(name, 0)

@@ -1,4 +1,4 @@
-"""How long the launches of a program take, as the cost model estimated them when it was lowered."""
+"""Estimated duration of a program's launches, from the cost model at lowering."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SYMBOLIC_LOSS = 0.1
 
 
 def estimated_ns(plan: Plan, sizes: Mapping[str, int]) -> float:
-    """Nanoseconds of all launches on one core for these values of the plan's symbols; ATen calls
-    count as none. KeyError when work depends on a size that is known only during the call."""
+    """Return nanoseconds of all launches on one core for these symbol values; ATen calls count as
+    0. KeyError when work depends on a size that is known only during the call."""
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     spent = float(sum(evaluate(launch.work, sizes) for launch in launches))
     if not plan.symbols:

@@ -1,4 +1,4 @@
-"""The native entry of all programs: linked once in a process, assembled if nobody brings it.
+"""The native entry of all programs: linked once in a process, and assembled if no image is given.
 
 Its source is C (native/executor.c), of which a compiler made executor.ll: LLVM's text, the same for
 all processors, so that users need no compiler.
@@ -36,7 +36,7 @@ _ENTRIES = (
 
 @dataclass(frozen=True)
 class Executor:
-    """The entries, the first four as pairs: one that keeps the GIL and one that lets go of it. The
+    """The native entries, the first four as pairs: one keeps the GIL and one releases it. The
     others look at Python's objects, and keep it; without `has_quick` they must not be called.
     `watchers` are the addresses of what CPython may call when a dict or a class has changed, which
     is then noted in `changes`; 0 where CPython watches nothing.
@@ -62,8 +62,8 @@ class Executor:
 
 @cache
 def executor() -> Executor:
-    """Assemble and link it. CodegenError when torch lacks a function that it needs, and
-    UnsupportedError when tvm-ffi cannot call it."""
+    """Assemble and link the native entry. CodegenError when torch lacks a function that it needs,
+    and UnsupportedError when tvm-ffi cannot call it."""
     changes = Changes()
     data = {"km_changes": ctypes.addressof(changes), "km_flags": ctypes.addressof(_flags.table)}
     given = {**native.provided(), **data}
@@ -78,7 +78,7 @@ def executor() -> Executor:
 
 
 class _FlagTable:
-    """What the entry asks of torch's context; `keep` is the list that the table points to."""
+    """The functions of torch's context that the entry calls; `keep` owns the array of addresses."""
 
     def __init__(self) -> None:
         self.table, self.keep = Flags(), words(())
@@ -88,7 +88,7 @@ _flags = _FlagTable()
 
 
 def ask_for_flags(addresses: Sequence[int]) -> None:
-    """From now on these functions give the bits FLAGS of the word of settings."""
+    """Have these functions supply the bits FLAGS of the word of settings from now on."""
     _flags.keep = words(addresses)
     _flags.table.functions = ctypes.addressof(_flags.keep)
     _flags.table.count = len(addresses)
@@ -100,20 +100,20 @@ def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
 
 
 class _Given:
-    """The object of the native entry that somebody has brought, if anybody has."""
+    """The object of the native entry that a loaded artifact has supplied, if any."""
 
     image: bytes | None = None
 
 
 def give_executor(objects: Mapping[str, bytes]) -> None:
-    """Take the executor's object from these, if it is among them under its name, so that LLVM has
-    nothing to do. Only good before the first call of `executor`."""
+    """Use the executor's object from `objects`, if it is there under its name, in place of LLVM. It
+    has an effect only before the first call of `executor`."""
     _Given.image = _Given.image or objects.get(executor_name())
 
 
 def executor_object(isa: Isa | None = None) -> tuple[str, bytes]:
-    """Name and object of the executor, for those who keep compiled programs: for this machine, or
-    for any of the family of an ISA."""
+    """Return name and object of the executor, to be stored with programs: for this machine, or for
+    any processor of an ISA's family."""
     if isa is None or isa.family == platform.machine():
         return executor_name(), _image()
     return executor_name(isa.family), _assembled(isa.triple)
@@ -121,8 +121,8 @@ def executor_object(isa: Isa | None = None) -> tuple[str, bytes]:
 
 @cache
 def executor_name(family: str = "") -> str:
-    """ "executor", the family of processors, which is this machine's, and the digest of what it is
-    made of."""
+    """Return "executor", the processor family (by default this machine's) and the digest of the
+    source."""
     return f"executor {family or platform.machine()} {digest_of(_source())}"
 
 
@@ -137,6 +137,6 @@ def _image() -> bytes:
 
 
 def _assembled(triple: str = "") -> bytes:
-    """Its object for processors of this family, or of another triple's."""
+    """Return the executor's object for this machine, or for another triple."""
     # Optimising takes 40 ms and saves 3 ns a launch.
     return linker.assembled(_source().decode(), "runtime/executor.ll", 0, triple)

@@ -1,4 +1,4 @@
-"""The tables that the native entry (native/executor.c) walks, as ctypes.
+"""Tables that the native entry (native/executor.c) walks, as ctypes structures.
 
 They are defined here alone: tools/native_entry.py makes the C header from these classes, with each
 offset asserted.
@@ -22,7 +22,7 @@ pointer = ctypes.c_void_p
 
 
 class InputRecord(ctypes.Structure):
-    """A tensor argument: where its address goes, and what is checked of it.
+    """A tensor argument: the buffer that gets its address, and the properties to check.
 
     `dims` are the numbers of the dims of its shape, then of its strides. `dtype` is a DLDataType.
     `misaligned` masks the bits that are zero in an aligned address.
@@ -44,8 +44,8 @@ class ArenaRecord(ctypes.Structure):
 
 
 class LaunchOrder(IntEnum):
-    """When the tasks of a launch may run (`Order` of plan/ir.py): after those of the launch before
-    it, beside them, each behind the one of its number."""
+    """Order of a launch's tasks (`Order` of plan/ir.py): after the tasks of the launch before,
+    beside these, or each after the task of its own number."""
 
     AFTER = 0
     BESIDE = 1
@@ -53,7 +53,7 @@ class LaunchOrder(IntEnum):
 
 
 class Limits(IntEnum):
-    """How many launches are beside each other at most."""
+    """Limits that the C code shares: the most launches that run beside each other."""
 
     TOGETHER = MOST_TOGETHER
 
@@ -80,7 +80,7 @@ class LaunchRecord(ctypes.Structure):
 
 
 class Table(ctypes.Structure):
-    """A program: what never changes from call to call.
+    """The constants of a program: all that is the same in every call.
 
     `outputs` are numbers of the buffers whose tensors follow the inputs in the arguments.
     `threshold` is the least work in nanoseconds that is worth a parallel region.
@@ -102,16 +102,17 @@ class Table(ctypes.Structure):
 
 
 class ParameterRecord(ctypes.Structure):
-    """A long-lived tensor argument (a parameter), as it was when it was bound.
+    """A long-lived tensor argument (a parameter), as recorded at binding.
 
-    `object` is its Python object, of the class `type`; `impl` is the address of its TensorImpl.
-    `address` is what kernels get: `data`, or where a copy with fitting strides is. `versioned` and
-    `inference` say that it has a version counter which counts, and that it cannot have one;
-    `negated` that it is what lies there, lazily negated.
-
-    Of its contents is compared: `pieces`, whose `contents` stand one behind the other; EdgeRecords;
-    the word at `written_at`, if any, which is `written` unless somebody wrote; the `digest` of so
-    many bytes.
+    `object` is its Python object, of class `type`; `impl` is the address of its TensorImpl.
+    `address` is passed to kernels: `data`, or the address of a copy with fitting strides.
+    `versioned`: it has a version counter that counts; `inference`: it cannot have one; `negated`:
+    it
+    is the lazily negated contents of its memory. Of its contents these are compared: `pieces`,
+    whose
+    `contents` are stored in a row; EdgeRecords; the word at `written_at`, if any, which is
+    `written`
+    unless somebody wrote; the `digest` of `digest_bytes` bytes.
     """
 
     _fields_ = (
@@ -149,22 +150,21 @@ class PackedRecord(ctypes.Structure):
 
 
 class PagesRecord(ctypes.Structure):
-    """Pages that are not to be written: the addresses at which they begin and end."""
+    """Pages that must not be written, from address `first` up to `last`."""
 
     _fields_ = (("first", word), ("last", word))
 
 
 class EdgeRecord(ctypes.Structure):
-    """Memory that is compared with these `contents`."""
+    """Memory that must equal these `contents`."""
 
     _fields_ = (("address", pointer), ("bytes", word), ("contents", pointer))
 
 
 class WatchState(ctypes.Structure):
-    """What scans for written pages need: the descriptor of /proc/self/pagemap, and how often
-    somebody began or ended to take what was found (weights/write_watch.py). `epoch` is another
-    number in each process that was forked, from 1 on; 0 where a process is not told how many page
-    faults it had."""
+    """State of scans for written pages: the descriptor of /proc/self/pagemap, and `takes`, a count
+    of times that results were being taken (weights/write_watch.py). `epoch` differs in each forked
+    process, from 1 on; 0 where a process cannot read its number of page faults."""
 
     _fields_ = (("pagemap", word), ("takes", word), ("epoch", word))
 
@@ -172,10 +172,10 @@ class WatchState(ctypes.Structure):
 class BindingTable(ctypes.Structure):
     """The bound parameters and packed buffers of one set of parameters.
 
-    `impl_offset` is where a tensor's object has the address of its TensorImpl; 0 where that is not
+    `impl_offset` is the offset of the TensorImpl's address in a tensor object; 0 where that is not
     known, and bound parameters tell. `watch` is the address of a WatchState, for scans of `pages`.
-    `unwritten_at` is all that changes: the page faults of this process when the last scan began
-    that found nothing, below the epoch; 0 for none.
+    `unwritten_at` alone changes: the page faults of this process when the last scan that found
+    nothing began, below the epoch; 0 for none.
     """
 
     _fields_ = (
@@ -192,7 +192,7 @@ class BindingTable(ctypes.Structure):
 
 
 class WatchKind(IntEnum):
-    """Kinds of WatchRecord: a dict's version, another word, what a dict or list has."""
+    """Kinds of WatchRecord: a dict's version, another word, an item of a dict or a list."""
 
     VERSION = 0
     WORD = 1
@@ -201,11 +201,11 @@ class WatchKind(IntEnum):
 
 
 class WatchRecord(ctypes.Structure):
-    """Something of a dict or list that has to be as `expected`.
+    """A word or an item of `owner` that must be `expected`.
 
-    VERSION and WORD: the word `number` bytes into it, DICT_ITEM: what a dict has under `key`, whose
-    hash is `number`, LIST_ITEM: the element `number` of a list. For objects, `expected` is the id;
-    0 for none.
+    VERSION and WORD: the word `number` bytes into it; DICT_ITEM: the value under `key`, whose hash
+    is
+    `number`; LIST_ITEM: element `number` of a list. For objects, `expected` is the id; 0 for none.
     """
 
     _fields_ = (
@@ -237,7 +237,7 @@ class StepKind(IntEnum):
 
 
 class StepRecord(ctypes.Structure):
-    """A look at the object in register `source`.
+    """A check of the object in register `source`.
 
     TYPE: its type is `operand`, IDENTITY: it is `operand`, TUPLE, LIST, DICT: it is one of `count`
     elements, which go to the registers from `target` on; a dict has the keys whose addresses stand
@@ -259,14 +259,15 @@ class StepRecord(ctypes.Structure):
 
 
 class SymbolRecord(ctypes.Structure):
-    """Where a symbol's value is found: by the step `part`, INTEGER in register `source`, or what is
-    `times` * value + `plus` of the tensor there, along an `axis`."""
+    """Source of a symbol's value: INTEGER in register `source`, or, by the step `part`, the size,
+    stride or offset of the tensor there along `axis`, which is `times` * value + `plus`."""
 
     _fields_ = (("source", word), ("part", word), ("axis", word), ("times", word), ("plus", word))
 
 
 class SettingBits(IntEnum):
-    """Bits of the word of settings: of torch, of this thread, and how the processor computes."""
+    """Bits of the word of settings: torch's, this thread's, and the processor's floating-point
+    mode."""
 
     AUTOCAST = 1 << 0
     DETERMINISM = 1 << 1
@@ -281,8 +282,8 @@ class SettingBits(IntEnum):
 
 
 class Refusal(IntEnum):
-    """What was otherwise than a QuickTable says: settings or binding, the watch, how values are
-    built; a tensor, a size, a long-lived argument, shared memory or an object in two places."""
+    """Reasons of a refusal by a QuickTable: settings or binding, the watch, the structure of
+    values; a tensor, a size, a long-lived argument, shared memory or an object in two places."""
 
     SETTINGS = -1
     WATCH = -2
@@ -291,32 +292,32 @@ class Refusal(IntEnum):
 
 
 class ArgumentBits(IntEnum):
-    """Of a tensor argument: it is the call's own, it is written to."""
+    """Bits of a tensor argument: owned by the call, written to."""
 
     OWN = 1 << 0
     WRITTEN = 1 << 1
 
 
 class PlaceRecord(ctypes.Structure):
-    """Where a tensor argument lies: its storage, and the addresses at which its elements begin and
-    end. All 0 for one that is not looked at."""
+    """Memory of a tensor argument: its storage, and the address range of its elements. All 0 for
+    one that is not checked."""
 
     _fields_ = (("storage", word), ("first", word), ("end", word))
 
 
 class QuickTable(ctypes.Structure):
-    """What `km_quick` checks of a call: see runtime/quick.py.
+    """Checks of a call by `km_quick`: see runtime/quick.py.
 
     `settings` are those without GRADIENTS. `sources` has the register of each tensor argument,
     `scalars` its dtype as torch numbers them; `arguments` is the tuple that parameters are compared
-    with; `impl_offset` is where an object of `tensor_type` or `parameter_type` has the address of
-    its TensorImpl, `tuple_items` where a tuple has its items; `binding` is the address of the
-    binding that goes with all this, which the caller passes and keeps alive.
+    with; `impl_offset` is the offset of the TensorImpl's address in objects of `tensor_type` and
+    `parameter_type`, `tuple_items` that of the items in a tuple; `binding` is the address of the
+    binding for all this, which the caller passes and keeps alive.
 
     `own` are the ArgumentBits of each tensor argument: none that is OWN may require a gradient
     while gradients are on, and where the program `writes` to arguments, none may share a storage
     with another one that has any of them, nor memory if one of the two is WRITTEN. `places` are
-    those of the last call, and `storage_offset` is where a TensorImpl has its storage.
+    those of the last call, and `storage_offset` is the offset of the storage in a TensorImpl.
 
     `symbols` are SymbolRecords, for `km_symbols`; there are none where sizes cannot be read so.
     `inner` are registers: of the objects that the call will change, `changed_count` of them, then
@@ -352,16 +353,16 @@ class QuickTable(ctypes.Structure):
 
 
 class Flags(ctypes.Structure):
-    """Functions of torch that give a bool of its global context: the `count` of them whose
-    addresses begin at `functions` are the bits FLAGS of the word of settings, lowest first."""
+    """Functions of torch that return a bool of its global context: the `count` functions in the
+    array at `functions` are the bits FLAGS of the word of settings, lowest first."""
 
     _fields_ = (("count", word), ("functions", pointer))
 
 
 class Changes(ctypes.Structure):
-    """The changes so far of watched dicts and classes: `count` of them, and in the `last_count`
-    words at `last` the objects of the last ones, that of change n at n modulo their number. The
-    watchers are the numbers that CPython has given ours."""
+    """Changes of watched dicts and classes so far: `count` of them; change n is of the object in
+    word n modulo `last_count` of the array at `last`. The watchers are the numbers that CPython has
+    assigned."""
 
     _fields_ = (
         ("count", word),
@@ -373,18 +374,22 @@ class Changes(ctypes.Structure):
 
 
 class FrameHeader(ctypes.Structure):
-    """The memory of one call at a time; the addresses of all buffers come directly behind it.
+    """The memory of one call at a time, directly followed by the addresses of all buffers.
 
     The last field is the address of `status`, so that it is buffer number -1; before it, as number
     -2, that of one cache line for each thread, in which the threads of a super kernel meet.
 
-    Where threads are held up (native/contention.c), calls have no more than `limit` (0: no limit)
-    until `limited_until`, and a trial of more lasts as long again; `pause` is how long that was to
-    be, and at `try_at` there is a trial in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
-    the processors had been free at `asked_at`, and `ran` nanoseconds the process' threads had run.
-    `lost` is how many more nanoseconds threads have
-    lost, as they did not run or waited for one, than regions took, and `held_up` how often it came
-    to a limit. `callers` is the address of a word that counts calls under way in the process.
+    Where threads are held up (native/contention.c), calls use at most `limit` threads (0: no limit)
+    until `limited_until`, and a trial of more lasts as long again; `pause` is the planned length of
+    that, and at `try_at` a trial is due in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
+    is
+    the idle time of the processors at `asked_at`, and `ran` the nanoseconds the process' threads
+    had
+    run. `lost` is the nanoseconds that threads have lost, not running or waiting, beyond the
+    duration
+    of regions, and `held_up` the number of times a limit was set. `callers` is the address of a
+    word
+    that counts calls in progress in the process.
     """
 
     _fields_ = (
@@ -412,10 +417,10 @@ class FrameHeader(ctypes.Structure):
 
 
 def words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """An array of words."""
+    """Return an array of words."""
     return (word * len(numbers))(*numbers)
 
 
 def records(kind: type[ctypes.Structure], rows: Sequence[ctypes.Structure]) -> ctypes.Array[Any]:
-    """An array of structures."""
+    """Return an array of structures."""
     return (kind * len(rows))(*rows)

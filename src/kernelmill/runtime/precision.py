@@ -1,4 +1,4 @@
-"""How exactly torch is asked to multiply float32 on the processor.
+"""The precision that the user has set in torch for float32 products on the processor.
 
 What decides is oneDNN's setting for matmul: `torch.set_float32_matmul_precision` sets it, and
 `torch.backends.mkldnn.matmul.fp32_precision`; where neither says anything it is that of
@@ -14,6 +14,6 @@ _PRODUCTS = {"tf32": 3, "bf16": 1}
 
 
 def allowed_products() -> int:
-    """How many products of bf16 may take the place of one of f32: `EXACT` for "highest", 3 for
+    """Return the number of bf16 products that may replace one of f32: `EXACT` for "highest", 3 for
     "high" (two bf16 for each number), 1 for "medium"."""
     return _PRODUCTS.get(float32_precision("matmul"), EXACT)

@@ -1,4 +1,4 @@
-"""Probes: code that stands before kernels for a while, and tells of each of their calls.
+"""Probes: code put before kernels for a while, which reports each of their calls.
 
 A launch calls a kernel at the address in its record (layout.py). A probe is a function with a
 kernel's arguments that tells of the call and makes it. Putting probes before the kernels of a
@@ -30,27 +30,26 @@ _SLOTS = 128
 
 
 class Kind(Enum):
-    """What a probe does, and the functions of torch and the C library that it calls."""
+    """Kinds of probes, each with the functions of torch and the C library that it calls."""
 
     RECORD = ("clock_gettime", "pthread_self")
     PROFILE = ("aoti_record_function_start", "aoti_record_function_end")
 
 
 def available(kind: Kind) -> bool:
-    """Whether this torch and this C library have what such probes call."""
+    """Return whether this torch and this C library have the functions that such probes call."""
     return all(address_of(name) for name in kind.value)
 
 
 class Slot(ctypes.Structure):
-    """What a probe knows: the kernel that it calls, the log or the name that it tells with, and a
-    number for the log."""
+    """Data of a probe: the kernel that it calls, its log or name, and a number for the log."""
 
     _fields_ = (("kernel", pointer), ("log", pointer), ("number", word))
 
 
 class CallRecord(ctypes.Structure):
-    """One call of a kernel: the number in the slot, the address of its buffers' addresses, its
-    tasks from `first` up to `last`, CLOCK_MONOTONIC before and after in nanoseconds, and
+    """A record of a kernel's call: the number in the slot, the address of its buffers' addresses,
+    its tasks from `first` up to `last`, CLOCK_MONOTONIC before and after in nanoseconds, and
     pthread_self of the thread."""
 
     _fields_ = (
@@ -65,16 +64,16 @@ class CallRecord(ctypes.Structure):
 
 
 class LogHeader(ctypes.Structure):
-    """A log: how many calls were made, room for how many there is, and where the room is."""
+    """A log of calls: the number of calls made, the capacity, and the address of the records."""
 
     _fields_ = (("count", word), ("capacity", word), ("records", pointer))
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """Where a kernel is called from: a launch of the plan by its number in the native table
-    (those of `plan.prepare` come last). Inside of a super kernel several launches of one kernel
-    are one site; `launch` is then that of the super kernel's first."""
+    """A place that calls a kernel: a launch of the plan by its number in the native table (those of
+    `plan.prepare` come last). Inside of a super kernel several launches of one kernel are one site;
+    `launch` is then that of the super kernel's first."""
 
     launch: int
     kernel: str
@@ -82,8 +81,8 @@ class CallSite:
 
 
 class Probes:
-    """Probes for all launches of one engine. `tell` gives for each site what its slot's `log` and
-    `number` are; what these point to has to live as long as the probes."""
+    """Probes for all launches of one engine. `tell` maps each site to its slot's `log` and
+    `number`; the memory they point to has to live as long as the probes."""
 
     def __init__(
         self, engine: Engine, kind: Kind, tell: Mapping[CallSite, tuple[int, int]]
@@ -102,17 +101,17 @@ class Probes:
         self._probes = {site.launch: at for site, at in zip(sites, made, strict=True)}
 
     def put(self) -> None:
-        """Let coming calls go through the probes."""
+        """Insert the probes before the kernels, for later calls."""
         for launch, address in self._probes.items():
             self._records[launch].kernel = address
 
     def remove(self) -> None:
-        """Let coming calls go to the kernels. Calls under way may still be in a probe."""
+        """Restore the addresses of kernels. Calls in progress may still be in a probe."""
         for record, address in zip(self._records, self._kernels, strict=True):
             record.kernel = address
 
     def keep(self, what: object) -> None:
-        """Let something live as long as the probes."""
+        """Keep an object alive as long as the probes."""
         self._keep.append(what)
 
     def _make(self, kind: Kind, rows: Sequence[tuple[int, int, int]]) -> list[int]:
@@ -129,7 +128,7 @@ class Probes:
         return found
 
     def _drivers(self, engine: Engine, inside: Mapping[CallSite, int]) -> dict[str, int]:
-        """The drivers of super kernels linked to probes, by name."""
+        """Return the drivers of super kernels, linked to probes, by name."""
         found: dict[str, int] = {}
         for number, whole in engine.tables.supers.items():
             probes = {s.kernel: at for s, at in inside.items() if s.launch == number}
@@ -140,7 +139,7 @@ class Probes:
 
 
 def call_sites(engine: Engine) -> list[CallSite]:
-    """All places that a program calls kernels from."""
+    """Return all sites at which a program calls kernels."""
     plan, supers = engine.plan, engine.tables.supers
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     launches += plan.prepare

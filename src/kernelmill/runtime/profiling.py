@@ -1,4 +1,4 @@
-"""Kernels as ranges of torch's profiler.
+"""Kernels as ranges in torch's profiler.
 
 Nothing looks for a profiler during calls. When one starts, probes (probes.py) are put before the
 kernels of all programs, and they are taken away when it stops. That a profiler starts and stops is
@@ -24,14 +24,14 @@ _probes: weakref.WeakKeyDictionary[Engine, Probes] = weakref.WeakKeyDictionary()
 
 
 class _State:
-    """Whether torch tells us of its profiler, and whether it runs."""
+    """State of the profiler: whether we listen to torch's, and whether it runs."""
 
     told = False
     running = False
 
 
 def show(engine: Engine) -> None:
-    """Have the kernels of a program in every session of the profiler, the one under way too."""
+    """Show the kernels of a program in every session of the profiler, the current one too."""
     with _lock.lock:
         _engines.add(engine)
         if not _State.told:
@@ -63,7 +63,8 @@ def _stopped() -> None:
 
 
 def _put(engine: Engine) -> None:
-    """A profile without our ranges is better than an error out of the profiler."""
+    """Insert the probes of an engine. Failures are warnings: a profile without ranges beats an
+    error."""
     try:
         probes = _probes.get(engine)
         if probes is None:
@@ -74,7 +75,7 @@ def _put(engine: Engine) -> None:
 
 
 def _named(engine: Engine) -> Probes:
-    """Probes that tell the titles of kernels and the names of super kernels."""
+    """Return probes with the titles of kernels and the names of super kernels."""
     titles = {ref.name: ref.title for ref in engine.plan.kernels}
     texts = {
         site: ctypes.create_string_buffer(titles.get(site.kernel, site.kernel).encode())

@@ -29,7 +29,8 @@ DIMS_OBJECT = "dims"
 
 
 class Program:
-    """A plan ready to run. Calls from several Python threads at once are right.
+    """A loaded plan, ready for calls from several Python threads at once. Calls from several Python
+    threads at once are right.
 
     `call(*args)` is the same as calling the program, without one Python frame. `engine` is what its
     calls share; it lives as long as somebody can call the program.
@@ -41,7 +42,7 @@ class Program:
         self.engine = engine
 
     def __call__(self, *args: Any) -> list[ProgramResult]:
-        """Run with the plan's arguments: tensors, and an int for each SymbolInput.
+        """Run the program with the plan's arguments: tensors, and an int for each SymbolInput.
 
         InputError names an argument that does not fit; nothing has been written then. IndexError
         when a kernel found an index out of range.
@@ -49,28 +50,28 @@ class Program:
         return self.call(*args)
 
     def launch_again(self, times: int) -> None:
-        """All launches, so many times, on the arguments and results of the last call, which must
-        still be there: to measure them without the call around. For a program that only launches
-        and that one thread calls."""
+        """Run all launches `times` times on the arguments and results of the last call, which must
+        still be alive: a measurement without the call's overhead. For programs of launches only,
+        called by one thread."""
         (frame,) = self.engine.pool.frames
         executor().repeat[True](frame.address, times)
 
     def check_weights(self, check: CheckWeights) -> None:
-        """How to find writes to packed weights, as `CompilerConfig.check_weights` says it."""
+        """Set how writes to packed weights are detected: see `CompilerConfig.check_weights`."""
         if self.engine.parameters is not None:
             self.engine.parameters.check_weights(check)
 
     def report(self) -> dict[str, int]:
-        """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
+        """Return counters and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
         all calls together. `streamed` calls had weights packed launch by launch, and `packing` are
         parts that a thread has yet to pack (runtime/weights/streaming.py). `weights_watched`,
-        `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
-        for so many weights: by their pages, by all contents, by pieces (weights/contents.py).
-        `held_up` is how often calls went on with one thread less, because one did not run."""
+        `weights_compared` and `weights_sampled` count packed weights by how writes are detected: by
+        pages, by all contents, by pieces (weights/contents.py). `held_up` counts calls that went on
+        with one thread less, because one did not run."""
         return summed(self.counts())
 
     def counts(self) -> Generator[Count]:
-        """The numbers of `report` with what each belongs to, which other programs may share."""
+        """Yield the numbers of `report`, each with its owner, which other programs may share."""
         engine, pool, steps = self.engine, self.engine.pool, self.plan.steps
         # A super kernel is one launch.
         fused = sum(s.last - s.first - 1 for s in self.plan.supers)
@@ -97,7 +98,8 @@ def load(
     in_order: bool = False,
     bodies: Bodies = NO_BODIES,
 ) -> Program:
-    """Make a plan callable. `objects` are ELF images by kernel name.
+    """Load a plan and return its program. `objects` are ELF images by kernel name. `objects` are
+    ELF images by kernel name.
 
     A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python

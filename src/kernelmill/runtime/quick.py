@@ -1,4 +1,4 @@
-"""The quickest way into a program: one native function makes all checks of a call, and launches.
+"""The fast path into a program: one native function makes all checks of a call, and launches.
 
 `km_quick` (native/executor.c) takes the values of a call apart, looks at tensors, long-lived
 arguments and at what is watched besides, all without running Python. For that it reads objects
@@ -72,24 +72,25 @@ Build = Callable[[list[Any], tuple[Any, ...]], Any]
 
 
 def version_row(owner: dict[Any, Any]) -> Row:
-    """Watches everything in a dict, where dicts have versions."""
+    """Return a row that watches all items of a dict, where dicts have versions."""
     return WatchKind.VERSION, owner, None, INNER_AT, dict_version.require()(owner)
 
 
 def count_row(log: ChangeLog, told: Collection[int]) -> Row:
-    """Watches by a log of changes, from now on: objects with these ids, which it has been asked to
-    watch. It comes before all other rows."""
+    """Return a row that watches by a log of changes, from now on: objects with these ids, which the
+    log watches. It has to be the first row."""
     owner, offset = log.place
     return WatchKind.WORD, owner, frozenset(told), offset, log.count
 
 
 def size_row(owner: Any) -> Row:
-    """Watches the size of a dict, list or set."""
+    """Return a row that watches the size of a dict, list or set."""
     return WatchKind.WORD, owner, None, INNER_AT if isinstance(owner, set) else SIZE_AT, len(owner)
 
 
 def order_row(owner: type) -> Row:
-    """Watches the classes that a class looks for attributes in, where they can be found."""
+    """Return a row that watches the method resolution order of a class, or its type if that is
+    unknown."""
     offset = resolution_at.get()
     return (
         WatchKind.WORD,
@@ -101,12 +102,12 @@ def order_row(owner: type) -> Row:
 
 
 def class_row(owner: object) -> Row:
-    """Watches which class an object is of."""
+    """Return a row that watches the class of an object."""
     return WatchKind.WORD, owner, None, TYPE_AT, id(type(owner))
 
 
 def cell_row(owner: types.CellType) -> Row | None:
-    """Watches what a variable of a closure holds; None where it is not found, or holds nothing."""
+    """Return a row that watches the contents of a closure's cell; None if empty or not found."""
     try:
         expected = id(owner.cell_contents)
     except ValueError:
@@ -120,7 +121,7 @@ FunctionField = Literal["__code__", "__defaults__", "__kwdefaults__"]
 
 
 def field_row(field: FunctionField, owner: types.FunctionType) -> Row | None:
-    """Watches a field of a function; None where it is not found."""
+    """Return a row that watches a field of a function; None if its offset is not known."""
     offset = (function_fields.get() or {}).get(field, 0)
     value = getattr(owner, field)
     # No defaults are a null pointer.
@@ -130,19 +131,20 @@ def field_row(field: FunctionField, owner: types.FunctionType) -> Row | None:
 
 
 def space_row(owner: object) -> Row | None:
-    """Watches which dict is an object's __dict__; None where that is not found."""
+    """Return a row that watches the identity of an object's __dict__; None if its offset is
+    unknown."""
     find = space_at.get()
     offset = 0 if find is None else find(owner)
     return (WatchKind.WORD, owner, None, offset, id(vars(owner))) if offset else None
 
 
 def settings() -> int:
-    """The settings of torch and of this thread as one word, where `supported`."""
+    """Return the settings of torch and of this thread as one word, where `supported`."""
     return executor().settings()
 
 
 class NativeWatch:
-    """Has anything moved since `watch`? The watch is that of a table, or one of its own."""
+    """Watched objects, checked natively. The watch is that of a table, or one of its own."""
 
     def __init__(self, table: QuickTable | None = None) -> None:
         self._table = QuickTable(settings=REFUSES) if table is None else table
@@ -151,7 +153,7 @@ class NativeWatch:
         self._watched: tuple[Sequence[Row], Any] = (), watch_records(())
 
     def watch(self, rows: Sequence[Row] | None) -> None:
-        """Watch these; without any, all is taken for moved."""
+        """Watch these rows; None means that guards never hold."""
         found = rows or ()
         made = watch_records(found)
         self._table.watch, self._table.watch_count = ctypes.addressof(made), len(made)
@@ -160,19 +162,19 @@ class NativeWatch:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What is watched."""
+        """The watched rows."""
         return self._watched[0]
 
     def guards_hold(self) -> bool:
-        """Whether nothing of what is watched has moved; False in doubt."""
+        """Return whether nothing watched has changed; False in doubt."""
         if not self._watching:
             return False
         look = executor().guards_hold
         return bool(look(self.address) or (self._catch_up() and look(self.address)))
 
     def _catch_up(self) -> bool:
-        """Whether there were changes of which none is of what the rows watch: the count of them is
-        then brought up to date. Objects of other programs change and die, too."""
+        """Return whether all changes since the last check are of objects that the rows do not
+        watch, as those of other programs; the expected count is then updated."""
         log, (rows, made) = change_log(), self._watched
         if log is None or not rows or rows[0][1] is not log.place[0]:
             return False
@@ -185,7 +187,7 @@ class NativeWatch:
 
 
 def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
-    """The rows as the native watch reads them; their objects have to be kept."""
+    """Return the rows as native records; the caller has to keep their objects alive."""
     # Thousands: written as words, in a quarter of the time that as many structures take.
     fields = [
         field
@@ -200,7 +202,7 @@ def _memory(tensor: torch.Tensor) -> Range:
 
 
 class CallEffects(Protocol):
-    """What calls change of the objects that they are passed."""
+    """The changes that calls make to the objects that they are passed."""
 
     changed: Sequence[int]
     """As many as there are such objects."""
@@ -210,7 +212,7 @@ class CallEffects(Protocol):
         ...
 
     def apply(self, owners: Sequence[Any], made: Any) -> Any:
-        """Change them, by what the call's `Build` has made; gives what the call returns."""
+        """Apply the changes, from the result of the call's `Build`; return the call's result."""
         ...
 
 
@@ -231,11 +233,11 @@ class Unpacking:
 
 
 class QuickCall(NativeWatch):
-    """The quick way into one program. Its parts may be replaced between calls by whoever holds
-    Python's lock, since km_quick holds it too. `own` says of each tensor argument whether it is the
-    call's own: none of those may require a gradient while gradients are on, and no two may share
-    memory if the program writes to some. Sizes are taken to be those of the last call; they are
-    looked for first as long as they are others each time."""
+    """The fast path into one program. Its parts may be replaced between calls by whoever holds the
+    GIL, since km_quick holds it too. `own` marks the tensor arguments that are the call's own: none
+    of those may require a gradient while gradients are on, and no two may share memory if the
+    program writes to some. Sizes are assumed to be those of the last call; while they differ each
+    time they are read first."""
 
     def __init__(self, program: Program, own: Sequence[bool]) -> None:
         self._program = program
@@ -258,7 +260,7 @@ class QuickCall(NativeWatch):
         self._apart: tuple[Sizes | None, tuple[int, ...]] = None, ()
 
     def set_steps(self, unpacking: Unpacking) -> None:
-        """How values are taken apart from now on."""
+        """Replace the steps that unpack values."""
         tables = (
             records(StepRecord, unpacking.steps),
             words(unpacking.sources),
@@ -276,9 +278,8 @@ class QuickCall(NativeWatch):
         self._unpacking = unpacking, tables
 
     def open(self, arguments: tuple[Any, ...], binding: Binding | None) -> None:
-        """Take calls, under torch's settings as they are now; not under modes, which the word of
-        settings does not tell apart. `arguments` are the program's, as far as
-        they are not the call's own (None there)."""
+        """Accept calls, under torch's current settings; not under modes, which the word of settings
+        does not tell apart. `arguments` are the program's, None in place of the call's own."""
         self._table.arguments = id(arguments)
         address = 0 if binding is None else binding.address
         self._table.binding = address
@@ -299,18 +300,17 @@ class QuickCall(NativeWatch):
 
     @property
     def closed(self) -> bool:
-        """Whether all calls are refused."""
+        """True if all calls are refused."""
         return self._table.settings == REFUSES
 
     def caller(
         self, build: Build, effects: CallEffects | None = None
     ) -> Callable[[tuple[Any, ...]], Any]:
-        """The function to call with a tuple of values: what `build` makes of the results and
-        values, or REFUSED; `effects` get that. IndexError as the program raises it.
-
-        One native call checks and launches little work. Launches that let other Python threads run,
-        or of calls that change what they are passed, come after the check; the call holds what it
-        was passed meanwhile."""
+        """Return a function of the tuple of values: it returns the result of `build` on the
+        results and values, or REFUSED; `effects` are applied to that. IndexError as the program
+        raises it. One native call checks and launches little work. Launches that release the
+        GIL, or of calls that change their arguments, come after the check; the call holds its
+        arguments meanwhile."""
         engine = self._program.engine
         make, collect = output_maker(engine), _collector(engine)
         quick, free, address = executor().quick, engine.free, self.address
@@ -369,8 +369,8 @@ class QuickCall(NativeWatch):
         return launch
 
     def _are_outside_apart(self, held: Sequence[Any], sizes: Sizes) -> bool:
-        """Whether none of the call's own tensors that the program writes to lies in the memory of a
-        tensor that no call brings, which km_quick looks at where the program writes to that."""
+        """Return whether the call's own tensors that the program writes to share no memory with
+        tensors bound outside the call; km_quick checks the opposite case."""
         places = tuple([held[n].data_ptr() for n in (*self._written, *self._held)])
         last, known = self._apart
         if places == known and sizes is last:
@@ -382,15 +382,15 @@ class QuickCall(NativeWatch):
         return True
 
     def _resize(self, frame: Frame, sizes: Sizes) -> None:
-        """Get the frame ready for sizes that were looked at. There has to be memory for results of
-        these sizes: later calls begin with them."""
+        """Prepare the frame for sizes that were read. There has to be memory for results of these
+        sizes: later calls begin with them."""
         if sizes is frame.sizes:
             self._sizes_change = False
         else:
             frame.adopt(sizes)
 
     def _find_sizes(self, values: tuple[Any, ...]) -> Sizes | None:
-        """The sizes that a call's values mean; None when they are odd, or not all its own."""
+        """Return the sizes for a call's values; None if invalid, or not read from values."""
         symbols, engine = self._symbols(), self._program.engine
         if not symbols or self._read_symbols(self.address, id(values), ctypes.addressof(symbols)):
             return None
@@ -431,7 +431,7 @@ class QuickCall(NativeWatch):
 
 
 def _collector(engine: Engine) -> Collect | None:
-    """Collects what a program returns; None where its new tensors are that."""
+    """Return the function that collects results; None if the new tensors are the results."""
     collect = collector(engine, engine.tables.outputs)
     if not engine.plan.views:
         return collect
@@ -445,8 +445,8 @@ def _collector(engine: Engine) -> Collect | None:
 
 
 def suits(program: Program) -> bool:
-    """Whether a program can be called quickly: launches alone, results that are all new tensors,
-    views of such or numbers, and what it writes to is looked at in each call."""
+    """Return whether a program has a fast path: launches only, results that are all new tensors,
+    views of such or numbers, and all written arguments checked in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
     kinds = (BufferKind.TENSOR, BufferKind.VIEW)

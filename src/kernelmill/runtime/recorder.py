@@ -1,4 +1,4 @@
-"""Which kernel ran when and on which thread, of programs while somebody records them.
+"""Records of kernel runs: time and thread, of programs while a `Recorder` is active.
 
 Kernels are timed by probes before them (probes.py), ATen calls where the program makes them. The
 clock is `time.perf_counter_ns`'s, and a probe costs the call it tells of about 60 ns.
@@ -29,14 +29,14 @@ _POINTER_BYTES = ctypes.sizeof(pointer)
 
 @dataclass(frozen=True)
 class Span:
-    """What one thread did of one step of a program, in nanoseconds of `time.perf_counter_ns`.
+    """The work of one thread on one step of a program, in nanoseconds of `time.perf_counter_ns`.
 
-    program   number of the engine among those that are recorded
-    step      number in `plan.steps`; of launches of `plan.prepare` -1 - their number there. A
-              super kernel as a whole has that of its first launch
-    whole     whether it is a super kernel as a whole, with its waiting
-    tasks     how many of the launch's; of an ATen call and of a super kernel 0
-    thread    as `threading.get_ident` has it
+    program  number of the engine among those that are recorded
+    step     number in `plan.steps`; of launches of `plan.prepare` -1 - their number there. A
+             super kernel as a whole has that of its first launch
+    whole    true for a super kernel as a whole, with its waiting
+    tasks    number of the launch's tasks; 0 for an ATen call and for a super kernel
+    thread   as `threading.get_ident` has it
     """
 
     program: int
@@ -49,9 +49,9 @@ class Span:
 
 
 class Recorder:
-    """Records calls of `engines` between `__enter__` and `__exit__`. `take` gives what was recorded
-    since it was asked last, in the order in which it began. Programs that others call meanwhile are
-    recorded too.
+    """A recorder of calls of `engines` between `__enter__` and `__exit__`. `take` gives what was
+    recorded since it was asked last, in the order in which it began. Programs that others call
+    meanwhile are recorded too.
 
     CodegenError when this torch or C library lacks what probes call.
     """
@@ -85,7 +85,8 @@ class Recorder:
         _kept.append(self)  # another thread may be in the middle of a probe
 
     def take(self) -> list[Span]:
-        """The spans since the last time. No recorded call may be under way in this thread."""
+        """Return the spans since the last `take`. This thread must have no recorded call in
+        progress."""
         found = list(self._kernels(min(self._log.count, self._log.capacity)))
         for watched in self._aten:
             found += watched.take()
@@ -119,8 +120,8 @@ _kept: list[Recorder] = []
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of launches by their number in the native table; those of sub-kernels by number of
-    the super kernel and by where their buffers begin among its own."""
+    """Steps of launches by number in the native table; those of sub-kernels by number of the super
+    kernel and by the offset of their buffers among its own."""
 
     launches: Sequence[int]
     inside: dict[tuple[int, int], int]
@@ -143,7 +144,7 @@ def _steps_of(engine: Engine) -> _Steps:
 
 
 class _Watched:
-    """The ATen calls of one program."""
+    """A timer of the ATen calls of one program."""
 
     def __init__(self, program: int, engine: Engine) -> None:
         self._program, self._engine = program, engine

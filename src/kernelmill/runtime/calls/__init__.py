@@ -1,1 +1,1 @@
-"""The ways of a call, and what all calls of a loaded plan share."""
+"""Calls of a loaded plan: their steps, their variants, and the state that all calls share."""

@@ -36,10 +36,8 @@ _TARGET = re.compile(r"(higher_order|[A-Za-z_]\w*\.[A-Za-z_]\w*)\.[A-Za-z_]\w*")
 
 @dataclass
 class Running:
-    """One call under way: its tensors by buffer number, its sizes, the values of its symbols.
-
-    It holds its binding, so that packed buffers stay while it runs.
-    """
+    """A call in progress: tensors by buffer number, sizes, values of symbols. It holds its binding,
+    so that packed buffers live as long as it runs."""
 
     tensors: list[Any]
     sizes: Sizes
@@ -61,8 +59,8 @@ _DIRECT: dict[str, Callable[..., object]] = {
 
 
 def find_operator(target: str) -> Callable[..., object]:
-    """The operator overload "namespace.name.overload", or "higher_order.name". KernelmillError when
-    torch has none such."""
+    """Return the operator overload "namespace.name.overload", or "higher_order.name".
+    KernelmillError when torch has none such."""
     if _TARGET.fullmatch(target) is None:
         raise KernelmillError(f"ATen step {target!r} does not name an operator overload")
     found: Any = overload_named(target)
@@ -77,8 +75,8 @@ _mode = RenewedLock(RLock)
 
 
 def _in_mode(mode: int, operator: Callable[..., object], *args: Any, **kwargs: Any) -> object:
-    """What an operator gives in this mode of deterministic algorithms. One at a time: the mode is
-    the process's."""
+    """Call an operator in this mode of deterministic algorithms. One at a time: the mode is the
+    process's."""
     with _mode.lock:
         before = torch.get_deterministic_debug_mode()
         torch.set_deterministic_debug_mode(mode)
@@ -89,8 +87,8 @@ def _in_mode(mode: int, operator: Callable[..., object], *args: Any, **kwargs: A
 
 
 class AtenStep:
-    """An AtenCall made ready. `binds` says whether it gives symbols their values; `operator` is
-    what is called."""
+    """An AtenCall prepared for execution. `binds`: its results give symbols their values;
+    `operator` is the callable."""
 
     def __init__(self, engine: Engine, step: AtenCall) -> None:
         self._engine, self._step = engine, step
@@ -104,8 +102,8 @@ class AtenStep:
         self._only = step.results[0] if len(step.results) == 1 and not self.binds else -1
 
     def run(self, running: Running) -> None:
-        """Call the operator, bind symbols from its results, bring results into the layout that the
-        plan has for them. KernelmillError when a result's shape or dtype is another.
+        """Call the operator, bind symbols from its results, convert results to the plan's layout.
+        KernelmillError when a result's shape or dtype is another.
 
         Results are the tensors among what the operator gives, lists flattened; one that it leaves
         undefined (None) has no reader.
@@ -170,9 +168,9 @@ class AtenStep:
 
 
 class CallArguments:
-    """The arguments of an operator's calls. `dim` gives what reads a dim, from its tag and text.
-    What a call is under way with has its tensors by buffer as `tensors`. `bodies` are those that
-    the call may name."""
+    """Reader of an operator's arguments. `dim` returns the reader of a dim, from its tag and text.
+    The running call holds its tensors by buffer as `tensors`. `bodies` are those that the call may
+    name."""
 
     def __init__(
         self, call: AtenCall, dim: Callable[[str, str], Read], bodies: Bodies = NO_BODIES
@@ -183,13 +181,13 @@ class CallArguments:
         self._keywords = _Arguments([value for _, value in call.kwargs], self._reader)
 
     def of(self, running: Any) -> tuple[list[object], dict[str, object]]:
-        """Those by position and those by name."""
+        """Return the positional arguments and the keyword arguments."""
         names = self._names
         named = dict(zip(names, self._keywords.of(running), strict=True)) if names else {}
         return self._arguments.of(running), named
 
     def _reader(self, literal: Literal) -> Read:
-        """Of an argument that is no constant."""
+        """Return the reader of an argument that is no constant."""
         assert isinstance(literal, tuple)
         tag, *rest = literal
         if tag == "list":
@@ -208,7 +206,7 @@ class CallArguments:
 
 
 class _Arguments:
-    """A list of arguments: constants as they are in all calls, and what each call puts in."""
+    """A list of arguments: constants, and readers of the values that change from call to call."""
 
     def __init__(self, literals: Sequence[Literal], reader: Callable[[Literal], Read]) -> None:
         self._constants: list[object] = [None] * len(literals)
@@ -223,7 +221,6 @@ class _Arguments:
                 self._others.append((place, reader(literal)))
 
     def of(self, running: Any) -> list[object]:
-        """The arguments in this call."""
         arguments, tensors = self._constants.copy(), running.tensors
         for place, buffer in self._tensors:
             arguments[place] = tensors[buffer]
@@ -242,7 +239,7 @@ def _is_tensor(literal: Literal) -> TypeGuard[tuple[str, int]]:
 
 
 def _is_constant(literal: Literal) -> bool:
-    """Whether an argument is the same in all calls."""
+    """Return whether an argument has the same value in all calls."""
     if not isinstance(literal, tuple) or not literal:
         return True
     if literal[0] in ("list", "tuple"):
@@ -294,7 +291,7 @@ def _is_as(
 
 
 def flattened(outcome: object) -> Iterator[object]:
-    """What an operator gives, without the lists around it."""
+    """Yield the results of an operator, nested lists flattened."""
     if isinstance(outcome, (tuple, list)):
         for part in outcome:
             yield from flattened(part)

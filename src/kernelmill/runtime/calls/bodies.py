@@ -1,4 +1,4 @@
-"""What higher-order operators are given: the programs that they call, and objects as they are."""
+"""Bodies of higher-order operators: the programs that these call, and objects passed unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Body = Any
 
 
 class Callee(Protocol):
-    """A program."""
+    """A compiled program."""
 
     @property
     def call(self) -> Callable[..., list[Any]]: ...
@@ -21,7 +21,7 @@ class Callee(Protocol):
 
 @dataclass(frozen=True)
 class ProgramBody:
-    """A program that operators call."""
+    """A program that a higher-order operator calls."""
 
     program: Callee
 
@@ -33,8 +33,8 @@ NO_BODIES: Bodies = {}
 
 
 def given_as(tag: str, name: str, bodies: Bodies) -> Body:
-    """What an operator is given by this name: of a program a function that gives its only result
-    where the argument is "single", else a tuple. KernelmillError where there is nothing."""
+    """Return the body of this name: for a program a function that returns its only result if `tag`
+    is "single", else a tuple. KernelmillError if there is none."""
     if name not in bodies:
         raise KernelmillError(f"no program for body {name}")
     found = bodies[name]
@@ -47,10 +47,11 @@ def given_as(tag: str, name: str, bodies: Bodies) -> Body:
 
 
 def invoke_subgraph(body: Body, _: str, *operands: Any) -> Any:
-    """As torch's operator of this name, which Python dispatches in tens of microseconds."""
+    """Call the body as torch's operator of this name does, without its dispatch (tens of
+    microseconds)."""
     return body(*operands)
 
 
 def cond(predicate: Any, true: Body, false: Body, operands: Any) -> Any:
-    """As torch's operator of this name."""
+    """Call one of two bodies, as torch's operator of this name does."""
     return true(*operands) if predicate else false(*operands)

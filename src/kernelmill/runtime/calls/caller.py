@@ -1,4 +1,4 @@
-"""Makes one function of the steps of a call (steps.py).
+"""Compilation of the steps of a call (steps.py) into one Python function.
 
 A call is tried as its arguments are, then with copies of those that are misaligned, and last with
 each argument validated in Python. A try that is refused has written nothing. The native entry does
@@ -47,7 +47,7 @@ Outcome = tuple[Union[list[ProgramResult], None], int]
 
 
 def call_of(engine: Engine) -> Call:
-    """The function that runs a program."""
+    """Return the function that runs a program."""
     at_once, by_steps = only_launches(engine.plan), cache(partial(_tries_by_steps, engine))
     attempt = _native_try(engine) if at_once else by_steps()[0]
 
@@ -82,7 +82,7 @@ Pick = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def argument_picker(positions: Sequence[int]) -> Pick:
-    """Gives the arguments at these positions."""
+    """Return a function that picks the arguments at these positions."""
     if not positions:
         return lambda args: ()
     first, last = positions[0], positions[-1]
@@ -92,7 +92,7 @@ def argument_picker(positions: Sequence[int]) -> Pick:
 
 
 def _sizes_finder(engine: Engine) -> Callable[[tuple[Any, ...]], Sizes | None]:
-    """Gives the sizes that a call's arguments mean; None when the arguments are odd."""
+    """Return a function from arguments to sizes; None from it means unexpected arguments."""
     read, known = size_reader(engine.sources), engine.sizes
 
     def find(args: tuple[Any, ...]) -> Sizes | None:
@@ -114,8 +114,8 @@ new tensors, which it then fills; gives its code."""
 
 
 def _native_entry(engine: Engine) -> Enter:
-    """Checks and launches. Launches that other Python threads may run beside, and those of programs
-    that write to arguments, come after the check."""
+    """Return the function that checks arguments and launches. Launches that release the GIL, and
+    those of programs that write to arguments, come after the check."""
     launches, launch, updated = only_launches(engine.plan), engine.entry_launch, engine.updated
     count = engine.tables.first_prepare if launches else 0
     if not can_check(engine):
@@ -137,7 +137,7 @@ def _native_entry(engine: Engine) -> Enter:
 
 
 def _object_check(engine: Engine, count: int) -> Enter:
-    """The entry takes the tensors from the tuple of arguments, and launches so many at once."""
+    """Return an entry that reads tensors from the arguments' tuple, then runs `count` launches."""
     # Which of them are the call's own, and may share memory, Dynamo has seen to.
     checks = ObjectChecks(engine, [False] * len(engine.tables.tensor_arguments))
     objects = executor().objects
@@ -151,8 +151,8 @@ def _object_check(engine: Engine, count: int) -> Enter:
 
 
 def _tensor_check(engine: Engine) -> Enter:
-    """The entry gets each tensor from tvm-ffi, and Python sees to what that does not tell: that
-    they are plain, and not lazily negated."""
+    """Return an entry that gets each tensor from tvm-ffi; Python checks the rest: that tensors are
+    plain, and not lazily negated."""
     tensors, outputs = engine.tables.tensor_arguments, engine.tables.outputs
     # Opaque ones go to ATen as they are.
     checked = [i for i in tensors if not engine.tensor_input(i).dtype.is_opaque]
@@ -177,8 +177,8 @@ Collect = Callable[[Sequence[Any], Sequence[Any], Sizes], list[Any]]
 
 
 def collector(engine: Engine, places: Sequence[int]) -> Collect | None:
-    """Collects results where the tensor of buffer `places[i]` is in place i; None where the tensors
-    are the results."""
+    """Return the function that collects results, with the tensor of buffer `places[i]` at index i;
+    None if the tensors are the results."""
     results = computed_results(engine.plan)
     if list(results) == [TensorResult(n) for n in places]:
         return None
@@ -209,7 +209,7 @@ def _result_reader(
 
 
 def _native_try(engine: Engine) -> Try:
-    """The try of a plan of launches alone."""
+    """Return the attempt for a plan that consists of launches only."""
     count = len(engine.plan.inputs)
     static = None if engine.sources else engine.sizes_of(())
     find_sizes, make = _sizes_finder(engine), output_maker(engine)
@@ -261,8 +261,8 @@ Act = Callable[[Running, Frame], None]
 
 
 def _tries_by_steps(engine: Engine) -> tuple[Try, Callable[[Validated], Outcome]]:
-    """Tries whose work follows step by step when the entry has agreed: one with arguments as they
-    are, and one with those that were validated."""
+    """Return attempts that run step by step once the entry has accepted: one takes arguments
+    unchanged, one takes validated arguments."""
     steps = steps_of(engine.plan)
     work = [_act(engine, step) for step in steps if isinstance(step, (RunLaunches, CallOperator))]
     begin = _beginner(engine, [n for s in steps if isinstance(s, MakeTensors) for n in s.buffers])
@@ -307,7 +307,7 @@ def _tries_by_steps(engine: Engine) -> tuple[Try, Callable[[Validated], Outcome]
 
 
 def _beginner(engine: Engine, made_first: Sequence[int]) -> Callable[[Validated, Frame], Running]:
-    """Gives the function that gets a call's tensors and its frame ready."""
+    """Return the function that prepares a call's tensors and frame."""
     plan, late, count = engine.plan, engine.late, len(engine.plan.buffers)
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT]
 
@@ -332,7 +332,8 @@ def _beginner(engine: Engine, made_first: Sequence[int]) -> Callable[[Validated,
 
 
 def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]:
-    """Finds what goes with arguments that Python does not look at; None where it has to."""
+    """Return a lookup of sizes and binding for arguments that are not validated; None if they must
+    be."""
     count, parameters = len(engine.plan.inputs), engine.parameters
     static = None if engine.sources else engine.sizes_of(())
     find_sizes = _sizes_finder(engine)
@@ -351,7 +352,7 @@ def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]
 
 
 def _act(engine: Engine, step: Work) -> Act:
-    """What does this step of the plan."""
+    """Return the function that executes this step of the plan."""
     if isinstance(step, RunLaunches):
         return partial(_launch, engine, step)
     aten, placed = AtenStep(engine, step.call), step.placed

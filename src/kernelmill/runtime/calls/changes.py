@@ -1,4 +1,4 @@
-"""What CPython tells of changes to dicts and classes, from 3.12 on (PyDict_Watch, PyType_Watch).
+"""Change notifications of CPython for dicts and classes, from 3.12 on (PyDict_Watch, PyType_Watch).
 
 Before 3.12 a dict has a version, which is a word for each dict to look at. Here native functions
 (native/changes.c) count all changes of watched objects in this process: one word says that none of
@@ -30,8 +30,8 @@ _LAST = 64
 
 
 class ChangeLog:
-    """The changes of watched objects in this process, counted. `place` is (object, offset): the
-    count is a word so many bytes into it."""
+    """A count of changes to watched objects in this process. `place` is (object, offset): the word
+    with the count is `offset` bytes into `object`."""
 
     def __init__(self, changes: Changes, watchers: Watchers) -> None:
         self._api = watchers
@@ -44,11 +44,11 @@ class ChangeLog:
 
     @property
     def count(self) -> int:
-        """How many there were so far."""
+        """Number of changes so far."""
         return self._changes.count
 
     def open(self, callbacks: tuple[int, int]) -> None:
-        """Have CPython tell of changes. RuntimeError when it has no place for more watchers."""
+        """Register the watchers with CPython. RuntimeError if it has no room for more watchers."""
         for_dicts, for_classes = callbacks
         self._changes.dict_watcher = self._api.add_dict(for_dicts)
         try:
@@ -59,19 +59,19 @@ class ChangeLog:
         self.is_open = True
 
     def close(self) -> None:
-        """Count no more. What has been read of the count does not hold any longer."""
+        """Unregister the watchers. Counts read before no longer prove anything."""
         self.is_open = False
         self._changes.count += 1
         self._api.clear_dict(self._changes.dict_watcher)
         self._api.clear_type(self._changes.type_watcher)
 
     def watch_dict(self, owner: dict[Any, Any]) -> None:
-        """Count the next change of a dict: of its keys, or of what it has under them."""
+        """Count the next change of a dict: of its keys or its values."""
         self._api.watch_dict(self._changes.dict_watcher, owner)
 
     def watch_class(self, kind: type) -> bool:
-        """Count the next change of a class or one of its bases: of an attribute, or of the bases.
-        False where that would go unseen."""
+        """Count the next change of an attribute or of the bases of a class or one of its bases.
+        Return False where CPython would not report it."""
         # A metaclass may find the order of bases by itself, and change its mind unseen.
         if type(kind) is not type:
             return False
@@ -80,8 +80,8 @@ class ChangeLog:
         return self._api.assign_tag(kind)
 
     def since(self, count: int) -> set[int] | None:
-        """The ids of objects that have changed since there were so many changes; None where there
-        were too many to know them all."""
+        """Return the ids of objects that changed after the count was `count`; None if there were
+        too many."""
         now = self.count
         if now - count > _LAST:
             return None
@@ -89,8 +89,8 @@ class ChangeLog:
 
 
 def change_log() -> ChangeLog | None:
-    """That of this process; None before Python 3.12, where CPython has no watchers left, where it
-    does not tell of every change that we try, and when Python ends."""
+    """Return the change log of this process; None before Python 3.12, where CPython has no watcher
+    left or misses a change that we try, and when Python ends."""
     log = _change_log()
     return log if log is not None and log.is_open and watchers.works else None
 
@@ -117,7 +117,7 @@ def _change_log() -> ChangeLog | None:
 
 
 def _tried(log: ChangeLog) -> Iterator[tuple[str, bool]]:
-    """Kinds of changes, and whether CPython tells of each."""
+    """Yield kinds of changes, and whether CPython reports each."""
 
     class Base:
         pass

@@ -1,4 +1,4 @@
-"""What all calls of one loaded plan share: tables, frames, sizes, parameters, and the slow path.
+"""State that all calls of a loaded plan share: tables, frames, sizes, parameters; the slow path.
 
 A call looks at its arguments just enough that the native entry can take them; the entry checks
 all of them. When it refuses one, or Python has a doubt, the *slow path* begins: each argument is
@@ -44,10 +44,10 @@ CheckSizes = Callable[[Mapping[str, int]], None]
 
 
 class Engine:
-    """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds; the
-    programs of one `pool` share the memory of their calls. `check_sizes` sees each new set of
-    values of the symbols before the first call with it. `packs` is where packed parameters are
-    kept. `drivers` are the objects of super kernels by name; `aten_steps` refers to what runs
+    """The shared state of a plan's calls. `kernels` are addresses by name, in memory that `keep`
+    holds; the programs of one `pool` share the memory of their calls. `check_sizes` sees each new
+    set of values of the symbols before the first call with it. `packs` is where packed parameters
+    are kept. `drivers` are the objects of super kernels by name; `aten_steps` refers to what runs
     the plan's ATen calls, in their order, which may name `bodies`. Where arguments have to be
     `in_order`, one whose dims have another order in memory than the plan's is not copied."""
 
@@ -107,7 +107,8 @@ class Engine:
     # ---- what a call needs ------------------------------------------------------------------
 
     def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
-        """The sizes that these arguments mean. InputError names one that gives no valid size."""
+        """Return the sizes for these arguments. InputError names an argument that gives no valid
+        size."""
         values: dict[str, int] = {}
         for source in self.sources:
             argument = arguments[source.argument]
@@ -127,7 +128,8 @@ class Engine:
         return self.sizes.get(key) or self.new_sizes(key)
 
     def new_sizes(self, key: tuple[int, ...]) -> Sizes:
-        """The sizes for values of the symbols in the order of `sources`, kept for the next call.
+        """Return the sizes for values of the symbols in the order of `sources`, cached for later
+        calls.
 
         InputError when one is outside its symbol's range.
         """
@@ -142,8 +144,8 @@ class Engine:
         return found
 
     def realigned(self, arguments: Sequence[Any]) -> RealignedArguments | None:
-        """These arguments with copies of misaligned ones; None when there are none, or they are to
-        be validated."""
+        """Return these arguments with copies of misaligned ones; None if none is misaligned, or
+        they have to be validated."""
         if len(arguments) != len(self.plan.inputs):
             return None
         among = self.tables.tensor_arguments
@@ -153,7 +155,7 @@ class Engine:
         return found
 
     def _lies_well(self, number: int, tensor: torch.Tensor) -> bool:
-        """Whether an argument has the strides that are wanted, as far as these are numbers."""
+        """Return whether an argument has the strides that the plan fixes as numbers."""
         wanted = self.tensor_input(number).strides
         return len(wanted) == tensor.dim() and all(
             size < 2 or not isinstance(stride, int) or stride == its
@@ -161,11 +163,12 @@ class Engine:
         )
 
     def update_versions(self, arguments: Sequence[Any]) -> None:
-        """Tell torch that updated arguments change. RuntimeError when one is no tensor."""
+        """Increment torch's version counters of updated arguments. RuntimeError if one is no
+        tensor."""
         self._increment([arguments[i] for i in self.updated])
 
     def output(self, buffer: int, sizes: Sizes) -> Output:
-        """What the tensor of a buffer looks like now."""
+        """Return shape, strides and dtype of a buffer's tensor for these sizes."""
         known = sizes.outputs.get(buffer)
         return known or output_of(self.plan.buffers[buffer], self.dims, sizes.values)
 
@@ -174,8 +177,8 @@ class Engine:
         return InputError(f"program {self.plan.name} takes {expected} arguments, got {count}")
 
     def error(self, code: int) -> Exception:
-        """What a code of the entry other than 0 means: a status that a kernel has set, or that
-        another thread keeps changing an argument."""
+        """Return the exception for a non-zero code of the entry: a status set by a kernel
+        (positive), or an argument that another thread keeps changing."""
         if code > 0:
             return IndexError(self.plan.checks[code - 1])
         places = (*self.tables.tensor_arguments, *self.tables.bound_arguments)
@@ -188,8 +191,9 @@ class Engine:
     def with_validated(
         self, arguments: tuple[Any, ...], run: Callable[[Validated], tuple[list[Any] | None, int]]
     ) -> list[Any]:
-        """The results of a call with validated arguments. `run` gives them, or None and the code of
-        the entry: then another thread has changed an argument, and they are validated again."""
+        """Return the results of a call with validated arguments. `run` returns them, or None and
+        the entry's code: then another thread has changed an argument, and they are validated again.
+        """
         code = 0
         for attempt in range(_MOST_ATTEMPTS):
             found = self.validate(arguments, again=attempt > 0)
@@ -201,8 +205,8 @@ class Engine:
         raise self.error(code)
 
     def validate(self, arguments: tuple[Any, ...], again: bool = False) -> Validated:
-        """Arguments that the entry will take, their sizes, and a fresh binding of parameters;
-        `again` where the entry has refused what this call brought before.
+        """Return arguments that the entry accepts, their sizes, and a fresh binding of parameters;
+        `again` if the entry has refused the last ones.
 
         InputError names the argument that cannot be taken. Nothing is written.
         """
@@ -225,7 +229,7 @@ class Engine:
         return tuple(validated), sizes, binding
 
     def tensor_input(self, number: int) -> TensorInput:
-        """What the plan says of a tensor argument."""
+        """Return the plan's entry of a tensor argument."""
         entry = self.plan.inputs[number]
         assert isinstance(entry, TensorInput)
         return entry
@@ -249,8 +253,8 @@ class Engine:
     # ---- launches ---------------------------------------------------------------------------
 
     def launch(self, frame: Frame, first: int, last: int, binding: Binding | None) -> int:
-        """Launches `first` up to `last`; the status that a kernel has set. Parts of a binding that
-        are still to come are packed for each launch that reads them."""
+        """Run launches `first` up to `last`; return the status that a kernel has set. Pending parts
+        of a binding are packed for each launch that reads them."""
         if binding is None or binding.job is None or self.parameters is None:
             return self.entry_launch(frame.address, first, last)
         job, memory = binding.job, binding.memory(binding.job)
@@ -277,7 +281,8 @@ class Engine:
         return status
 
     def _preparer(self, threaded: bool) -> Prepare:
-        """What runs prepare launches in a frame of its own, for one caller at a time."""
+        """Return a function that runs prepare launches in a frame of its own, for one caller at a
+        time."""
         frame = Frame(self.tables.slots, threaded and self._threaded)
         frame.adopt(for_prepare(self.plan, self.dims, self.tables.address))
 

@@ -1,4 +1,4 @@
-"""Tables by which the native entry checks tensors as Python has them, without taking them apart."""
+"""Tables by which the native entry checks torch's tensor objects without tvm-ffi."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSES = -1
 
 
 def supported() -> bool:
-    """Whether the native entry can look at Python's objects and at torch's settings."""
+    """Return whether the native entry can read Python objects and torch's settings."""
     return (
         tuple_items.works
         and impl_at.works
@@ -37,9 +37,9 @@ def supported() -> bool:
 
 
 class ObjectChecks:
-    """What is checked of the tensor arguments of a program, where `can_check`. `own` says of each
-    whether it is the call's own; `table` has no steps yet, and refuses calls of km_quick. It takes
-    the arguments from a tuple of all that the program has; `address` is where it is."""
+    """Table of checks on a program's tensor arguments, for programs that pass `can_check`. `own`
+    marks those owned by the call; `table` has no steps, so km_quick refuses it. The entry takes
+    arguments from a tuple of all that the program has; `address` is the table's."""
 
     def __init__(self, engine: Engine, own: Sequence[bool]) -> None:
         arguments = engine.tables.tensor_arguments
@@ -68,13 +68,13 @@ class ObjectChecks:
 
 
 def can_check(engine: Engine) -> bool:
-    """Whether the tensor arguments of a program can be checked so."""
+    """Return whether the native entry can check the tensor arguments of a program."""
     arguments = engine.tables.tensor_arguments
     return supported() and not any(engine.tensor_input(i).dtype.is_opaque for i in arguments)
 
 
 def output_maker(engine: Engine) -> Callable[[Sizes], list[Any]]:
-    """Makes the tensors of a call's results."""
+    """Return a function that allocates the tensors of a call's results."""
     if engine.sources:
         return lambda sizes: list(starmap(sizes.allocate, sizes.outputs.values()))
     sizes = engine.sizes_of(())

@@ -1,6 +1,6 @@
-"""Arguments that kernels cannot read where they lie: misaligned and lazily negated tensors. They
-are copied for a call, and the copies of those that it writes to back. What only ATen reads may lie
-anywhere, lazily conjugated or not."""
+"""Realigned arguments: copies of misaligned and of lazily negated tensors. They are copied for a
+call, and the copies of those that it writes to back. What only ATen reads may lie anywhere, lazily
+conjugated or not."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from kernelmill.runtime.memory.allocation import empty_strided
 
 @dataclass(frozen=True)
 class RealignedArguments:
-    """The arguments of a call with copies in the place of some: `originals` has these, by the id of
-    their copies, and `updated` what is to be copied back."""
+    """Arguments of a call with some replaced by copies: `originals` by the id of their copies, and
+    in `updated` the (original, copy) pairs to be written back."""
 
     arguments: tuple[Any, ...]
     originals: Mapping[int, Any]
     updated: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
 
     def finish(self, results: list[Any]) -> list[Any]:
-        """After the call: bring back what it wrote; its results, with arguments as they came."""
+        """Write back updated copies; return the results with copied arguments replaced by
+        originals."""
         for original, copy in self.updated:
             original.detach().copy_(copy)
         return [self.originals.get(id(result), result) for result in results]
@@ -37,10 +38,9 @@ def realigned(
     by_memory: bool = False,
     suits: Callable[[int, torch.Tensor], bool] | None = None,
 ) -> RealignedArguments | None:
-    """These arguments, of which those `among` are tensors; None when none of them is misaligned, or
-    one is more than plain memory on the CPU. `by_memory`: operators count in their storages, which
-    are copied whole. One that does not `suit` for other reasons has to be copied anyway: it stays.
-    """
+    """Return the arguments with misaligned tensors (at positions `among`) copied; None if none is,
+    or one is not plain memory on the CPU. `by_memory`: operators count in their storages, which are
+    copied whole. One that does not `suit` for other reasons has to be copied anyway: it stays."""
     made: list[Any] | None = None
     originals: dict[int, torch.Tensor] = {}
     back: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -63,7 +63,7 @@ def realigned(
 
 
 def _is_misaligned(tensor: torch.Tensor) -> bool:
-    """RuntimeError for a tensor without memory of its own."""
+    """Return whether kernels cannot read its address. RuntimeError for a tensor without memory."""
     wanted = alignment(tensor.dtype)
     if tensor.is_neg():
         return tensor.device.type == "cpu" and not tensor.is_complex()
@@ -71,7 +71,7 @@ def _is_misaligned(tensor: torch.Tensor) -> bool:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements with the same strides; expanded dims stay so."""
+    """Return a copy with the same strides; expanded dims stay expanded."""
     shape, strides = tensor.shape, tensor.stride()
     once = tensor.detach()
     for dim, (size, stride) in enumerate(zip(shape, strides, strict=True)):
@@ -83,7 +83,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _whole_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The same, over a copy of all of its storage."""
+    """Return a copy with the same strides and offset over a copy of the whole storage."""
     storage = tensor.untyped_storage()
     count = storage.nbytes() // tensor.element_size()
     memory = empty_strided((0,), (1,), tensor.dtype).set_(storage, 0, (count,), (1,))

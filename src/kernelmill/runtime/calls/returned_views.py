@@ -1,5 +1,5 @@
-"""The views that a program returns, made of the caller's own arguments and of its results; and
-assertions, which are looked at first.
+"""Views that a program returns, made of the caller's arguments and of its results; assertions,
+which are checked first.
 
 An argument that kernels could not read where it lies was copied for the call. A view of it is made
 of the argument all the same: it shares the caller's memory, and has the strides and the place there
@@ -26,23 +26,22 @@ _MOST_LAYOUTS = 64
 
 
 def computed_results(plan: Plan) -> tuple[Result, ...]:
-    """What the steps of a plan have to give: its results, None in the place of views; then the
-    tensors of the steps that views are made of, then the dims that these ask for."""
+    """Return the results that a plan's steps compute: None in place of views, then the base tensors
+    of views, then the dims that views need."""
     results = tuple(None if _is_view(plan, result) else result for result in plan.results)
     tensors = map(TensorResult, _bases(plan, BufferKind.TENSOR))
     return (*results, *tensors, *map(DimResult, _dims(plan)))
 
 
 def views_arguments(plan: Plan) -> bool:
-    """Whether a view that is returned is one of an argument."""
+    """Return whether a returned view has an argument as its base."""
     return bool(_bases(plan, BufferKind.INPUT))
 
 
 class ViewMaker:
-    """Makes the views among a plan's results, in the caller's own modes: whether one may be written
-    to later depends on them. Operators make those of the first call with arguments and tensors that
-    lie so; where each one begins, its shape and strides are then known, and do for later calls.
-    """
+    """Maker of the views among a plan's results, in the caller's own modes, on which later writes
+    to a view depend. Operators make those of the first call with arguments and tensors that lie so;
+    where each one begins, its shape and strides are then known, and do for later calls."""
 
     def __init__(self, plan: Plan) -> None:
         tensors, inputs = (_bases(plan, kind) for kind in (BufferKind.TENSOR, BufferKind.INPUT))
@@ -69,8 +68,8 @@ class ViewMaker:
         self._layouts: dict[object, Sequence[_Layout]] = {}
 
     def complete(self, computed: list[Any], args: Sequence[Any]) -> list[Any]:
-        """The plan's results, from its `computed_results` and the arguments of the call. Raises
-        what assertions do."""
+        """Return the plan's results, from its `computed_results` and the arguments of the call.
+        Raises the errors of failed assertions."""
         bases = computed[self._count : self._first_dim]
         bases += [args[number] for number in self._arguments]
         dims, found = computed[self._first_dim :], computed[: self._count]
@@ -122,14 +121,14 @@ where in memory it begins."""
 
 
 def _lies(tensor: torch.Tensor) -> object:
-    """What of a tensor decides how views of it lie, and whether strides alone make them."""
+    """Return the properties of a tensor that decide the layout of its views."""
     strides, offset = tensor.stride(), tensor.storage_offset()
     return tensor.shape, strides, offset, tensor.is_neg(), tensor.requires_grad
 
 
 def _is_by_strides(view: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether a view has the memory and the elements of its base, and no gradient: it is no copy,
-    and reads memory no other way. Views of complex numbers may, lazily."""
+    """Return whether a view shares storage and elements with its base, without gradient or lazy
+    bits, so that strides and offset alone reproduce it. Views of complex numbers may be lazy."""
     same = view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
     plain = view.dtype == base.dtype and not view.is_complex() and not base.requires_grad
     return same and plain and view.is_neg() == base.is_neg()
@@ -137,7 +136,7 @@ def _is_by_strides(view: torch.Tensor, base: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class _Made:
-    """Tensors by buffer, and the values of dims."""
+    """Tensors by buffer, and values of dims."""
 
     tensors: dict[int, torch.Tensor]
     dims: Mapping[Any, int]
@@ -156,8 +155,8 @@ class _View:
         self._arguments = CallArguments(call, read)
 
     def make(self, made: _Made) -> None:
-        """Put what it gives to the tensors. RuntimeError of torch where it is no view of a tensor
-        that lies row by row either."""
+        """Add the views of the call to `made.tensors`. RuntimeError of torch if even a contiguous
+        base has no such view."""
         try:
             outcome = self._made(made)
         except RuntimeError:
@@ -179,7 +178,7 @@ def _is_view(plan: Plan, result: Result) -> bool:
 
 
 def _bases(plan: Plan, kind: BufferKind) -> list[int]:
-    """The buffers of this kind that views are made of."""
+    """Return the base buffers of views that have this kind."""
     read = (n for call in plan.views for n in buffers_in((call.args, call.kwargs)))
     return [n for n in dict.fromkeys(read) if plan.buffers[n].kind == kind]
 

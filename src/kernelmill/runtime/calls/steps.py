@@ -1,4 +1,4 @@
-"""What happens at a call of a program, as data: one list of steps, which follows from its plan.
+"""Steps of a program's call as data: one list, derived from its plan.
 
 `call_of` (caller.py) makes one function of them, in which the native entry takes as many at once as
 it can; `kernelmill lower --print call` shows them. What is around programs that are chosen by the
@@ -22,29 +22,29 @@ from kernelmill.runtime.memory.dims import SizeSource, symbol_sources
 
 @dataclass(frozen=True)
 class FindSizes:
-    """Symbols get their values from arguments. What follows from them is worked out once for each
-    set of values (memory/sizes.py)."""
+    """Read the values of symbols from arguments. Derived sizes are cached for each set of values
+    (memory/sizes.py)."""
 
     sources: tuple[SizeSource, ...]
 
 
 @dataclass(frozen=True)
 class BindWeights:
-    """The binding of these long-lived arguments is found: what was packed from them (weights/)."""
+    """Find the binding of these long-lived arguments: their packed weights (weights/)."""
 
     arguments: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class MakeTensors:
-    """Tensors are made for these buffers."""
+    """Allocate tensors for these buffers."""
 
     buffers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class CheckArguments:
-    """The native entry checks these tensors, and the binding. Tensors that it refuses are copied
+    """Check these tensors and the binding in the native entry. Tensors that it refuses are copied
     where they are misaligned (realign.py); else Python looks at them (`Engine.validate`), and
     copies them too, or refuses them by name. Nothing is written before the entry has agreed; then
     torch is told that those that are `updated` change."""
@@ -55,8 +55,8 @@ class CheckArguments:
 
 @dataclass(frozen=True)
 class RunLaunches:
-    """Launches `first` up to `last`, one after the other. `makes` are tensor buffers that they are
-    the first to touch, and `drops` those that nobody needs afterwards."""
+    """Run launches `first` up to `last` in order. `makes` are tensor buffers to allocate before
+    them, `drops` those that no later step reads."""
 
     first: int
     last: int
@@ -66,7 +66,7 @@ class RunLaunches:
 
 @dataclass(frozen=True)
 class CallOperator:
-    """A call of ATen. `placed` are those of its results that launches read."""
+    """Call an ATen operator. `placed` are those of its results that launches read."""
 
     call: ir.AtenCall
     placed: tuple[int, ...]
@@ -75,14 +75,14 @@ class CallOperator:
 
 @dataclass(frozen=True)
 class MakeViews:
-    """Views that are returned are made, in the caller's own modes (returned_views.py)."""
+    """Make the returned views, in the caller's own modes (returned_views.py)."""
 
     calls: tuple[ir.AtenCall, ...]
 
 
 @dataclass(frozen=True)
 class ReturnResults:
-    """The results, in their order."""
+    """Return the results, in their order."""
 
     results: tuple[ir.Result, ...]
 
@@ -92,7 +92,7 @@ Step = Union[FindSizes, BindWeights, MakeTensors, CheckArguments, Work, MakeView
 
 
 def steps_of(plan: ir.Plan) -> list[Step]:
-    """All that happens at a call of this plan, in order."""
+    """Return all steps of a call of this plan, in order."""
     tensors = [
         (n, entry) for n, entry in enumerate(plan.inputs) if isinstance(entry, ir.TensorInput)
     ]
@@ -109,7 +109,7 @@ def steps_of(plan: ir.Plan) -> list[Step]:
 
 
 def print_steps(steps: Sequence[Step]) -> str:
-    """A line for each: its kind, then what it is with, as far as that is something."""
+    """Return a line for each step: its kind, then its fields that are not empty."""
 
     def written(value: Any) -> str:
         if isinstance(value, (ir.TensorResult, ir.DimResult)) or value is None:
@@ -127,13 +127,13 @@ def print_steps(steps: Sequence[Step]) -> str:
 
 
 def only_launches(plan: ir.Plan) -> bool:
-    """Whether the native entry does all of a call at once."""
+    """Return whether a plan consists of launches only, which the native entry runs at once."""
     return all(isinstance(step, ir.Launch) for step in plan.steps)
 
 
 def _made_first(plan: ir.Plan) -> tuple[int, ...]:
-    """Tensors that are there before the check: all of a plan of launches alone; of others those
-    without elements, which no step writes."""
+    """Return the tensor buffers allocated before the check: all, for a plan of launches only; else
+    those without elements, which no step writes."""
     written = {b for launch in plan.prepare for b in launch.buffers}
     for step in () if only_launches(plan) else plan.steps:
         written.update(step.results if isinstance(step, ir.AtenCall) else step.buffers)
@@ -142,7 +142,7 @@ def _made_first(plan: ir.Plan) -> tuple[int, ...]:
 
 
 def _work(plan: ir.Plan, made: Sequence[int]) -> Iterator[Work]:
-    """The steps of the plan, launches gathered. These tensors are there already."""
+    """Yield the steps of the plan, consecutive launches grouped. `made` are allocated already."""
     if only_launches(plan):
         yield RunLaunches(0, len(plan.steps), (), ())
         return
@@ -173,7 +173,7 @@ def _work(plan: ir.Plan, made: Sequence[int]) -> Iterator[Work]:
 
 
 def _touched(plan: ir.Plan, group: Sequence[ir.Launch] | ir.AtenCall) -> set[int]:
-    """Tensor buffers that these steps read or write."""
+    """Return the tensor buffers that these steps read or write."""
     if isinstance(group, ir.AtenCall):
         numbers = {*group.results, *buffers_in((group.args, group.kwargs))}
     else:

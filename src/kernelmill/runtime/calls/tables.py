@@ -1,4 +1,4 @@
-"""Builds the tables that the native executor walks for one plan."""
+"""Tables of one plan that the native executor walks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dlpack_dtype(dtype: DType) -> int:
 
 
 class NativeTables:
-    """The tables of a plan; `address` stays good as long as this object lives.
+    """The native tables of a plan; `address` stays valid as long as this object lives.
 
     `tensor_arguments` are the arguments that go to the entry as tensors, in this order, and
     `bound_arguments` the long-lived ones that a binding holds. `outputs` are buffers whose tensors
@@ -92,7 +92,7 @@ class NativeTables:
         self.address = ctypes.addressof(table)
 
     def place(self, argument: int) -> int:
-        """The number under which the address of an argument is kept in frames."""
+        """Return the frame slot that holds the address of an argument."""
         return self._argument_places.get(argument, self.slots - 1)
 
     def _input(self, argument: int, entry: TensorInput) -> InputRecord:
@@ -121,7 +121,8 @@ class NativeTables:
     def _with_supers(
         self, plan: Plan, launches: Sequence[Launch], kernels: Mapping[str, int]
     ) -> list[LaunchRecord]:
-        """A record for each launch; the first of a super kernel stands for all of them."""
+        """Return a record for each launch; the first launch of a super kernel stands for all of
+        them."""
         found: list[LaunchRecord] = []
         spans = {s.name: s.last - s.first for s in plan.supers}
         for number, launch in enumerate(launches):
@@ -147,7 +148,7 @@ class NativeTables:
 
 
 def _supers_by_launch(plan: Plan) -> dict[int, Launch]:
-    """The super kernels as launches of their drivers, by the number of their first launch."""
+    """Return the launches of super kernels' drivers, by the number of their first launch."""
     found: dict[int, Launch] = {}
     for super_kernel in plan.supers:
         before = plan.steps[: super_kernel.first]
@@ -157,14 +158,15 @@ def _supers_by_launch(plan: Plan) -> dict[int, Launch]:
 
 
 def is_bound(entry: TensorInput) -> bool:
-    """Whether an argument lives long and has one layout, so that it can be bound."""
+    """Return whether an argument is long-lived and has a fixed layout, so that it can be bound."""
     if entry.role == InputRole.USER:
         return False
     return all(isinstance(d, int) for d in (*entry.shape, *entry.strides))
 
 
 def _argument_places(plan: Plan) -> dict[int, int]:
-    """For each argument with a buffer the first one: several views of it share its address."""
+    """Return, for each argument, the first buffer of it: all views of an argument share its
+    address."""
     places: dict[int, int] = {}
     for i, buffer in enumerate(plan.buffers):
         if buffer.kind == BufferKind.INPUT:

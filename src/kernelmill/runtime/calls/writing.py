@@ -1,5 +1,5 @@
-"""Operators that write to their arguments, as torch has them in graphs without writes: they write
-to copies, which they return. Torch's own way to them is tens of microseconds of Python."""
+"""Operators that write to arguments, in torch's functional form: they write to copies, which they
+return. Torch's own way to them is tens of microseconds of Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kernelmill.torch_internals.operators import overload_named, schema_of
 
 
 def auto_functionalized_v2(operator: Any, *, _all_bases: Sequence[Any], **given: Any) -> Any:
-    """As torch's operator of this name: what `operator` gives, and the copies of all bases."""
+    """Return the results of `operator` and the copies of all bases, as torch's operator of this
+    name."""
     written = _written(operator, tuple(given))
     bases = (
         [] if written is None else [base if base is None else base.clone() for base in _all_bases]
@@ -37,8 +38,8 @@ _VIEW = ("size", "stride", "storage_offset")
 
 @cache
 def _written(operator: Any, given: tuple[str, ...]) -> Sequence[tuple[str, bool]] | None:
-    """The arguments that an operator writes to, and whether each is a view of its base, from the
-    names of what torch's operator is given; None for what only torch can read."""
+    """Return the arguments that an operator writes to, each with whether it is a view of its base,
+    from the keyword names of torch's operator; None for keywords that only torch can interpret."""
     names = [
         argument.name
         for argument in schema_of(operator).arguments

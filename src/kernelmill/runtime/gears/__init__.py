@@ -1,1 +1,1 @@
-"""Choice of a gear's program at a call, and padding to its sizes."""
+"""Choice of a gear's program for a call, and padding to its sizes."""

@@ -1,4 +1,4 @@
-"""A program for each gear, and the choice between them at a call."""
+"""A program for each gear, and dispatch between them by the sizes of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmill.runtime.memory.dims import SizeSource, size_reader
 
 
 class Callee(Protocol):
-    """A program."""
+    """A compiled program."""
 
     @property
     def call(self) -> Call: ...
@@ -27,9 +27,10 @@ exception: the gear that was chosen refused an argument with it."""
 
 @dataclass(frozen=True, eq=False)
 class GearedProgram:
-    """`table` has the program for the sizes that `sources` give, as a tuple; `symbols` are the dims
-    that those are (one symbol each, as a rule). `arguments` are the positions of those arguments,
-    of `count`, that programs take. Programs may be added while others are called."""
+    """Programs by size. `table` has the program for each tuple of sizes, which `sources` read from
+    the arguments; `symbols` are those dims (one symbol each, as a rule). `arguments` are the
+    positions of those arguments, of `count`, that programs take. Programs may be added during
+    calls."""
 
     sources: tuple[SizeSource, ...]
     symbols: tuple[str, ...]
@@ -38,8 +39,8 @@ class GearedProgram:
     count: int
 
     def caller(self, refuse: Refuse) -> Call:
-        """The function to call: a look into a table and the call of a static program, however many
-        gears there are."""
+        """Return the function to call: one table lookup and the call of a static program, whatever
+        the number of gears."""
         find, pick, count = self._calls.get, self.pick, self.count
         one = self.sources[0].argument if self._one_integer else -1
         read = self.read if one < 0 else operator.itemgetter(one)
@@ -59,12 +60,12 @@ class GearedProgram:
         return call
 
     def add(self, sizes: tuple[int, ...], program: Callee) -> None:
-        """Have calls of these sizes run this program from now on."""
+        """Run calls of these sizes with this program from now on."""
         self.table[sizes] = program
         self._calls[self._key(sizes)] = program.call
 
     def remove(self, sizes: tuple[int, ...]) -> None:
-        """Have no program for these sizes any more."""
+        """Remove the program for these sizes."""
         del self.table[sizes]
         self._calls.pop(self._key(sizes), None)
 
@@ -81,13 +82,13 @@ class GearedProgram:
 
     @cached_property
     def pick(self) -> Pick:
-        """Gives the arguments of a call that the programs take."""
+        """Selector of the arguments of a call that the programs take."""
         if list(self.arguments) == list(range(self.count)):
             return lambda args: args
         return argument_picker(self.arguments)
 
     @cached_property
     def read(self) -> Callable[[Sequence[Any]], tuple[int, ...]]:
-        """Gives the sizes of a call. Raises AttributeError, IndexError or TypeError for odd
-        arguments."""
+        """Reader of a call's sizes. Raises AttributeError, IndexError or TypeError for arguments of
+        unexpected kinds."""
         return size_reader(self.sources)

@@ -1,4 +1,4 @@
-"""Calls whose sizes are no gear, padded to the smallest gear that holds them."""
+"""Calls whose sizes match no gear, padded to the smallest gear that holds them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _MOST_SIZES = 4096
 
 
 class PaddedCalls:
-    """Runs calls at the smallest gear that holds their sizes, and cuts the results; or as they are,
-    where the cost model has the `dynamic` program finish earlier.
+    """Runs calls at the smallest gear that holds their sizes, and crops the results; or runs the
+    `dynamic` program, where the cost model has that finish earlier.
 
     `broken` says what the trace takes for granted that does not hold for sizes; "" when it holds.
     Arguments whose dims have another order in memory than the plan's are refused `in_order`.
@@ -50,7 +50,7 @@ class PaddedCalls:
         self._gears = 0
 
     def __call__(self, args: tuple[Any, ...]) -> list[Any] | None:
-        """The results; None when no gear holds the arguments.
+        """Return the results; None when no gear holds the arguments.
 
         InputError when the model was not traced for such sizes.
         """
@@ -61,11 +61,12 @@ class PaddedCalls:
         return None if call is None else call(args)
 
     def offer(self, dynamic: Program) -> None:
-        """Have this program for all sizes weighed against padding from now on."""
+        """Compare this program for all sizes with padding from now on."""
         self.dynamic, self._known = dynamic, {}
 
     def _choose(self, key: tuple[int, ...]) -> Padded | None:
-        """What calls of these true sizes do from now on."""
+        """Return the function for calls of these true sizes, and cache it; None if no gear holds
+        them."""
         gear = smallest_holding(self._program.table, key)
         if gear is None:
             return None
@@ -101,7 +102,7 @@ class PaddedCalls:
 def smallest_holding(
     gears: Iterable[tuple[int, ...]], sizes: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """The gear of the least work in which these sizes have room; None when there is none."""
+    """Return the gear of least work that holds these sizes; None when there is none."""
     fitting = [
         gear
         for gear in list(gears)
@@ -111,7 +112,8 @@ def smallest_holding(
 
 
 def _sooner(dynamic: Program, sizes: Sizes, gear: Callee, resizing: Resizing) -> bool:
-    """Whether the cost model has the dynamic program finish before the padded call of a gear."""
+    """Return whether the cost model has the dynamic program finish before the padded call of a
+    gear."""
     if not isinstance(gear, Program) or not _holds(dynamic, sizes):
         return False
     try:
@@ -123,7 +125,7 @@ def _sooner(dynamic: Program, sizes: Sizes, gear: Callee, resizing: Resizing) ->
 
 
 def _holds(dynamic: Program, sizes: Sizes) -> bool:
-    """Whether the dynamic program takes calls of these sizes."""
+    """Return whether the dynamic program accepts calls of these sizes."""
     equations = dynamic.plan.equations
     # An integer that nothing reads, as one that is a size again, may have any value.
     read = (*plan_dims(dynamic.plan), *(dim for pair in equations for dim in pair))
@@ -133,7 +135,7 @@ def _holds(dynamic: Program, sizes: Sizes) -> bool:
 
 
 def _fit(args: tuple[Any, ...], shapes: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
-    """Whether every tensor argument has its shape."""
+    """Return whether every tensor argument has its shape."""
     for number, shape in shapes:
         argument = args[number]
         if not isinstance(argument, torch.Tensor) or argument.shape != shape:

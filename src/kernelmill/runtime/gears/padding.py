@@ -1,4 +1,4 @@
-"""Pads arguments to a gear's sizes with zeros, and cuts results back to the true ones."""
+"""Padding of arguments to a gear's sizes with zeros, and cropping of results to the true ones."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Shape = tuple[int, ...]
 
 
 class Resizing:
-    """What is done around a program's calls of one set of true sizes, worked out once.
+    """The padding and cropping around a program's calls of one set of true sizes, precomputed.
 
     `sizes` and `gear` give every symbol its true and its padded value.
     """
 
     def __init__(self, padding: Padding, sizes: Sizes, gear: Sizes) -> None:
-        """InputError for true sizes at which the traced program does not hold: padding them would
-        compute something else than the model does."""
+        """Raise InputError for true sizes at which the traced program does not hold: padded, they
+        would give other results than the model's."""
         _check_ranges(padding, sizes)
         self._sizes = [(number, gear[symbol]) for number, symbol in padding.sizes]
         inputs = [_Room.of(entry, sizes, gear) for entry in padding.inputs]
@@ -40,15 +40,15 @@ class Resizing:
         self._results = [_Cut.of(entry, sizes, gear) for entry in padding.results]
 
     def estimated_ns(self, machine: Machine) -> float:
-        """Nanoseconds that padding and cutting take besides the program."""
+        """Return the nanoseconds that padding and cropping take besides the program."""
         moved = sum(8 * (prod(room.shape) + 2 * prod(room.taken)) for room in self._inputs)
         moved += sum(16 * prod(cut.shape) for cut in self._results)
         return machine.passing(moved) + _TENSOR_NS * (len(self._inputs) + len(self._results))
 
     def pad(self, arguments: Sequence[Any], in_order: bool = False) -> list[Any]:
-        """The arguments at the gear's sizes. Tensors that are too small are copied into zeros; all
-        others are passed through. The tensors must have the shapes of the true sizes. InputError
-        where one that is copied has to be `in_order`, and its dims have another in the zeros."""
+        """Return the arguments at the gear's sizes. Tensors that are too small are copied into
+        zeros; all others are passed through. Tensors must have the shapes of the true sizes.
+        InputError if a copied one has to be `in_order`, and its dims are not."""
         found = list(arguments)
         for number, size in self._sizes:
             found[number] = size
@@ -60,8 +60,8 @@ class Resizing:
         return found
 
     def cut(self, results: Sequence[Any]) -> list[Any]:
-        """The results at the true sizes, with the strides that eager gives them: views of those
-        that lie in memory so already, and copies of the others."""
+        """Return the results at the true sizes, with eager's strides: views of those that have
+        these strides already, and copies of the others."""
         found = list(results)
         for number, size in self._size_results:
             found[number] = size
@@ -83,7 +83,8 @@ def _check_ranges(padding: Padding, sizes: Sizes) -> None:
 
 @dataclass(frozen=True)
 class _Room:
-    """The zeros for argument `number`, and the shape that it takes of them."""
+    """The zero-filled tensor for argument `number`, and the shape of the part that the argument
+    fills."""
 
     number: int
     taken: Shape
@@ -103,8 +104,8 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Cut:
-    """How result `number` is cut: viewed as `apart` where its dims have several factors, then
-    narrowed, and given its shape and strides."""
+    """Cropping of result `number`: view as `apart` if dims have several factors, then narrow, and
+    give it its shape and strides."""
 
     number: int
     apart: Shape | None

@@ -1,1 +1,1 @@
-"""Objects to code in this process's memory."""
+"""Linking of objects into executable memory of this process."""

@@ -1,4 +1,4 @@
-"""Places objects in memory: what the linker does for nearly all of them, without LLVM.
+"""A loader of ELF objects, which links nearly all of them without LLVM.
 
 LLVM's libraries take tens of milliseconds to load, and a kernel's object has little to link: code,
 constants, distances between the two, calls of functions elsewhere and addresses of data there. For
@@ -52,7 +52,7 @@ class Placed:
 
 
 def why_no_code() -> str:
-    """Why the system lets this process run no code that it made, in words; "" where it does."""
+    """Return the system's reason for not letting this process run generated code; "" if it does."""
     try:
         Placed(bytearray(mmap.PAGESIZE), {})
     except OSError as error:
@@ -61,7 +61,8 @@ def why_no_code() -> str:
 
 
 def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> Placed | None:
-    """An object in memory; `imports` are the addresses of all that it needs from elsewhere.
+    """Return an object loaded into memory; `imports` are the addresses of all symbols that it
+    needs.
 
     None when it has to be linked by LLVM. ValueError says what is wrong with an object: it is
     damaged, or lacks a symbol. OSError when there is no memory for code.
@@ -79,8 +80,8 @@ def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> P
 def laid_out(
     image: bytes, symbols: Sequence[str], imports: Mapping[str, int], processor: Processor
 ) -> tuple[bytearray, dict[str, int]]:
-    """What goes to the beginning of a page, and where in it these symbols are. ValueError as
-    `place`; UnsupportedRelocation when the object has to be linked by LLVM."""
+    """Return the linked bytes, to be put at a page's start, and the offsets of these symbols.
+    ValueError as `place`; UnsupportedRelocation if LLVM has to link the object."""
     try:
         return _Object(image, imports, processor).laid_out(symbols)
     except (struct.error, IndexError) as error:
@@ -89,22 +90,22 @@ def laid_out(
 
 @cache
 def _processor() -> Processor | None:
-    """This machine's; None where objects are LLVM's."""
+    """Return this machine's processor; None if LLVM has to link its objects."""
     if os.name != "posix" or (_needs_flush() and _cache_flush() is None):
         return None
     return PROCESSORS.get(platform.machine())
 
 
 def _needs_flush() -> bool:
-    """Whether what was written is not what runs until the caches are told: Arm Architecture
-    Reference Manual for A-profile, section B2.7.4."""
+    """Return whether new code needs an explicit cache flush: Arm Architecture Reference Manual for
+    A-profile, section B2.7.4."""
     return platform.machine() == "aarch64"
 
 
 @cache
 def _cache_flush() -> Callable[[int, int], None] | None:
-    """Makes code that was written between two addresses what runs there: `__clear_cache` of GCC's
-    library, which every C++ program has loaded. None where it is not needed or not there."""
+    """Return a function that flushes the instruction cache between two addresses: `__clear_cache`
+    of GCC's library, which every C++ program has loaded. None if not needed or not available."""
     if not _needs_flush():
         return None
     try:
@@ -130,7 +131,6 @@ class _Object:
         self._symbols: list[tuple[str, int, int]] = []  # name, section, value
 
     def laid_out(self, symbols: Sequence[str]) -> tuple[bytearray, dict[str, int]]:
-        """The bytes, and where in them these symbols are."""
         for number, section in enumerate(self._sections):
             if section[2] & _ALLOC and section[1] in (_PROGBITS, _NOBITS):
                 self._lay(number, section)

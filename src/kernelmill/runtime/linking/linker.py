@@ -1,5 +1,6 @@
-"""Links objects into this process, the same bytes only once: by itself (elf_loader.py), or with one
-LLJIT for all that ask for more. Makes those of the runtime's own code.
+"""Linking of objects into this process, the same bytes only once: by the ELF loader
+(elf_loader.py), or with one LLJIT for objects that it does not support. Assembly of the runtime's
+own code. Makes those of the runtime's own code.
 
 An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
 already loaded by torch, and found through its handle.
@@ -23,14 +24,14 @@ from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 
 class LinkedObject:
-    """Machine code in memory; it stays there as long as this object does."""
+    """Machine code in memory; it stays loaded as long as this object lives."""
 
     def __init__(self, addresses: Mapping[str, int], tracker: object) -> None:
         self._addresses = addresses
         self._tracker = tracker
 
     def __getitem__(self, symbol: str) -> int:
-        """The address of an exported symbol. KeyError when it was not asked for."""
+        """Return the address of an exported symbol. KeyError if it was not requested."""
         return self._addresses[symbol]
 
 
@@ -107,8 +108,8 @@ def _link_with_llvm(
 
 
 def assembled(text: str, source: str, optimize: int, triple: str = "") -> bytes:
-    """The object of LLVM's text from `source`, at this level, for processors of this machine's
-    family or of another triple's. CodegenError when LLVM refuses the text."""
+    """Return the object of LLVM IR from `source`, at this optimisation level, for this machine's
+    family of processors or for another triple. CodegenError when LLVM refuses the text."""
     # Imported here: who brings the object needs no LLVM.
     import llvmlite.binding as llvm
 

@@ -1,4 +1,4 @@
-"""Names of kernels for `perf`, where KERNELMILL_PERF_MAP asks for them.
+"""Names of kernels for `perf`, written if KERNELMILL_PERF_MAP is set.
 
 perf reads /tmp/perf-PID.map, a line "ADDRESS SIZE NAME" for each function, ADDRESS and SIZE in
 hexadecimal (tools/perf/Documentation/jit-interface.txt of the Linux kernel). Other makers of code
@@ -19,12 +19,12 @@ _named: dict[int, str] = {}
 
 
 def path() -> str:
-    """The file of this process."""
+    """Return the path of this process's map."""
     return f"/tmp/perf-{os.getpid()}.map"
 
 
 def name(address: int, size: int, title: str) -> None:
-    """Tell perf of a function. A file that cannot be written is a warning."""
+    """Add a function to the map. A file that cannot be written is a warning."""
     line = f"{address:x} {size:x} {title}\n"
     with _lock.lock:
         if _named.get(address) == line:

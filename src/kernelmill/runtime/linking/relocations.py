@@ -1,5 +1,4 @@
-"""What relocations put into code and how code elsewhere is reached, on each processor whose objects
-are placed without LLVM.
+"""Relocations and stubs of each processor whose objects are loaded without LLVM.
 
 Sources: System V ABI, supplement for x86-64, section 4.4; "ELF for the Arm 64-bit Architecture",
 section "Relocation"; for the instructions that are filled in, "Arm Architecture Reference Manual
@@ -20,17 +19,19 @@ STUB_BYTES = 16
 
 
 class UnsupportedRelocation(Exception):
-    """The object asks for what is not done here."""
+    """A relocation or section that this loader does not support."""
 
 
 @dataclass(frozen=True)
 class Processor:
-    """`machine` is its number in objects, and `jump` the code of a stub, before the address.
+    """The relocations of a processor. `machine` is its ELF number, `jump` the code of a stub,
+    before the address.
 
     calls   relocations that may lead to a stub
     slots   relocations that lead to the address in a stub
-    fill    puts a target into what is at a place of the contents, for a kind of relocation. Both
-            count from the beginning of a page; UnsupportedRelocation for any other kind.
+    fill    function that writes a target at an offset, for a kind of relocation; both count from
+    the
+            beginning of a page. UnsupportedRelocation for any other kind.
     """
 
     machine: int
@@ -40,7 +41,7 @@ class Processor:
     fill: Callable[[bytearray, int, int, int], None]
 
     def stub(self, address: int) -> bytes:
-        """Code that jumps to an address, and the address."""
+        """Return a stub: code that jumps to an address, and the address."""
         return self.jump.ljust(SLOT_AT, b"\0") + struct.pack("<Q", address)
 
 
@@ -97,7 +98,7 @@ def _set_adr(contents: bytearray, at: int, number: int) -> None:
 
 
 def _quotient(number: int, zeros: int, bits: int) -> int:
-    """The number without its lowest bits, which have to be zeros, as so many signed bits."""
+    """Return the number shifted right by `zeros` zeros, if it fits into `bits` signed bits."""
     found = number >> zeros
     if found << zeros != number or not -1 << (bits - 1) <= found < 1 << (bits - 1):
         raise UnsupportedRelocation
@@ -105,7 +106,7 @@ def _quotient(number: int, zeros: int, bits: int) -> int:
 
 
 def _set_bits(contents: bytearray, at: int, first: int, count: int, number: int) -> None:
-    """Put the lowest bits of a number into an instruction."""
+    """Write the lowest `count` bits of a number into an instruction, from bit `first` on."""
     mask = (1 << count) - 1
     (word,) = struct.unpack_from("<I", contents, at)
     word = word & ~(mask << first) | (number & mask) << first

@@ -1,1 +1,1 @@
-"""Memory of calls and results, and the sizes that it is taken for."""
+"""Memory of calls and results, and the sizes that it is allocated for."""

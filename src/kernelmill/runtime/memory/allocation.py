@@ -1,4 +1,4 @@
-"""Tensors without torch's dispatcher."""
+"""Allocation of tensors without torch's dispatcher."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ where this torch has no such thing."""
 
 @lru_cache(maxsize=4096)
 def elements_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last, 0 when there are none."""
+    """Return the number of elements from the first address to the last, 0 for empty tensors."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def lie_alike(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether elements of this shape lie in the same places with these strides and with others."""
+    """Return whether elements of this shape have the same offsets with both strides."""
     return 0 in shape or all(
         size == 1 or stride == other
         for size, stride, other in zip(shape, strides, others, strict=True)
@@ -47,9 +47,9 @@ def lie_alike(shape: Sequence[int], strides: Sequence[int], others: Sequence[int
 
 
 def lie_in_one_order(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether the dims of this shape have one order in memory with these strides and with others,
-    and the same of them are expanded. What torch computes of such tensors lies alike, with gaps
-    between their elements or without."""
+    """Return whether the dims of this shape have the same order in memory with both strides, and
+    the same of them are expanded. Torch's results for two such tensors have the same strides, with
+    gaps between elements or without."""
     dims = [n for n, size in enumerate(shape) if size != 1]
     kept = [strides[n] for n in dims], [others[n] for n in dims]
     one, other = ([sorted({0, *each}).index(stride) for stride in each] for each in kept)

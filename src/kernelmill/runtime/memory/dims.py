@@ -1,4 +1,4 @@
-"""The dims of a plan by number, and their values for one set of symbol values.
+"""The dims of a plan, numbered, and their values for one set of symbol values.
 
 The values of a call stand in one array: dims with symbols first, in the order of `dims_needed`, so
 that a compiled function can fill them in one go; constants behind them.
@@ -32,7 +32,7 @@ Values = ctypes.Array[ctypes.c_int64]
 
 
 def plan_dims(plan: ir.Plan) -> Iterator[Dim]:
-    """Every dim that the runtime may ask for, with repetitions."""
+    """Yield every dim that the runtime may need, with repetitions."""
     for entry in plan.inputs:
         if isinstance(entry, ir.TensorInput):
             yield from entry.shape
@@ -61,28 +61,28 @@ def plan_dims(plan: ir.Plan) -> Iterator[Dim]:
 
 
 def fixed_layout(of: ir.TensorInput | ir.BufferSpec) -> Layout:
-    """Shape and strides of an argument or a buffer whose sizes are numbers."""
+    """Return shape and strides of an argument or a buffer whose sizes are numbers."""
     shape, strides = ([evaluate(dim, {}) for dim in dims] for dims in (of.shape, of.strides))
     return tuple(shape), tuple(strides)
 
 
 def late_symbols(plan: ir.Plan) -> frozenset[str]:
-    """Symbols that an ATen step binds, and what is computed from them: they have no value when the
-    call begins."""
+    """Return the symbols that an ATen step binds and those computed from them, which have no value
+    when the call begins."""
     calls = (step for step in plan.steps if isinstance(step, ir.AtenCall))
     found = {symbol for call in calls for symbol, _, _ in call.binds}
     return frozenset(found | computed_late(plan.symbols, found))
 
 
 def given_symbols(plan: ir.Plan) -> dict[str, Sym]:
-    """The symbols that have a value when a call begins and are not computed from others."""
+    """Return the symbols that have a value when a call begins and are not computed from others."""
     late = late_symbols(plan)
     return {s.name: s for s in plan.symbols if s.value is None and s.name not in late}
 
 
 def dims_needed(plan: ir.Plan) -> tuple[Dim, ...]:
-    """What a compiled dims function has to compute for this plan, in this order: the symbols in
-    theirs come first.
+    """Return the dims that a compiled dims function computes for this plan, in this order: the
+    symbols come first, in theirs.
 
     None for a static plan. Dims over symbols that ATen steps bind are not among them.
     """
@@ -95,7 +95,7 @@ def dims_needed(plan: ir.Plan) -> tuple[Dim, ...]:
 
 
 class DimTable:
-    """Gives every dim of a plan its number, and makes the arrays of values."""
+    """The numbers of a plan's dims, and a factory of the arrays of their values."""
 
     def __init__(self, plan: ir.Plan, function: DimsFunction | None) -> None:
         needed = dims_needed(plan)
@@ -127,19 +127,19 @@ class DimTable:
         self._known = bytes(known)
 
     def is_late(self, dims: Iterable[Dim]) -> bool:
-        """Whether one of these dims has no value when the call begins."""
+        """Return whether one of these dims has no value when the call begins."""
         return bool(self.late) and any(dim in self.late for dim in dims)
 
     def number(self, dim: Dim) -> int:
-        """The place of a dim's value in the array."""
+        """Return the index of a dim's value in the array."""
         return self._numbers[dim]
 
     def numbers(self, dims: Iterable[Dim]) -> list[int]:
         return [self._numbers[dim] for dim in dims]
 
     def values(self, values: Mapping[str, int]) -> Values:
-        """The array for these values of symbols, which are `completed`; dims over symbols that
-        have none yet are 0.
+        """Return the array for these values of symbols, which are `completed`; dims over symbols
+        without a value are 0.
 
         InputError for values that the plan does not allow.
         """
@@ -155,30 +155,29 @@ class DimTable:
         return made
 
     def completed(self, values: Mapping[str, int]) -> Mapping[str, int]:
-        """These values and those that are computed from them, in the order of the plan's symbols.
-
-        Raises what the arithmetic raises, as ZeroDivisionError."""
+        """Return these values and those computed from them, in the order of the plan's symbols.
+        Raises errors of the arithmetic, as ZeroDivisionError."""
         return completed(self._symbols, values)
 
     def _with_zeros(self, values: Mapping[str, int]) -> list[int]:
         return [values.get(name, 0) for name, _, _ in self._ranges]
 
     def constant_values(self) -> Values:
-        """The array with constants alone, for what runs before any symbol has a value."""
+        """Return the array with constants alone, for steps that run before symbols have values."""
         return self._array.from_buffer_copy(self._known)
 
     def layout_numbers(self, of: ir.TensorInput | ir.BufferSpec) -> tuple[list[int], list[int]]:
-        """Where shape and strides of an argument or a buffer are in an array of values."""
+        """Return the indices of shape and strides of an argument or buffer in an array of values."""
         return self.numbers(of.shape), self.numbers(of.strides)
 
     def layout(self, of: ir.TensorInput | ir.BufferSpec, values: Values) -> Layout:
-        """Shape and strides of an argument or a buffer, read from an array of values."""
+        """Return shape and strides of an argument or a buffer from an array of values."""
         shape, strides = self.layout_numbers(of)
         return tuple([values[n] for n in shape]), tuple([values[n] for n in strides])
 
     def check(self, values: Mapping[str, int]) -> None:
-        """InputError when a value is outside its symbol's range, or when dims that the plan takes
-        for equal are not. What has no value yet is left for later."""
+        """Raise InputError for a value outside its symbol's range, or for unequal dims that the
+        plan takes for equal. Symbols without a value yet are skipped."""
         found = values.values()
         inside = self._low <= min(found, default=0) and max(found, default=-1) <= self._high
         for name, low, high in () if inside else self._ranges:
@@ -203,14 +202,14 @@ class DimTable:
                 )
 
     def fill_late(self, made: Values, values: Mapping[str, int]) -> None:
-        """Compute the dims over late symbols that `values` now suffices for."""
+        """Compute the dims over late symbols that have all their values in `values`."""
         for number, dim in enumerate(self.late, len(self._early)):
             if symbols(dim).keys() <= values.keys():
                 made[number] = evaluate(dim, values)
 
 
 class SizeSource(NamedTuple):
-    """Where a size, or a symbol of this name, is read at each call: an integer argument (axis -1),
+    """Source of a size, or of the symbol of this name, at each call: an integer argument (axis -1),
     or an axis of a tensor one."""
 
     argument: int
@@ -223,7 +222,7 @@ class SizeSource(NamedTuple):
 
 
 def symbol_sources(plan: ir.Plan) -> tuple[SizeSource, ...]:
-    """One source for each symbol that has a value when the call begins.
+    """Return one source for each symbol that has a value when the call begins.
 
     Integer arguments come first; otherwise a tensor's size that is just the symbol is taken.
     ValueError when a symbol has neither.
@@ -244,8 +243,8 @@ def symbol_sources(plan: ir.Plan) -> tuple[SizeSource, ...]:
 
 
 def size_reader(sources: Sequence[SizeSource]) -> Callable[[Sequence[Any]], tuple[int, ...]]:
-    """Gives the sizes in a call's arguments. Raises AttributeError, IndexError or TypeError for odd
-    ones."""
+    """Return a function that reads sizes from a call's arguments. It raises AttributeError,
+    IndexError or TypeError for unexpected ones."""
     if len(sources) > 1 and all(source.axis < 0 for source in sources):
         return itemgetter(*(source.argument for source in sources))
     places = [(source.argument, source.axis) for source in sources]

@@ -1,4 +1,4 @@
-"""Memory for calls: frames, arenas and scratch."""
+"""Memory of calls: frames, arenas and scratch."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _forget_callers() -> None:
 
 
 def empty_bytes(count: int) -> torch.Tensor:
-    """`count` bytes of memory, 64-byte aligned, not filled."""
+    """Return `count` bytes of memory, 64-byte aligned, not filled."""
     return empty_strided((count,), (1,), torch.uint8)
 
 
 class FramePool:
-    """The frames of one program, or of several that share their memory because they never run for
-    one caller at a time. `reserve` the slots of all of them before the first frame is made."""
+    """The frames of one program, or of several that share memory because no caller runs two at a
+    time. `reserve` the slots of all of them before the first frame is made."""
 
     def __init__(self) -> None:
         # A full one lets go of the frame that has been idle for longest.
@@ -63,7 +63,7 @@ class FramePool:
 
     @property
     def calls(self) -> int:
-        """How many calls the frames have served, those that are gone too."""
+        """Number of calls that the frames have served, freed ones included."""
         with self._busy.enter() as first:
             frames = self.frames
             # A frame can go at any time, in any thread: it only leaves its number here.
@@ -73,19 +73,19 @@ class FramePool:
             return self._past_calls + gone + sum(frame.calls for frame in frames)
 
     def reserve(self, slots: int, threaded: bool) -> None:
-        """Let coming frames have room for so many buffers."""
+        """Give later frames room for at least `slots` buffers."""
         self._slots = max(self._slots, slots)
         self._threaded = threaded
 
     def take(self) -> Frame:
-        """A frame that nobody else uses until it is put into `free` again."""
+        """Return a frame that nobody else uses until it is put into `free` again."""
         try:
             return self.free.pop()
         except IndexError:
             return self.new()
 
     def new(self) -> Frame:
-        """One more frame."""
+        """Return a new frame."""
         frame = Frame(self._slots, self._threaded, self._gone_calls)
         _ = self.calls  # adds up those that are gone
         self._frames.add(weakref.ref(frame, self._frames.discard))
@@ -93,7 +93,7 @@ class FramePool:
 
 
 class Frame:
-    """What one call at a time works in: addresses of buffers, status word, arena and scratch."""
+    """The working memory of a call: buffer addresses, status word, arena and scratch."""
 
     __slots__ = (
         "__weakref__",
@@ -129,17 +129,17 @@ class Frame:
 
     @property
     def calls(self) -> int:
-        """How many calls this frame has served."""
+        """Number of calls that this frame has served."""
         return self._header.calls
 
     @property
     def held_up(self) -> int:
-        """How often its calls went on with one thread less, because one did not run."""
+        """Number of times a call continued with one thread less, because one did not run."""
         return self._header.held_up
 
     def adopt(self, sizes: Sizes) -> None:
-        """Get ready for calls of these sizes: memory only ever grows. All stays as it was where
-        there is not enough."""
+        """Prepare for calls of these sizes: memory only ever grows. If allocation fails, the frame
+        stays unchanged."""
         header = self._header
         # Ctrl-C can come anywhere: old memory stays until the header has the address of new one.
         if sizes.arena_bytes > self.arena_bytes:
@@ -160,7 +160,7 @@ class Frame:
         self.sizes = sizes
 
     def set_address(self, buffer: int, address: int) -> None:
-        """Say where a buffer is, for launches that do not get it as an argument."""
+        """Set the address of a buffer, for launches that do not get it as an argument."""
         self._words[_HEADER_WORDS + buffer] = address
 
 
@@ -172,9 +172,9 @@ def _most_threads() -> int:
 
 @cache
 def _granted_threads() -> int | None:
-    """How many threads the control group has time for, None without a limit: when the time of a
-    period is used up, all threads stand still until the next. Says so where torch would use more.
-    """
+    """Return the number of processors that the control group's CPU quota allows, None without a
+    limit: once the quota of a period is used up, all threads stop until the next. Warns if torch
+    uses more."""
     found = quota()
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Memory on large pages, where the system has them for the asking.
+"""Memory on large pages, on systems that give them on request.
 
 A kernel that goes through megabytes of weights or images meets a new page of 4 KiB every 64 cache
 lines. Finding out where it lies takes time, the more so in a virtual machine, and some prefetchers
@@ -31,7 +31,7 @@ _USUAL_BYTES = 2 << 20
 
 
 def page_bytes(path: Path) -> int:
-    """The size of a large page as the system has it in this file, a power of two; else the usual
+    """Return the size of a large page from this file of the system, a power of two; else the usual
     one. AArch64 has 32 MiB beside small pages of 16 KiB, and 512 MiB beside 64 KiB."""
     try:
         size = int(path.read_text())
@@ -55,15 +55,15 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 def ask(tensor: torch.Tensor) -> None:
-    """Ask for large pages under a tensor whose elements are side by side and not yet written."""
+    """Request large pages under a tensor whose elements are contiguous and not yet written."""
     first, last = _pages(tensor)
     if first < last and _ADVICE is not None:
         _madvise()(first, last - first, _ADVICE)  # where it is refused nothing is lost
 
 
 def move(tensor: torch.Tensor) -> Iterator[None]:
-    """Put large pages under a tensor whose elements are side by side, a few at each step. What it
-    holds stays as it is, and may be used meanwhile."""
+    """Move a contiguous tensor to large pages, a few at each step. Its contents stay, and may be
+    used meanwhile."""
     first, last = _pages(tensor)
     step = _COLLAPSED_AT_ONCE * PAGE_BYTES
     if _ADVICE is None:
@@ -76,16 +76,16 @@ def move(tensor: torch.Tensor) -> Iterator[None]:
 
 
 def _pages(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses at which the large pages begin and end that a tensor fills."""
+    """Return the first and end address of the large pages that a tensor fills."""
     first = -(-tensor.data_ptr() // PAGE_BYTES) * PAGE_BYTES
     last = (tensor.data_ptr() + tensor.nbytes) // PAGE_BYTES * PAGE_BYTES
     return first, max(first, last)
 
 
 def room(count: int, dtype: torch.dtype, asking: bool = True) -> tuple[torch.Tensor, int]:
-    """A tensor, not filled, with room for `count` elements, on large pages if they fill one; and
-    the number of the first of them, which is 64-byte aligned. Without `asking`, on small pages, but
-    lying as if on large ones."""
+    """Return an unfilled tensor with room for `count` elements, on large pages if it fills one, and
+    the index of the first element, which is 64-byte aligned. Without `asking`, it has small pages,
+    aligned as large ones."""
     if count * dtype.itemsize < PAGE_BYTES or _ADVICE is None:
         return empty_strided((count,), (1,), dtype), 0
     page = PAGE_BYTES // dtype.itemsize
@@ -96,9 +96,9 @@ def room(count: int, dtype: torch.dtype, asking: bool = True) -> tuple[torch.Ten
 
 
 class HugePageArena:
-    """Room for tensors of these layouts, those of a dtype one behind the other. It is taken when
-    the first of them is made, and given back with the last. Where somebody is `waiting` for them
-    they are on small pages, and `close` has them moved to large ones once all are filled."""
+    """Memory for tensors of these layouts, those of a dtype in a row, from the first tensor to the
+    death of the last. If a call is `waiting` for them they are on small pages, and `close` has them
+    moved to large ones once all are filled."""
 
     def __init__(self, layouts: Iterable[Layout], waiting: bool = True) -> None:
         self._waiting = waiting
@@ -108,7 +108,7 @@ class HugePageArena:
         self._free: dict[torch.dtype, tuple[torch.Tensor, int]] = {}
 
     def tensor(self, layout: Layout) -> torch.Tensor:
-        """The next tensor, 64-byte aligned and not filled. No more than were announced."""
+        """Return the next tensor, 64-byte aligned and not filled. At most those announced."""
         shape, strides, dtype = layout
         if alias is None:
             return empty_strided(shape, strides, dtype)
@@ -120,7 +120,7 @@ class HugePageArena:
         return room(self._elements[dtype], dtype, asking=not self._waiting)
 
     def close(self) -> None:
-        """What was handed out is filled. Returns at once."""
+        """Mark all tensors as filled, and have them moved to large pages. Returns at once."""
         for base, _ in self._free.values():
             if base.nbytes >= PAGE_BYTES and self._waiting:
                 background.submit(partial(move, base))

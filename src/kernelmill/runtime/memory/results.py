@@ -1,4 +1,4 @@
-"""Memory of large results: used again once the caller has dropped what was in it.
+"""Memory of large results, reused once the caller has dropped the result.
 
 Fresh memory costs a page fault every 4 KiB, which takes longer than a kernel that only reads and
 writes. Whether a piece is in use is what its storage's reference count says: every tensor, view,
@@ -28,8 +28,8 @@ KEPT_BYTES = 512 << 20
 
 @dataclass
 class _Piece:
-    """`storage` is the one Python object for the base's; `alone` is its state while nobody else
-    has it."""
+    """Memory of one result. `storage` is the one Python object for the base's; `alone` is its state
+    while nobody else refers to it."""
 
     base: torch.Tensor
     storage: torch.UntypedStorage
@@ -38,15 +38,15 @@ class _Piece:
     alone: tuple[int, ...] = ()
 
     def state(self) -> tuple[int, ...]:
-        """References to the storage from tensors and from Python, where its memory is and how much:
-        what moved or was resized, even to less in the same place, is another piece."""
+        """Return references to the storage from tensors and from Python, its address and its size:
+        a storage that moved or was resized is another piece."""
         storage = self.storage
         users, names = self.users(storage), sys.getrefcount(storage)
         return users, names, storage.data_ptr(), storage.nbytes()
 
 
 class ResultMemory:
-    """The pieces of one process. Any thread may ask for tensors."""
+    """The result memory of one process. Any thread may request tensors."""
 
     def __init__(self, alias: Alias, limit: int = KEPT_BYTES) -> None:
         self._alias = alias
@@ -63,7 +63,7 @@ class ResultMemory:
     def tensor(
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, elements: int
     ) -> torch.Tensor:
-        """A tensor over `elements` elements that nobody else has, not filled."""
+        """Return an unfilled tensor over `elements` elements that nobody else refers to."""
         bytes = elements * dtype.itemsize
         if bytes > self._limit:
             return empty_strided(shape, strides, dtype)
@@ -75,7 +75,7 @@ class ResultMemory:
             return self._alias(piece.base, shape, strides, 0)
 
     def _find(self, bytes: int, dtype: torch.dtype) -> _Piece | None:
-        """A free piece of this size, taken out of the list."""
+        """Return a free piece of this size, removed from the list."""
         for number, piece in enumerate(self._pieces):
             if piece.bytes == bytes and piece.base.dtype == dtype and piece.state() == piece.alone:
                 del self._pieces[number]
@@ -99,7 +99,7 @@ memory = ResultMemory(alias) if storage_users.works and alias is not None else N
 
 
 def result_tensor(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """What `empty_strided` gives, in memory that may have been a result before."""
+    """Return a tensor as `empty_strided` does, in memory of an earlier result if some is free."""
     elements = elements_of(tuple(shape), tuple(strides))
     if memory is None or elements * dtype.itemsize < LARGE_BYTES:
         return empty_strided(shape, strides, dtype)

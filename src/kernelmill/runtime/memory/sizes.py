@@ -1,4 +1,4 @@
-"""Everything about a program that depends on its symbols' values, worked out once for each set."""
+"""Sizes of a program that depend on its symbols' values, computed once for each set."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Output = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 @dataclass(eq=False, slots=True)  # a frozen one takes three times as long to make
 class Sizes:
-    """Never changes. `values` is the array that native tables index. `outputs` are shape, strides
-    (in elements) and dtype of the plan's tensor buffers by number; those over symbols that have no
-    value yet are not among them; `allocate` makes tensors of them. `scratch_bytes` is what each
-    thread needs. `table` is the address of the native table that these sizes are for.
-    """
+    """Immutable sizes of a call. `values` is the array that native tables index. `outputs` are
+    shape, strides (in elements) and dtype of the plan's tensor buffers by number; those over
+    symbols that have no value yet are not among them; `allocate` makes tensors of them.
+    `scratch_bytes` is what each thread needs. `table` is the address of the native table that these
+    sizes are for."""
 
     values: Values
     symbols: Mapping[str, int]
@@ -38,7 +38,7 @@ class Sizes:
 
 
 class SizesOf:
-    """Works out the sizes of one program: what is where among the values is found once."""
+    """Factory of the sizes of one program; the indices into the values are computed once."""
 
     def __init__(self, plan: Plan, dims: DimTable, table: int) -> None:
         self._dims, self._table = dims, table
@@ -68,8 +68,7 @@ class SizesOf:
         self._arena = dims.number(plan.arena_bytes)
 
     def __call__(self, symbols: Mapping[str, int]) -> Sizes:
-        """The sizes for the values that a call gives. InputError when one is outside its symbol's
-        range."""
+        """Return the sizes for these values of symbols. InputError if one is outside its range."""
         symbols = self._dims.completed(symbols)
         values, given = self._dims.values(symbols), tuple(symbols.values())
         outputs, large = self._outputs.copy(), self._large
@@ -84,8 +83,8 @@ class SizesOf:
 
 
 class _Pattern:
-    """Buffers of one dtype whose layouts are written alike but for the names of symbols. Where
-    these have equal values, as those of a model's layers do, the layouts are equal."""
+    """Buffers of one dtype whose layouts are the same expressions but for the names of symbols.
+    Where these have equal values, as those of a model's layers do, the layouts are equal."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
@@ -94,7 +93,8 @@ class _Pattern:
         self._layouts: list[tuple[Pick, Pick]] = []
 
     def add(self, number: int, places: list[int], layout: tuple[list[int], list[int]]) -> None:
-        """One more buffer: its number, which symbols are its, where its shape and strides are."""
+        """Add a buffer: its number, the places of its symbols, the indices of its shape and
+        strides."""
         self._numbers.append(number)
         self._places += places
         self._layouts.append((_picker(layout[0]), _picker(layout[1])))
@@ -103,7 +103,7 @@ class _Pattern:
     def fill(
         self, outputs: dict[int, Any], given: tuple[int, ...], values: Values
     ) -> Collection[Output]:
-        """Put in what each of its buffers comes to; gives the distinct ones."""
+        """Put the layout of each of its buffers into `outputs`; return the distinct ones."""
         found: Sequence[Any] = self._pick(given)
         if (count := self._count) > 1:
             found = [found[n : n + count] for n in range(0, len(found), count)]
@@ -127,25 +127,25 @@ Pick = Callable[[Any], tuple[int, ...]]
 
 
 def _picker(numbers: Sequence[int]) -> Pick:
-    """Gives what stands at these places."""
+    """Return a function that gives the values at these indices."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple([values[number] for number in numbers])
 
 
 def for_prepare(plan: Plan, dims: DimTable, table: int) -> Sizes:
-    """The sizes for prepare steps, which know no symbols."""
+    """Return the sizes for prepare steps, which use no symbols."""
     values = dims.constant_values()
     return Sizes(values, {}, {}, 0, scratch_bytes(plan.prepare, dims, values), table)
 
 
 def output_of(buffer: BufferSpec, dims: DimTable, values: Values) -> Output:
-    """What the tensor of a buffer looks like."""
+    """Return shape, strides and dtype of a buffer's tensor."""
     return (*dims.layout(buffer, values), to_torch(buffer.dtype))
 
 
 def scratch_bytes(steps: Sequence[Step], dims: DimTable, values: Values) -> int:
-    """The scratch memory that each thread needs for any of these steps."""
+    """Return the scratch bytes that each thread needs for any of these steps."""
     return _aligned(max((values[dims.number(dim)] for dim in _scratch(steps)), default=0))
 
 

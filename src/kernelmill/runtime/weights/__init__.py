@@ -1,1 +1,1 @@
-"""Long-lived arguments: bound, packed, and watched for writes."""
+"""Long-lived arguments: binding, packing, and detection of writes."""

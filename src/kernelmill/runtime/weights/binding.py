@@ -1,4 +1,4 @@
-"""A set of parameters that calls use, and its table for the native entry (layout.py)."""
+"""A set of bound parameters, and its table for the native entry (layout.py)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ from kernelmill.torch_internals.tensors import impl_at
 
 @dataclass(eq=False)
 class Binding:
-    """A set of parameters ready for calls; never changes. `address` is its native table.
-
-    One whose `job` has yet to pack the components `pending` serves one call only, which streams.
-    """
+    """An immutable set of parameters ready for calls. `address` is its native table. If its `job`
+    has yet to pack the components `pending`, it serves one call only, which streams."""
 
     bound: Mapping[int, BoundParameter]
     parts: tuple[PackedPart | None, ...]
@@ -47,15 +45,15 @@ class Binding:
 
     @property
     def is_alive(self) -> bool:
-        """Whether all of the memory that it is bound to is there."""
+        """True if all memory that it is bound to is still allocated."""
         return all(parameter.storage() is not None for parameter in self.bound.values())
 
     def is_for(self, arguments: Sequence[object]) -> bool:
-        """Whether its parameters are these objects."""
+        """Return whether its parameters are these objects."""
         return all(id(arguments[i]) == its.object for i, its in self.bound.items())
 
     def memory(self, job: PackJob) -> int:
-        """The address of the memory into which its call packs what is pending."""
+        """Return the address of the memory into which its call packs pending components."""
         if self._room is None:
             self._room = job.take_room()
         base, first = self._room
@@ -63,8 +61,8 @@ class Binding:
 
     @contextmanager
     def streaming(self) -> Generator[None]:
-        """Around the launches of its call, when something is pending. What is may be packed behind
-        afterwards."""
+        """Pause background work during the launches of its call, if components are pending. Pending
+        ones may be packed in the background afterwards."""
         try:
             with background.paused():
                 yield
@@ -76,7 +74,7 @@ class Binding:
 
 
 def write_table(binding: Binding, places: Mapping[int, int]) -> None:
-    """Give a binding its native table. `places` has the buffer number of each argument."""
+    """Build the native table of a binding. `places` has the buffer number of each argument."""
     bound = list(binding.bound.values())
     # Pages before edges: what becomes loose in between is looked at twice then, and not never.
     pages = merged([each.watch.pages for each in bound if each.watch is not None])
@@ -142,7 +140,7 @@ def _record(
 
 
 def _kept(keep: list[Any], contents: bytes) -> int:
-    """The address of a copy of these bytes, which is kept."""
+    """Return the address of a copy of these bytes, which `keep` owns."""
     made = ctypes.create_string_buffer(contents, len(contents))
     keep.append(made)
     return ctypes.addressof(made)

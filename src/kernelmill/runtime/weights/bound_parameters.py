@@ -1,4 +1,4 @@
-"""Long-lived arguments as they were when they were bound.
+"""Long-lived arguments in their state at binding.
 
 Nothing here refers to a tensor, weakly or not: `torch.utils.swap_tensors` refuses tensors that
 somebody has a weak reference to. A tensor is told by its object's address and its TensorImpl's; and
@@ -36,8 +36,8 @@ OnDeath = Union[Callable[[object], None], None]
 
 @dataclass(frozen=True)
 class ParameterState:
-    """What a parameter was like when it was bound. `version` is None where torch counts none, or
-    does not say."""
+    """The state of a parameter at binding. `version` is None where torch counts none, or gives no
+    access to it."""
 
     impl: int
     data: int
@@ -51,9 +51,8 @@ class ParameterState:
 
 @dataclass
 class BoundParameter:
-    """A bound parameter: its object's address and class, its storage and where that lies. `copy` is
-    what kernels read when that has other strides. `looks` is what its watch told when the state was
-    read."""
+    """A bound parameter: its object's address and class, its storage and that one's address. `copy`
+    is read by kernels if strides differ. `looks` is the watch's number when the state was read."""
 
     argument: int
     object: int
@@ -68,20 +67,20 @@ class BoundParameter:
 
     @property
     def address(self) -> int:
-        """Where kernels read it."""
+        """Address that kernels read."""
         return self.state.data if self.copy is None else self.copy.data_ptr()
 
     @property
     def is_there(self) -> bool:
-        """Whether its memory still is."""
+        """True if its storage is alive and at the same address."""
         storage = self.storage()
         return storage is not None and storage.data_ptr() == self.base
 
 
 class BoundParameters:
-    """Makes the bound of a program. `packed` are the arguments that something is packed from;
-    `validate(argument number, value)` gives the tensor that kernels may read for an argument,
-    itself or a copy, or raises InputError."""
+    """Factory of the bound parameters of a program. Something is packed from the arguments
+    `packed`; `validate(argument number, value)` returns the tensor that kernels may read for an
+    argument, itself or a copy, or raises InputError."""
 
     def __init__(
         self,
@@ -97,8 +96,8 @@ class BoundParameters:
     def read(
         self, arguments: Sequence[object], old: Mapping[int, BoundParameter], on_death: OnDeath
     ) -> dict[int, BoundParameter]:
-        """The bound of these arguments as they are now; what has not changed keeps its parameter.
-        InputError names one that cannot be bound."""
+        """Return bound parameters for these arguments as they are now; an unchanged argument keeps
+        its parameter. InputError names one that cannot be bound."""
         if self.check == "auto":
             write_watch().look()
         found = {i: old[i] for i in self._arguments if i in old and _same(old[i], arguments[i])}
@@ -120,8 +119,8 @@ class BoundParameters:
         return {i: found[i] for i in self._arguments}
 
     def read_once(self, arguments: Sequence[object]) -> dict[int, BoundParameter]:
-        """The bound for one call, which comes at once: of what is written later nothing tells.
-        What others have bound, and the watch over memory, is not touched."""
+        """Return bound parameters for one immediate call, without detection of later writes.
+        Existing bindings and the watch over memory are not touched."""
         found: dict[int, BoundParameter] = {}
         for i in self._arguments:
             fitting, tensor = self._validate(i, arguments[i]), arguments[i]
@@ -131,7 +130,7 @@ class BoundParameters:
         return found
 
     def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
-        """Whether kernels read something made from this argument, which writes make stale."""
+        """Return whether kernels read a copy or packing of this argument: writes make it stale."""
         return copy is not None or number in self._packed
 
     def _watches(
@@ -166,8 +165,8 @@ def _bind(
 
 
 def _settle(parameters: Iterable[BoundParameter]) -> None:
-    """Take what was written while these were bound: what binding allocates lies beside weights in
-    the heap, on the pages at their edges, which the native entry compares from now on."""
+    """Accept writes made during binding: binding allocates on the heap pages at weights' edges,
+    which the native entry compares from now on."""
     write_watch().look()
     for parameter in parameters:
         watch, contents = parameter.watch, parameter.state.contents
@@ -176,7 +175,7 @@ def _settle(parameters: Iterable[BoundParameter]) -> None:
 
 
 def _same(parameter: BoundParameter, argument: object) -> bool:
-    """Whether an argument is as it was when it was bound. `looks` is brought up to date."""
+    """Return whether an argument has the state it was bound in. `looks` is updated."""
     if id(argument) != parameter.object or type(argument) is not parameter.type:
         return False
     assert isinstance(argument, torch.Tensor)
@@ -189,7 +188,7 @@ def _same(parameter: BoundParameter, argument: object) -> bool:
 
 
 def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> ParameterState:
-    """The state of a parameter now."""
+    """Return the current state of a parameter."""
     layout = (*tensor.shape, *tensor.stride())
     return ParameterState(
         handle_of.require()(tensor), tensor.data_ptr(), _version(tensor), tensor.is_inference(),
@@ -203,7 +202,7 @@ def _version(tensor: torch.Tensor) -> int | None:
 
 
 def scalar_type(tensor: torch.Tensor) -> int:
-    """The number that torch's C shims give for the dtype."""
+    """Return the number that torch's C shims have for the tensor's dtype."""
     handle, number = ctypes.c_void_p(handle_of.require()(tensor)), ctypes.c_int32()
     torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
     return number.value

@@ -1,4 +1,4 @@
-"""The prepare launches of a plan, in parts that can be run one without the other."""
+"""The prepare launches of a plan, in components that can be run independently."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from kernelmill.plan.ir import BufferKind, Plan
 
 @dataclass(frozen=True)
 class Component:
-    """Prepare launches that share packed buffers, and so have to run together, in order.
-
-    `launches` are numbers in `plan.prepare`; `sources` the arguments they read.
-    """
+    """Prepare launches that share packed buffers, and so run together, in order. `launches` are
+    numbers in `plan.prepare`; `sources` the arguments they read."""
 
     launches: tuple[int, ...]
     buffers: tuple[int, ...]
@@ -22,7 +20,7 @@ class Component:
 
 
 def components(plan: Plan) -> tuple[Component, ...]:
-    """The prepare launches, split into parts that have no packed buffer in common."""
+    """Return the prepare launches, split into components without a common packed buffer."""
     parts: dict[int, tuple[set[int], set[int]]] = {}  # launches and packed buffers, by any of them
     for number, launch in enumerate(plan.prepare):
         launches = {number}
@@ -49,8 +47,8 @@ def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
 
 
 def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) -> Hashable:
-    """How a component packs, the same for two programs when they pack alike: kernels, sizes and
-    buffers of its launches. Sources and packed buffers count by their order."""
+    """Return a key of a component's packing, equal for two programs that pack alike: kernels, sizes
+    and buffers of its launches. Sources and packed buffers count by their order."""
     order = {buffer: ("packed", place) for place, buffer in enumerate(component.buffers)}
 
     def described(buffer: int) -> Hashable:
@@ -68,6 +66,6 @@ def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) ->
 
 
 def lasting_recipe(plan: Plan, component: Component, identities: Mapping[str, str]) -> str:
-    """`recipe` as a digest that is the same in every process."""
+    """Return `recipe` as a digest that is the same in every process."""
     text = str(recipe(plan, component, identities))
     return digest_of(text.encode())

@@ -1,4 +1,4 @@
-"""How the native entry knows at each call that a weight still holds what was packed.
+"""Checks, at each call, that weights still have the contents that were packed.
 
 What is small is compared whole. Larger memory is watched page by page where the system lets us
 (write_watch.py). Where it does not, pieces are compared (samples.py), which tell of writes to a
@@ -29,8 +29,8 @@ WHOLE_BYTES = 16 << 10
 
 
 class Way(Enum):
-    """What is done with a weight at each call. SHARED is for memory that other processes can write
-    to, or other mappings of a file: of what they write only pieces can tell."""
+    """Checks of a weight at each call. SHARED is for memory that other processes can write to, or
+    other mappings of a file: such writes only pieces can detect."""
 
     UNREAD = "nothing: kernels read it where it is"
     WHOLE = "compared whole"
@@ -42,7 +42,7 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Contents:
-    """What there is to compare; equal when nobody has written, as far as the way can tell."""
+    """The compared contents of a weight; equal if nobody wrote, as far as the way can detect."""
 
     sample: Sample = NOTHING
     writes: int = 0
@@ -52,7 +52,7 @@ class Contents:
 
 
 def memory_span(tensor: torch.Tensor) -> Span:
-    """The addresses at which a tensor's elements begin and end."""
+    """Return the first and end address of a tensor's elements."""
     first, last = span_of(tensor)
     return tensor.data_ptr(), tensor.data_ptr() + last - first
 
@@ -60,8 +60,8 @@ def memory_span(tensor: torch.Tensor) -> Span:
 def way_for(
     tensor: torch.Tensor, check: CheckWeights, watch: Watch | None, mappings: SharedMappings
 ) -> Way:
-    """How to look at a tensor whose contents count; with "auto" by this watch, if there is one.
-    `mappings` are those of now."""
+    """Return how to check a tensor whose contents count; with "auto" by `watch`, if there is one.
+    `mappings` are the current ones."""
     start, end = memory_span(tensor)
     if end - start <= (WHOLE_BYTES if watch is None else WATCHED_BYTES):
         return Way.WHOLE
@@ -75,8 +75,8 @@ def way_for(
 
 
 def _others_write(tensor: torch.Tensor, mappings: SharedMappings) -> bool:
-    """Whether other processes can write to a tensor's memory, or this one through another mapping.
-    Torch knows of what it has shared itself, and of no array over a file or a SharedMemory."""
+    """Return whether other processes, or this one through another mapping, can write to a tensor's
+    memory. Torch knows what it has shared itself, but no array over a file or a SharedMemory."""
     if tensor.untyped_storage().is_shared():
         return True
     # The mappings take milliseconds to read, and hardly any weight is of a file.
@@ -85,7 +85,7 @@ def _others_write(tensor: torch.Tensor, mappings: SharedMappings) -> bool:
 
 
 def read_contents(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Contents | None:
-    """The contents as they are now; None when its memory cannot be watched any more."""
+    """Return the current contents; None if the memory cannot be watched any more."""
     start, end = memory_span(tensor)
     size = end - start
     if way is Way.UNREAD or not size:
@@ -104,7 +104,7 @@ def read_contents(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Conten
 
 
 def copy_holds(contents: Contents, address: int, size: int) -> bool:
-    """Whether a copy of the memory, so many bytes, has what the contents tell of."""
+    """Return whether a copy of the memory, `size` bytes, has these contents."""
     sample, (head, tail) = contents.sample, contents.edges
     whole = contents.digest_bytes
     return (
@@ -119,5 +119,5 @@ def copy_holds(contents: Contents, address: int, size: int) -> bool:
 
 
 def digest_of(address: int, size: int) -> int:
-    """A number for the contents of memory, of 64 bits."""
+    """Return a 64-bit digest of memory."""
     return executor().digest[True](address, size)

@@ -1,4 +1,4 @@
-"""Packing behind the callers' backs, for what has streamed so far (streaming.py).
+"""Packing in the background of weights that calls have streamed so far (streaming.py).
 
 Meanwhile the parameters are the user's: they may be written to, moved or freed at any time. So what
 a component is packed from is first copied, by the system, which finds memory gone where this
@@ -43,8 +43,8 @@ class PackedPart:
 
 @dataclass(frozen=True)
 class Source:
-    """A parameter that a component is packed from: the number of its address, and the bytes from
-    the first element that kernels read to the last."""
+    """A parameter that a component is packed from: its buffer number, and the bytes from the first
+    element that kernels read to the last."""
 
     number: int
     parameter: BoundParameter
@@ -52,23 +52,20 @@ class Source:
 
     @classmethod
     def of(cls, number: int, parameter: BoundParameter, tensor: torch.Tensor) -> Source:
-        """The source of a parameter; `tensor` is what kernels read."""
+        """Return the source for a parameter; kernels read `tensor`."""
         first, last = span_of(tensor)
         return cls(number, parameter, last - first)
 
     @property
     def room(self) -> int:
-        """Bytes for a copy."""
+        """Bytes reserved for a copy."""
         return -(-self.bytes // _APART) * _APART
 
 
 @dataclass(frozen=True)
 class Task:
-    """A component to pack: its number, its launches, what these read, its buffers with their
-    layouts.
-
-    `find` gives what somebody else has packed meanwhile, `keep` takes what was packed here.
-    """
+    """A component to pack: its number, launches, their sources, its buffers with layouts. `find`
+    returns the part if another thread has packed it, `keep` stores the part packed here."""
 
     number: int
     launches: Sequence[int]
@@ -79,8 +76,8 @@ class Task:
 
 
 class PackJob:
-    """Packs components one after the other. `parts` has those that are there, by number; when it
-    is `over`, no more will come. `keys` say of each what it is packed from and how."""
+    """A job that packs components one after the other. `parts` has the finished ones by number;
+    when it is `over`, no more will come. `keys` identify the sources and recipe of each."""
 
     def __init__(
         self,
@@ -98,11 +95,11 @@ class PackJob:
 
     @property
     def over(self) -> bool:
-        """Whether it is done, or was left behind in another process by a fork."""
+        """True if it is done, or was left behind in the parent process by a fork."""
         return self._done or self._process != os.getpid()
 
     def take_room(self) -> tuple[torch.Tensor, int]:
-        """Memory for one call to stream through, as `large_pages.room` gives it. It comes back to
+        """Return memory for one streaming call, as `large_pages.room` does. It comes back through
         `free_buffers`."""
         try:
             return self.free_buffers.pop()
@@ -111,7 +108,7 @@ class PackJob:
             return room(self.stream.bytes, torch.uint8, asking=False)
 
     def begin(self) -> None:
-        """Have it done, if that was not asked before."""
+        """Submit the job to the background thread, once."""
         if not self._begun:
             self._begun = True
             background.submit(self._run)
@@ -152,13 +149,13 @@ class PackJob:
 
 
 def can_copy() -> bool:
-    """Whether this system has what jobs need."""
+    """Return whether this system supports jobs."""
     return hasattr(os, "memfd_create")
 
 
 class _Copies:
-    """Memory for copies of parameters. They are made by writing to a file that only memory holds:
-    what is not there any more is an error of the write."""
+    """Memory for copies of parameters, which are written to a file in memory: if a parameter's
+    memory is unmapped, the write fails."""
 
     def __init__(self, size: int) -> None:
         self._file = os.memfd_create("kernelmill")
@@ -167,12 +164,11 @@ class _Copies:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
 
     def close(self) -> None:
-        """Copy no more."""
         os.close(self._file)
 
     def take(self, source: Source, place: int) -> bool:
-        """Copy what kernels read of a parameter, if its memory is as it was bound. The version
-        is compared when the copy's packing is taken into use."""
+        """Copy the memory that kernels read of a parameter; return whether it is as it was bound.
+        The version is compared when the copy's packing is taken into use."""
         parameter, contents = source.parameter, source.parameter.state.contents
         if not parameter.is_there or not self._copied(parameter.address, source.bytes, place):
             return False

@@ -39,7 +39,7 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True)
 class PackedFiles:
-    """Files in one folder, which is made by the first. See `PackPlace`.
+    """Files of packed buffers in one folder, which is made with the first. See `PackPlace`.
 
     A folder or file that another user could have written is refused (StoreError); a damaged file
     is removed and made again; a folder that cannot be written is one warning, and so is one that is
@@ -50,7 +50,7 @@ class PackedFiles:
     on_untrusted: OnUntrusted = "error"
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
-        """The packed contents as bytes, mapped; None when there is no good file."""
+        """Return the packed contents as bytes, mapped; None if no valid file exists."""
         if self._refused():
             return None
         return self._mapped(self._name(recipe, sources))
@@ -58,7 +58,7 @@ class PackedFiles:
     def keep(
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor] | None:
-        """Write a file, and hand out its mapped contents; None when it cannot be written."""
+        """Write a file, and return its mapped contents; None if it cannot be written."""
         if self._refused():
             return None
         name = self._name(recipe, sources)
@@ -73,7 +73,7 @@ class PackedFiles:
         return self._mapped(name)
 
     def _refused(self) -> bool:
-        """Whether others can write to the folder. StoreError then, if that is to be an error."""
+        """Return whether others can write to the folder. StoreError if that is to be an error."""
         why = Folder(self.path, self.on_untrusted).refused
         if why:
             self._warn(f"packed weights are not kept: {why}")
@@ -125,7 +125,7 @@ class PackedFiles:
 
 
 def _bytes(file: SealedFile, section: str) -> torch.Tensor:
-    """A section as a tensor over the mapping, which lives as long as the tensor."""
+    """Return a section as a tensor over the mapping, which lives as long as the tensor."""
     data = file.section(section)
     if not len(data):
         return torch.empty(0, dtype=torch.uint8, device="cpu")

@@ -1,5 +1,5 @@
-"""Nothing is packed by two threads at once: by a call and the thread behind the calls, or by calls
-of programs that share weights."""
+"""Mutual exclusion of packing: no component is packed by two threads at once, by a call and the
+background thread, or by calls of programs that share weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LOOK_SECONDS = 0.001
 
 
 class _Maker:
-    """A thread that makes something. It is forgotten with the frame that has it, so that Ctrl-C can
-    come anywhere."""
+    """A thread that makes something. It is forgotten with the frame that holds it, so that Ctrl-C
+    is safe anywhere."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -30,7 +30,7 @@ after_fork(_makers.clear)
 
 
 def once(key: Hashable, find: Callable[[], Made | None], make: Callable[[], Made]) -> Made:
-    """What `find` gives, else what `make` makes, which `find` is to give from then on. While
+    """Return the result of `find`, else of `make`, which `find` has to return from then on. While
     another thread makes it, this one waits."""
     mine = _Maker()
     while (found := find()) is None:

@@ -1,4 +1,4 @@
-"""Long-lived arguments (parameters): bound once, checked natively at each call, packed when read.
+"""Long-lived arguments (parameters): bound once, checked natively at each call, packed when used.
 
 A *bound parameter* is what the native entry knows of one: the Python object, its TensorImpl, where
 its data is, its layout and its version, and how its contents are looked at (contents.py). As long
@@ -61,26 +61,27 @@ Tensors = Mapping[int, torch.Tensor]
 
 
 class PackPlace(Protocol):
-    """Where packed buffers outlive the process that packed them.
+    """A place in which packed buffers outlive their process.
 
     `recipe` says how they are packed, the same in every process; `sources` are what they are packed
     from, in order. What is handed out is never written to.
     """
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
-        """The contents of the buffers, as bytes; None when they are not there."""
+        """Return the contents of the buffers, as bytes; None if they are not stored."""
         ...
 
     def keep(
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor] | None:
-        """Keep them, and hand out what `find` will; None when that cannot be done."""
+        """Store the buffers, and return what `find` will return; None if that fails."""
         ...
 
 
 @dataclass(frozen=True)
 class Packs:
-    """A place for packed buffers. `identities` tell kernels apart in every process, by name."""
+    """A place for packed buffers. `identities` has an identity of each kernel, valid in every
+    process, by name."""
 
     place: PackPlace
     identities: Mapping[str, str]
@@ -123,7 +124,7 @@ class Parameters:
         self._streamed = 0
 
     def check_weights(self, check: CheckWeights) -> None:
-        """How to look for writes to what is packed, from the next binding on."""
+        """Set how writes to packed weights are detected, from the next binding on."""
         with self._busy.enter():
             self._bound.check = check
             self.bindings.clear()
@@ -131,8 +132,8 @@ class Parameters:
             self._beside.clear()
 
     def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
-        """A binding for these arguments as they are now; `again` for a call that had one already.
-        InputError names one that cannot be."""
+        """Return a binding for these arguments as they are now; `again` for a call that had one
+        already. InputError names one that cannot be bound."""
         with self._busy.enter() as first, background.paused():
             if not first or write_watch().busy:
                 return self._bound_once(arguments)
@@ -156,9 +157,9 @@ class Parameters:
             return binding
 
     def _bound_once(self, arguments: Sequence[object]) -> Binding:
-        """A binding for a call that a signal handler or a finalizer makes while its thread is in
-        the midst of binding, or of a look for writes. All is packed anew, in a frame and in memory
-        that nobody else has: what is half done stays as it is, and nothing comes of this."""
+        """Return a binding for a call that a signal handler or a finalizer makes while its thread
+        is binding or looking for writes. All is packed anew, in its own frame and memory, so that
+        half-done state is not touched."""
         bound = self._bound.read_once(arguments)
         tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
         prepare = self._preparer(True)
@@ -184,8 +185,8 @@ class Parameters:
         return Binding(bound, tuple(parts), packed, pending, job)
 
     def _settle(self, key: int, parameter: BoundParameter) -> None:
-        """This is the one binding for the memory of this parameter: an object that had it before
-        may be gone without a trace."""
+        """Make this the only binding for the memory of this parameter: an object that had it before
+        may have died unnoticed."""
         other = self._key_at.get(parameter.state.data, key)
         if other != key:
             self._forget(other)
@@ -193,9 +194,9 @@ class Parameters:
         self._key_at[parameter.state.data] = key
 
     def counts(self) -> Generator[Count]:
-        """What `Program.report` has of them: bytes of the packed buffers that coming calls may use,
-        components packed so far where they stay, calls that streamed, components that calls stream
-        for the time being; how contents are looked at, and parameters copied so far."""
+        """Yield the counters of `Program.report` about parameters: bytes of packed buffers that
+        later calls may use, components packed for good so far, calls that streamed, components that
+        are still streamed; ways of checking contents, and parameters copied so far."""
         yield "repacks", self, self._repacks + self._background_repacks
         yield "streamed", self, self._streamed
         yield "copies", self, self._bound.copies
@@ -216,7 +217,7 @@ class Parameters:
         self._transient.pop(key, None)
 
     def _keep_beside(self, key: int, sets: Sequence[Binding]) -> None:
-        """Keep what these have packed, as far as it is of use."""
+        """Keep the packed buffers of these bindings whose memory is alive."""
         alive = [binding for binding in sets if binding.is_alive]
         if alive:
             self._beside[key] = alive[-_MOST_BESIDE:]
@@ -224,8 +225,8 @@ class Parameters:
             self._beside.pop(key, None)
 
     def forget_dead(self, key: int) -> None:
-        """Let go of what a binding has packed from memory that is not there any more, and of the
-        binding when nothing is left. It serves no further call."""
+        """Drop the parts that a binding has packed from freed memory, and the binding when no part
+        is left. It serves no further call."""
         self._keep_beside(key, self._beside.get(key, ()))
         last = self.bindings.get(key)
         if last is not None and last.is_alive:
@@ -279,7 +280,7 @@ class Parameters:
         return parts, job
 
     def _kept(self, number: int, bound: Mapping[int, BoundParameter], known: Binding) -> bool:
-        """Whether a component's sources are as a binding has them."""
+        """Return whether a component's sources are unchanged since a binding."""
         return all(bound[i] is known.bound.get(i) for i in self.components[number].sources)
 
     def _known_part(
@@ -296,14 +297,14 @@ class Parameters:
     def _key(
         self, number: int, bound: Mapping[int, BoundParameter], place: PackPlace | None
     ) -> tuple[Hashable, ...]:
-        """What a component is packed from and how."""
+        """Return the key of a component's sources and recipe."""
         sources = [bound[i] for i in sorted(self.components[number].sources)]
         return (self._recipes[number], *((c.state, c.way) for c in sources), place)
 
     def _new_job(
         self, missing: Sequence[int], bound: Mapping[int, BoundParameter], tensors: Tensors
     ) -> PackJob | None:
-        """What packs those of the missing components that a first call can stream."""
+        """Return a job for those of the missing components that a first call can stream."""
         if self._place is not None or not can_copy():
             return None
         keys = {number: self._key(number, bound, None) for number in missing}
@@ -365,13 +366,13 @@ class Parameters:
 
 
 def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:
-    """What kernels read for an argument."""
+    """Return the tensor that kernels read for an argument."""
     assert isinstance(argument, torch.Tensor)
     return argument if parameter.copy is None else parameter.copy
 
 
 class _BindingFinalizer:
-    """Is told when a storage of a binding has died. Does not keep the binding's owner alive."""
+    """Callback for the death of a binding's storage. It does not keep the binding's owner alive."""
 
     def __init__(self, owner: Parameters, key: int) -> None:
         self._owner, self._key = weakref.ref(owner), key

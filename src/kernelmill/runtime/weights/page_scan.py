@@ -1,4 +1,4 @@
-"""Which pages of this process' memory were written, as Linux from 6.7 on tells.
+"""Written pages of this process' memory, as Linux from 6.7 on reports them.
 
 Memory is registered with userfaultfd(2) and write-protected there, asynchronously: the first write
 to a page lifts its protection, and nobody is asked. An ioctl on /proc/self/pagemap (PAGEMAP_SCAN,
@@ -50,7 +50,7 @@ _Scan = _words(
 
 
 def _request(kind: int, number: int, structure: type[ctypes.Structure]) -> int:
-    """_IOWR of <linux/ioctl.h>."""
+    """Return _IOWR of <linux/ioctl.h>."""
     return 3 << 30 | ctypes.sizeof(structure) << 16 | kind << 8 | number
 
 
@@ -61,12 +61,9 @@ _REQUEST_SCAN = _request(ord("f"), 16, _Scan)
 
 
 class PageScan:
-    """Files of this process that tell. OSError where the system has no such thing, or refuses.
-
-    `pagemap` is the descriptor that scans are asked of, and `counts_faults` says whether the first
-    write to a page is among the page faults of this process that getrusage(2) tells of. A process
-    that was forked needs its own.
-    """
+    """Files of this process for page scans. OSError where the system does not support or permit
+    them. Scans use the descriptor `pagemap`, and `counts_faults` is true if the first write to a
+    page is among the page faults that getrusage(2) reports. A forked process needs its own."""
 
     def __init__(self) -> None:
         flags = os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY
@@ -81,25 +78,25 @@ class PageScan:
             raise
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Close the files; nothing is watched any more."""
         os.close(self._file)
         if self.pagemap >= 0:
             os.close(self.pagemap)
 
     def register(self, pages: Range) -> None:
-        """Let pages be protected and scanned; those of which it is true already may be among
-        them. OSError for memory that cannot be."""
+        """Register pages for protection and scans; some may be registered already. OSError for
+        memory that cannot be."""
         first, last = pages
         _ioctl(self._file, _REQUEST_REGISTER, _Register(first, last - first, _MODE_WP, 0))
 
     def protect(self, pages: Range) -> None:
-        """These are not written from now on. They have to be registered."""
+        """Write-protect registered pages, so that they count as not written."""
         first, last = pages
         _ioctl(self._file, _REQUEST_PROTECT, _Protect(first, last - first, _PROTECT))
 
     def take_written(self, pages: Range) -> list[Range]:
-        """What of these was written, in order; and protect it, in the same step. OSError when some
-        is not registered: other memory has taken its place."""
+        """Return the written ranges among these pages, in order, and protect them in the same step.
+        OSError if some are not registered: other memory has taken their place."""
         found: list[Range] = []
         place, last = pages
         regions = (_Region * _MOST_REGIONS)()
@@ -115,8 +112,8 @@ class PageScan:
         return found
 
     def is_of_file(self, address: int) -> bool:
-        """Whether the page there belongs to a file, or to what processes share; nothing but a read
-        has to be allowed. OSError where nothing is mapped."""
+        """Return whether the page belongs to a file, or to memory that processes share; it has to
+        be readable. OSError where nothing is mapped."""
         first = address // PAGE * PAGE
         ctypes.string_at(address, 1)  # a page that is not there yet is of nothing
         region = _Region()
@@ -127,7 +124,7 @@ class PageScan:
         return _ioctl(self.pagemap, _REQUEST_SCAN, scan) > 0
 
     def _try(self) -> None:
-        """OSError unless writes to memory of ours are found."""
+        """Raise OSError unless writes to memory of ours are found."""
         with mmap.mmap(-1, 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
             view = ctypes.c_char.from_buffer(memory)
             first = ctypes.addressof(view)
@@ -146,11 +143,11 @@ class PageScan:
 
 
 class SharedMappings:
-    """The memory of this process that is mapped so that others can write to it as well: files, and
-    memory without a name that forked processes share. As it is when it is first asked for."""
+    """The memory of this process that is mapped so that others can write to it: files, and
+    anonymous memory that forked processes share. Read at the first question."""
 
     def have(self, address: int) -> bool:
-        """Whether this is in one of them."""
+        """Return whether an address is in one of the mappings."""
         return any(first <= address < last for first, last in self._ranges)
 
     @cached_property
@@ -163,13 +160,13 @@ class SharedMappings:
 
 
 def page_faults() -> int:
-    """How many this process had so far, of all threads."""
+    """Return the number of page faults of this process so far, of all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_minflt + usage.ru_majflt
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
-    """These as few ranges, in order: what touches or overlaps becomes one."""
+    """Return the union of ranges as disjoint ranges, in order; adjacent ones are joined."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1]:
@@ -180,7 +177,7 @@ def merged(ranges: Sequence[Range]) -> list[Range]:
 
 
 def overlap(ranges: Sequence[Range]) -> bool:
-    """Whether two of these have something in common."""
+    """Return whether two of these ranges overlap."""
     return _size(ranges) > _size(merged(ranges))
 
 
@@ -189,7 +186,7 @@ def _size(ranges: Sequence[Range]) -> int:
 
 
 def meeting(ranges: Sequence[Range], pages: Range) -> range:
-    """Which of these ranges, in order and apart, have something of the pages: their indices."""
+    """Return the indices of those of the ranges, in order and disjoint, that overlap `pages`."""
     if pages[0] >= pages[1]:
         return range(0)
     after = bisect_right(ranges, pages[0], key=lambda each: each[1])

@@ -1,4 +1,4 @@
-"""Pieces of a parameter's contents, compared at each call where written pages are not told.
+"""Pieces of a parameter's contents, compared at each call where written pages are not reported.
 
 A write through `param.data` or `param.numpy()` moves neither the address nor the version counter
 that the parameter itself has. What changes a weight as a whole changes the pieces too. They are
@@ -39,25 +39,25 @@ NOTHING = Sample(0, 0, 0, b"")
 
 
 def memory_of(tensor: Tensor) -> memoryview:
-    """The bytes of a CPU tensor from its first element to its last, gaps included."""
+    """Return the bytes of a CPU tensor from its first element to its last, gaps included."""
     return memory_in(tensor.untyped_storage(), *span_of(tensor))
 
 
 def memory_in(storage: torch.UntypedStorage, first: int, last: int) -> memoryview:
-    """The bytes of a storage on the CPU from `first` to before `last`."""
+    """Return the bytes of a storage on the CPU from `first` to before `last`."""
     flat = empty_strided((0,), (1,), torch.uint8).set_(storage, first, (last - first,), (1,))
     contents: Any = flat.numpy()
     return memoryview(contents).cast("B")
 
 
 def memory_behind(storage: torch.UntypedStorage) -> tuple[int, int]:
-    """The addresses at which a storage begins and ends."""
+    """Return the first and end address of a storage."""
     first = storage.data_ptr()
     return first, first + storage.nbytes()
 
 
 def span_of(tensor: Tensor) -> tuple[int, int]:
-    """Where in its storage a tensor's elements begin and end, in bytes."""
+    """Return the byte range of a tensor's elements in its storage."""
     width = tensor.element_size()
     first = int(tensor.storage_offset()) * width
     if tensor.numel() == 0:
@@ -67,7 +67,7 @@ def span_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def take_sample(tensor: Tensor) -> Sample:
-    """The pieces as they are now; none of a tensor without elements."""
+    """Return the current pieces; none for an empty tensor."""
     if tensor.numel() == 0:
         return NOTHING
     start, end = span_of(tensor)
@@ -79,7 +79,7 @@ def take_sample(tensor: Tensor) -> Sample:
 
 
 def pieces_at(address: int, count: int, width: int, pitch: int) -> bytes:
-    """The contents of the pieces from this address on."""
+    """Return the contents of the pieces from this address on."""
     last = pitch * (count - 1) + width
     memory = memoryview((ctypes.c_char * last).from_address(address)).cast("B")
     return b"".join([memory[at : at + width] for at in range(0, last, pitch or last)])

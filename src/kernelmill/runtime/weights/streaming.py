@@ -1,4 +1,4 @@
-"""Calls before weights are packed for good: each launch gets its own packed just before it runs.
+"""Streaming calls, before weights are packed for good: weights of a launch are packed just before.
 
 Packing a large model writes hundreds of megabytes into memory that the process has never touched,
 and the system takes far longer to hand that out than the packing takes. So the first call goes
@@ -38,21 +38,21 @@ LEAST_TURNS = 4
 
 
 def bytes_of(plan: Plan, buffer: int) -> int:
-    """The memory of a buffer whose sizes are numbers, in whole cache lines."""
+    """Return the bytes of a buffer whose sizes are numbers, in whole cache lines."""
     spec = plan.buffers[buffer]
     return -(-elements_of(*fixed_layout(spec)) * spec.dtype.bytes // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True)
 class Readers:
-    """The launches that read a component, the first and the last, as they are numbered natively."""
+    """The first and the last launch that read a component, in native numbering."""
 
     first: int
     last: int
 
 
 def readers(plan: Plan, components: Sequence[Component]) -> list[Readers | None]:
-    """Who reads each component; None when an operator of torch does, or nobody."""
+    """Return the readers of each component; None if an operator of torch reads it, or nothing."""
     owner = {b: number for number, part in enumerate(components) for b in part.buffers}
     found: dict[int, Readers] = {}
     others: set[int] = set()
@@ -70,7 +70,7 @@ def readers(plan: Plan, components: Sequence[Component]) -> list[Readers | None]
 
 
 def _launches(plan: Plan) -> Iterator[tuple[int, Launch]]:
-    """The launches, each with the number of the one that it runs with: the first of its super
+    """Yield the launches, each with the number of the one that it runs with: the first of its super
     kernel, or itself."""
     native = list(accumulate((isinstance(s, Launch) for s in plan.steps), initial=0))
     begins = {
@@ -85,9 +85,9 @@ def _launches(plan: Plan) -> Iterator[tuple[int, Launch]]:
 
 @dataclass(frozen=True)
 class Stream:
-    """How the calls of a plan can stream: `order` has (launch, component) by launch, `sizes` the
-    bytes of each component, `offsets` the place of each packed buffer in memory of so many `bytes`.
-    """
+    """The layout of a plan's streaming calls: `order` has (launch, component) by launch, `sizes`
+    the bytes of each component, `offsets` the offset of each packed buffer in memory of `bytes`
+    bytes."""
 
     order: tuple[tuple[int, int], ...]
     sizes: Mapping[int, int]
@@ -95,7 +95,7 @@ class Stream:
     bytes: int
 
     def share(self, pending: Collection[int]) -> list[int]:
-        """What a call packs for good of the components that are still to come."""
+        """Return the pending components that a call packs for good."""
         found: list[int] = []
         left = max(SHARE_BYTES, sum(self.sizes[number] for _, number in self.order) * SHARE_PART)
         for _, number in self.order:
@@ -108,8 +108,8 @@ class Stream:
 def stream_of(
     plan: Plan, components: Sequence[Component], wanted: Collection[int]
 ) -> Stream | None:
-    """How calls can stream the `wanted` components; None when that is not worth while. Those that
-    cannot be streamed are left out."""
+    """Return how calls can stream the `wanted` components, without those that cannot be streamed;
+    None if that saves too little."""
     reading = readers(plan, components)
     sizes = {b: bytes_of(plan, b) for number in wanted for b in components[number].buffers}
     wholes = {number: sum(sizes[b] for b in components[number].buffers) for number in wanted}
@@ -129,8 +129,8 @@ def stream_of(
 def _place(
     wanted: Sequence[tuple[Readers, Sequence[int]]], sizes: Mapping[int, int]
 ) -> tuple[dict[int, int], int]:
-    """An offset for each buffer, the lowest that is free from its first reader to its last; and
-    the end of all."""
+    """Return an offset for each buffer, the lowest that is free from its first reader to its last;
+    and the end of all."""
     places: dict[int, int] = {}
     live: list[tuple[int, int, int]] = []  # (offset, end, last reader)
     highest = 0

@@ -1,4 +1,4 @@
-"""Tells of writes to the memory of weights, whoever wrote: one watch for all of this process.
+"""Detection of writes to the memory of weights, by any alias: one watch for all of this process.
 
 A write through `param.data`, `param.numpy()` or any other alias moves neither the address nor the
 version counter that a parameter has, but Linux can tell which pages were written (page_scan.py).
@@ -35,10 +35,10 @@ _log = get_logger("runtime")
 
 
 class Watch:
-    """A span of memory that is watched, as long as somebody has this.
+    """A watched span of memory; it is watched as long as this object lives.
 
     `writes` is another number after every write to a page that the span fills; None when the memory
-    cannot be watched any more. `looks` is another number after whatever was found, on edges too.
+    cannot be watched any more. `looks` is another number after any write found, on edges too.
     """
 
     def __init__(self, span: Span, number: int) -> None:
@@ -53,30 +53,30 @@ class Watch:
 
     @property
     def address(self) -> int:
-        """Where the native entry reads `looks`."""
+        """Address from which the native entry reads `looks`."""
         return ctypes.addressof(self._looks)
 
     @property
     def pages(self) -> Range:
-        """The pages that are protected."""
+        """Range of protected pages."""
         first, last = _around(self.span)
         head, tail = self.loose
         return first + PAGE * head, last - PAGE * tail
 
     @property
     def edges(self) -> tuple[Span, Span]:
-        """The parts of the span that lie on pages with others."""
+        """Parts of the span that share pages with other memory."""
         (start, end), (first, last) = self.span, _within(self.span)
         return (start, first), (last, end)
 
     @property
     def loose(self) -> tuple[bool, bool]:
-        """Which edges are to be compared."""
+        """Flags of the first and the last edge that must be compared at each call."""
         head, tail = self._loose
         return head, tail
 
     def note(self, written: Sequence[Range], number: int) -> None:
-        """These pages were written. They are in order and apart.
+        """Take note of written pages, in order and disjoint. They are in order and apart.
 
         An edge written together with pages that the span fills was most likely written with the
         whole span, as by an optimizer's step, and stays protected.
@@ -92,16 +92,15 @@ class Watch:
                 self._looks.value = number
 
     def lose(self, number: int) -> None:
-        """The memory cannot be watched any more."""
+        """Mark the memory as one that cannot be watched any more."""
         self.writes, self._looks.value = None, number
 
 
 class WriteWatch:
-    """See the file's docstring. `state` is what the native entry needs for scans: what it finds
-    says nothing where `takes` is odd, or another number afterwards.
-
-    A signal handler can come into the midst of a look, where this is `busy` for its thread: what it
-    calls must do without. It may fork, though."""
+    """The watch of this process (see the module). `state` is for scans of the native entry: a
+    scan's result is invalid if `takes` is odd, or changes meanwhile. A signal handler can interrupt
+    a look, where this is `busy` for its thread: the handler's calls must do without. It may fork,
+    though."""
 
     def __init__(self) -> None:
         self.state = WatchState(-1, 0, 0)
@@ -115,12 +114,12 @@ class WriteWatch:
 
     @property
     def busy(self) -> bool:
-        """Whether this thread is in the midst of something here."""
+        """True if this thread is inside a method that holds the lock."""
         return self._turns.inside
 
     @property
     def allowed(self) -> bool:
-        """Whether this system lets us watch."""
+        """True if this system lets us watch."""
         if self._scan is None and not self._refused:
             with self._turns.enter() as first:
                 if first and self._scan is None:
@@ -128,7 +127,7 @@ class WriteWatch:
         return self._scan is not None
 
     def watch(self, spans: Iterable[Span]) -> dict[Span, Watch]:
-        """A watch of each span (of more than two pages), as far as it can be."""
+        """Return a watch of each span (of more than two pages) that can be watched."""
         wanted = set(spans)
         if not wanted or not self.allowed:
             return {}
@@ -141,19 +140,19 @@ class WriteWatch:
         return {s: w for s, w in found.items() if w is not None and w.writes is not None}
 
     def is_of_file(self, address: int) -> bool:
-        """Whether memory that is watched belongs to a file, or to what processes share."""
+        """Return whether watched memory belongs to a file, or to memory that processes share."""
         try:
             return self._scan is not None and self._scan.is_of_file(address)
         except OSError:
             return False
 
     def look(self) -> None:
-        """Give another number to all that was written since the last look."""
+        """Find writes since the last look, and give their watches new numbers."""
         with self._turns.enter() as first:
             self._look_if(first)
 
     def _look_if(self, first: bool) -> None:
-        """A look; in the midst of another one, all counts as written."""
+        """Look for writes; inside another look, count all as written."""
         if first:
             self._look()
         else:
@@ -175,8 +174,9 @@ class WriteWatch:
             _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
 
     def _begin_to_take(self) -> None:
-        """Until `takes` is even again, what scans find says nothing. It stays odd where Ctrl-C ends
-        this: what was taken then, nobody was told, and so all counts as written here."""
+        """Make `takes` odd: until it is even again, results of scans are invalid. It stays odd
+        if Ctrl-C ends this: those writes were reported to nobody, and so all counts as written
+        here."""
         unfinished = self.state.takes & 1
         self.state.takes |= 1
         if unfinished:
@@ -214,7 +214,7 @@ class WriteWatch:
                     watch.note(written, number)
 
     def _new(self, spans: Sequence[Span]) -> dict[Span, Watch]:
-        """Watches of spans that nobody watches yet."""
+        """Return watches of spans that are not watched yet."""
         if not spans:
             return {}
         number = next(self._numbers)
@@ -229,8 +229,8 @@ class WriteWatch:
         return made
 
     def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
-        """Begin to watch these, or lose them. What the known ones watch of the same pages they are
-        told."""
+        """Begin to watch these, or lose them. The known watches are told of writes to the same
+        pages."""
         ranges = merged([watch.pages for watch in watches])
         groups = zip(ranges, _by_range(ranges, watches), _by_range(ranges, known), strict=True)
         for pages, its, others in groups:
@@ -242,7 +242,8 @@ class WriteWatch:
                     watch.lose(next(self._numbers))
 
     def _protected(self, pages: Range, others: Sequence[Watch]) -> bool:
-        """Whether these pages could be protected, some of which the others watch already."""
+        """Protect these pages, some of which the others watch already; return whether that
+        succeeded."""
         if self._scan is None:
             return False
         try:
@@ -261,18 +262,19 @@ class WriteWatch:
     # ---- forks ------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """What was written so far is known to both processes; nobody else looks meanwhile."""
+        """Look for writes, so that both processes know them, and block other looks until the fork
+        is over."""
         turn = self._turns.enter()
         first = turn.__enter__()
         self._forking.append(turn)
         self._look_if(first)
 
     def in_parent(self) -> None:
-        """Go on after a fork."""
+        """Resume after a fork."""
         self._forking.pop().__exit__(None, None, None)
 
     def in_child(self) -> None:
-        """Begin anew: protection does not come along, and the files tell of the parent."""
+        """Restart in the child: protection is not inherited, and the files are the parent's."""
         watches = list(self._watches.values())
         self._forks += 1
         if self._scan is not None:
@@ -289,17 +291,17 @@ class WriteWatch:
 
 
 def _around(span: Span) -> Range:
-    """The pages that a span lies on."""
+    """Return the pages that overlap a span."""
     return span[0] // PAGE * PAGE, -(-span[1] // PAGE) * PAGE
 
 
 def _within(span: Span) -> Range:
-    """The pages that a span fills."""
+    """Return the pages that lie entirely in a span."""
     return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
 
 
 def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Watch]]:
-    """The watches that have pages in each of these ranges, which are in order and apart."""
+    """Return the watches with pages in each of these ranges, which are in order and disjoint."""
     found: list[list[Watch]] = [[] for _ in ranges]
     for watch in watches:
         for index in meeting(ranges, watch.pages):
@@ -308,7 +310,7 @@ def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Wa
 
 
 def _without(pages: Range, others: Sequence[Range]) -> Iterator[Range]:
-    """What of these pages is in none of the others, which are in order."""
+    """Yield the parts of these pages outside of the others, which are in order."""
     place, end = pages
     for first, last in others:
         if place < min(first, end):
@@ -327,5 +329,5 @@ os.register_at_fork(
 
 
 def write_watch() -> WriteWatch:
-    """The watch of this process."""
+    """Return the watch of this process."""
     return _watch
