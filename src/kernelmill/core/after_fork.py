@@ -1,4 +1,4 @@
-"""What a forked child puts right before anything else runs in it.
+"""Repairs in a forked child before anything else runs in it.
 
 Only the thread that forked comes along. A lock that another one held stays taken, work that another
 one had is never finished, and what another one had set for a while stays set. So every module with
@@ -20,10 +20,10 @@ from typing import Protocol, TypeVar
 
 
 class Forked(Protocol):
-    """What can be tracked: hashed by identity."""
+    """An object that can be tracked: hashed by identity."""
 
     def after_fork(self) -> None:
-        """Begin anew, in a child."""
+        """Reset its state in a child."""
         ...
 
 
@@ -34,13 +34,13 @@ _objects: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def after_fork(function: Reset) -> Reset:
-    """Have this called in each child; a decorator."""
+    """Register a function to be called in each child; a decorator."""
     _functions.append(function)
     return function
 
 
 def track(owner: Forked) -> None:
-    """Have `owner.after_fork()` called in each child, as long as somebody has the owner."""
+    """Have `owner.after_fork()` called in each child, as long as the owner lives."""
     _objects.add(owner)
 
 
@@ -55,8 +55,8 @@ os.register_at_fork(after_in_child=_run)
 
 
 class RenewedLock:
-    """`lock` is made by `make`, and is another one, which nobody holds, in a child. A thread that
-    forks inside of `with renewed.lock` gives the old one back."""
+    """A lock that is replaced by a new, free one, made by `make`, in a child. A thread that forks
+    inside of `with renewed.lock` releases the old one."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[bool]] = threading.Lock) -> None:
         self._make = make
@@ -64,17 +64,14 @@ class RenewedLock:
         track(self)
 
     def after_fork(self) -> None:
-        """A new lock."""
+        """Replace the lock."""
         self.lock = self._make()
 
 
 class ReentryLock:
-    """A lock that knows whether its thread has it already: a signal handler or a finalizer can come
-    into the midst of what its own thread does inside, and would wait for itself. It is told so
-    instead, and has to leave alone what is half done.
-
-    A child keeps it for its own thread.
-    """
+    """A lock that knows whether its thread holds it already: a signal handler or a finalizer can
+    interrupt its own thread inside, and would wait for itself. `enter` tells it so instead, and it
+    must not touch half-done state. A child keeps the lock for its own thread."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -83,12 +80,12 @@ class ReentryLock:
 
     @property
     def inside(self) -> bool:
-        """Whether this thread has it."""
+        """True if this thread holds the lock."""
         return self._thread == threading.get_ident()
 
     @contextmanager
     def enter(self) -> Generator[bool]:
-        """Inside, this thread has it. Gives whether it had not before."""
+        """Hold the lock inside the context, which is True unless this thread held it before."""
         with self._lock:
             if self.inside:
                 yield False
@@ -100,18 +97,16 @@ class ReentryLock:
                 self._thread = 0
 
     def after_fork(self) -> None:
-        """A new lock, unless the thread that is left has the old one."""
+        """Replace the lock, unless the remaining thread holds the old one."""
         if not self.inside:
             self._lock, self._thread = threading.RLock(), 0
 
 
 class Overlapping:
-    """Something that is so while anybody wants it: `begin` when the first comes, `end` when the
-    last has gone. Uses may nest, and overlap between threads; a child keeps its own thread's.
-
-    A fork, Ctrl-C and a signal handler's use can come anywhere in `begin` and `end`: `end` must be
-    right before, in and after both.
-    """
+    """A state that holds while anybody uses it: `begin` is called with the first use, `end` after
+    the last. Uses may nest, and overlap between threads; a child keeps its own thread's. A fork,
+    Ctrl-C and a signal handler's use can interrupt `begin` and `end`: `end` must be right before,
+    in and after both."""
 
     def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
         self._begin, self._end = begin, end
@@ -121,7 +116,7 @@ class Overlapping:
 
     @contextmanager
     def use(self) -> Generator[None]:
-        """Inside, it is so."""
+        """Hold the state inside the context."""
         user = threading.get_ident(), object()
         try:  # Ctrl-C can come anywhere
             with self._lock:
@@ -137,7 +132,7 @@ class Overlapping:
                 self._users.discard(user)
 
     def after_fork(self) -> None:
-        """Forget the users that are other threads."""
+        """Forget the uses of other threads."""
         self._lock = threading.RLock()
         thread = threading.get_ident()
         own = {user for user in self._users if user[0] == thread}

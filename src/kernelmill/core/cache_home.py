@@ -1,4 +1,4 @@
-"""Where what is compiled is kept when nobody names a folder.
+"""The default folder of compiled programs.
 
 Never in the working directory: what lies there may have come with an archive or a checkout. The
 user who unpacks it owns it, so no check of owners and modes could tell it from what this user's own
@@ -13,7 +13,7 @@ from kernelmill.core import knobs
 
 
 def cache_home() -> str:
-    """$XDG_CACHE_HOME/kernelmill, else ~/.cache/kernelmill, as an absolute path.
+    """Return $XDG_CACHE_HOME/kernelmill, else ~/.cache/kernelmill, as an absolute path.
 
     Source: XDG Base Directory Specification, which has relative paths in the variable ignored. For
     a user without a home folder it is below "/", as containers have it, and mostly not writable.

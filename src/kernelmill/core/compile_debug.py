@@ -1,4 +1,4 @@
-"""`TORCH_COMPILE_DEBUG=1`: what each stage of a compile makes, as files.
+"""`TORCH_COMPILE_DEBUG=1`: the output of each stage of a compile, as files.
 
 torch_compile_debug/run_{time}-pid_{pid}[-rank_{rank}]/kernelmill/
     debug.log
@@ -28,7 +28,7 @@ _runs: dict[int, str] = {}
 
 
 def write_stage(graph: str, stage: str, text: Callable[[], str], numbered: bool = True) -> None:
-    """Write what a stage made of a graph, by the name that captures have, if that is asked for."""
+    """Write a stage's output for a graph, named as captures are, if dumps are requested."""
     if not knobs.TORCH_COMPILE_DEBUG.get():
         return
     named = _NAME.fullmatch(graph.partition("[")[0])
@@ -45,7 +45,7 @@ def write_stage(graph: str, stage: str, text: Callable[[], str], numbered: bool 
 
 
 def _run_folder() -> str:
-    """That of this process, which has its log too."""
+    """Return this process's folder, in which its log is too."""
     if os.getpid() not in _runs:
         rank = f"-rank_{knobs.RANK.get()}" if knobs.LOCAL_WORLD_SIZE.get() else ""
         run = f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}{rank}"

@@ -1,4 +1,4 @@
-"""`dataclasses.dataclass`, for classes that cost little to define.
+"""`dataclasses.dataclass`, for classes that are cheap to define.
 
 Python up to 3.12 compiles as many as seven functions for each dataclass, whether or not one is ever
 made: 0.6 ms, for some 400 classes that a first call loads. Here methods are closures, and only an
@@ -20,7 +20,7 @@ else:
     from dataclasses import MISSING, FrozenInstanceError
 
     def dataclass(kind=None, /, **options):
-        """The class with the methods that `dataclasses.dataclass` gives it for these options."""
+        """Return the class with the methods that `dataclasses.dataclass` adds for these options."""
         if kind is None:
             return lambda kind: _defined(kind, **options)
         return _defined(kind, **options)
@@ -60,7 +60,7 @@ else:
         return kind
 
     def _add(kind, method):
-        """As a method of the class, unless its body has one of that name."""
+        """Add a method to the class, unless its body defines one of that name."""
         if method.__name__ not in vars(kind):
             method.__qualname__ = f"{kind.__qualname__}.{method.__name__}"
             setattr(kind, method.__name__, method)
@@ -75,7 +75,7 @@ else:
         return __init__
 
     def _init(kind, frozen):
-        """`__init__` in Python's text, of which names come from the class's body alone."""
+        """Compile `__init__` from Python text, whose names come from the class's body alone."""
         known = {"__dataclass_set": object.__setattr__}
         positional, keywords, lines = [], [], []
         for number, field in enumerate(dataclasses.fields(kind)):
@@ -105,7 +105,7 @@ else:
         return known["__init__"]
 
     def _values(names):
-        """A function from an object to the tuple of these attributes."""
+        """Return a function from an object to the tuple of these attributes."""
         if len(names) > 1:
             return operator.attrgetter(*names)
         if names:

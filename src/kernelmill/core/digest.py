@@ -36,10 +36,8 @@ class Key:
 
     @cached_property
     def digest(self) -> str:
-        """BLAKE2b over the length-prefixed names and values, in hex.
-
-        The lengths keep ("ab", "c") and ("a", "bc") apart. The same in every process.
-        """
+        """BLAKE2b over the length-prefixed names and values, in hex, the same in every process. The
+        lengths keep ("ab", "c") and ("a", "bc") apart."""
         state = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for pair in self.ingredients:
             for part in pair:
@@ -49,16 +47,16 @@ class Key:
         return state.hexdigest()
 
     def differences(self, other: Key) -> tuple[str, ...]:
-        """The names of the ingredients that only one has, or that have different values."""
+        """Return the names of the ingredients that only one has, or that have different values."""
         mine, theirs = dict(self.ingredients), dict(other.ingredients)
         return tuple(sorted(n for n in mine | theirs if mine.get(n) != theirs.get(n)))
 
 
 def digest_of(data: bytes) -> str:
-    """BLAKE2b in hex, as long as those of keys."""
+    """Return BLAKE2b in hex, as long as digests of keys."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 in hex: the checksum of files at rest."""
+    """Return SHA-256 in hex: the checksum of files at rest."""
     return hashlib.sha256(data).hexdigest()

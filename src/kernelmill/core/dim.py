@@ -53,7 +53,7 @@ FOLD: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """`dim` with each named symbol replaced, and simplified anew."""
+    """Return `dim` with each named symbol replaced, and simplified anew."""
     if not isinstance(dim, Expr) or not values:
         return dim
     kept: dict[Monomial, int] = {}
@@ -76,10 +76,8 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The integer that `dim` is for these values. KeyError names a symbol without a value.
-
-    A divisor is positive wherever its quotient or rest is used; where it is not, 1 stands for it.
-    """
+    """Return the integer value of `dim` for these values. KeyError names a symbol without a value.
+    A divisor is positive wherever its quotient or rest is used; elsewhere 1 replaces it."""
     if isinstance(dim, int):
         return dim
     total = 0
@@ -103,7 +101,8 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def linear_part(dim: Dim, name: str) -> tuple[Dim, Dim] | None:
-    """(coefficient, rest): dim is coefficient * name + rest, with `name` in neither; else None."""
+    """Return (coefficient, rest): dim is coefficient * name + rest, with `name` in neither; else
+    None."""
     if not isinstance(dim, Expr):
         return 0, dim
     coefficient: dict[Monomial, int] = {}
@@ -128,7 +127,7 @@ def _uses(atom: Atom, name: str) -> bool:
 
 
 def recombine(dim: Dim) -> Dim:
-    """`dim` with `k*b*(x//b) + k*(x % b)` put together again as `k*x`, as often as that occurs.
+    """Return `dim` with every `k*b*(x//b) + k*(x % b)` recombined as `k*x`.
 
     Splitting one loop over several dims leaves such pairs in addresses; together they are linear.
     """
@@ -157,19 +156,19 @@ def _recombine_once(expr: Expr) -> Dim | None:
 
 
 def range_text(symbol: Sym, names: Mapping[str, str]) -> str:
-    """ "in [LO, HI]" with HI a dim or "inf"; nothing for the range that a bare name has."""
+    """Return " in [LO, HI]" with HI a dim or "inf"; "" for the default range."""
     if symbol.lo == 0 and symbol.hi is None:
         return ""
     return f" in [{symbol.lo}, {'inf' if symbol.hi is None else render(symbol.hi, names)}]"
 
 
 def read_symbol(reader: Reader, scope: Mapping[str, Dim]) -> Sym:
-    """NAME with its range if one follows."""
+    """Read NAME, with its range if one follows."""
     return read_range(reader, reader.name("a symbol"), scope)
 
 
 def read_range(reader: Reader, name: str, scope: Mapping[str, Dim]) -> Sym:
-    """The symbol called `name` with the range that comes next, if one does."""
+    """Read the range that comes next, if one does; return the symbol called `name`."""
     if not reader.accept("in"):
         return Sym(name)
     reader.expect("[")

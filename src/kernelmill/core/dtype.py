@@ -43,12 +43,12 @@ class DType:
 
     @property
     def is_opaque(self) -> bool:
-        """True when no kernel can compute on it: such values flow through ATen steps only."""
+        """True for a type that no kernel computes on: its values occur in ATen steps only."""
         return self.kind == "opaque"
 
     @property
     def compute(self) -> DType:
-        """The type in which arithmetic on this type is done in registers (half types in f32)."""
+        """The type of arithmetic on this type in registers (half types in f32)."""
         return F32 if self.name in ("f16", "bf16") else self
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ _BY_TORCH_NAME = {dtype.torch_name: dtype for dtype in COMPUTABLE + OPAQUE}
 
 @cache
 def to_torch(dtype: DType) -> torch.dtype:
-    """The torch dtype of the same element type."""
+    """Return the torch dtype of the same element type."""
     import torch
 
     return getattr(torch, dtype.torch_name)
@@ -97,5 +97,5 @@ def to_torch(dtype: DType) -> torch.dtype:
 
 @cache
 def from_torch(dtype: torch.dtype) -> DType | None:
-    """Our element type for a torch dtype, or None for one we do not even carry (quantised ones)."""
+    """Return our element type for a torch dtype, or None for unsupported ones (quantised)."""
     return _BY_TORCH_NAME.get(str(dtype).removeprefix("torch."))

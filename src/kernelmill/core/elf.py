@@ -1,4 +1,4 @@
-"""Reads the symbol table of an object file: what it still needs, and where its code is.
+"""Symbol tables of object files: undefined names, and positions of functions.
 
 Format: ELF-64, little endian (System V ABI, "Object Files").
 """
@@ -13,10 +13,8 @@ _SYMBOL_BYTES = 24
 
 
 def undefined_symbols(image: bytes) -> tuple[str, ...]:
-    """Names that `image` uses and does not define, sorted.
-
-    ValueError when it is no ELF-64 object.
-    """
+    """Return the names that `image` uses and does not define, sorted. ValueError when it is no
+    ELF-64 object."""
     if image[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF object")
     try:
@@ -26,10 +24,8 @@ def undefined_symbols(image: bytes) -> tuple[str, ...]:
 
 
 def code_around(image: bytes, name: str) -> tuple[int, int]:
-    """Where in its section a function begins, and how long the section is, in bytes.
-
-    KeyError when the object has no function of this name.
-    """
+    """Return a function's offset in its section, and the size of the section, in bytes. KeyError
+    when the object has no function of this name."""
     for symbol, section, value in _symbols(image):
         if symbol == name and section:
             return value, _sections(image)[section][5]
@@ -45,7 +41,7 @@ def _sections(image: bytes) -> list[tuple[int, ...]]:
 
 
 def _symbols(image: bytes) -> Iterator[tuple[str, int, int]]:
-    """Name, section and place in it of each symbol that has a name."""
+    """Yield name, section and offset in it of each symbol that has a name."""
     sections = _sections(image)
     for _, kind, _, _, offset, size, link, *_ in sections:
         if kind != _SYMTAB:

@@ -20,7 +20,7 @@ _STEPS = 8
 
 
 class Equations:
-    """`used` are the equations that `reduce` has relied on so far."""
+    """Known equations of dims. `used` are those that `reduce` has relied on so far."""
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self.used: dict[Pair, None] = {}
@@ -32,7 +32,7 @@ class Equations:
             self.add(*pair)
 
     def add(self, a: Dim, b: Dim) -> None:
-        """Take a == b for granted from now on."""
+        """Assume a == b from now on."""
         self._reduced.clear()
         self._pairs.append((a, b))
         self._differences = None
@@ -58,7 +58,7 @@ class Equations:
             self._rules[atom] = replaceable[atom], pair
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Whether the equations say that a == b, as they stand or by what follows from them."""
+        """Return whether a == b is one of the equations or follows from them."""
         difference = self.reduce(a - b)
         if difference == 0:
             return True
@@ -72,7 +72,7 @@ class Equations:
         return stated is not None
 
     def reduce(self, dim: Dim) -> Dim:
-        """`dim` rewritten; it has the same value wherever the equations hold."""
+        """Return `dim` rewritten; it has the same value wherever the equations hold."""
         if not self._rules or isinstance(dim, int):
             return dim
         found = self._reduced.get(dim)
@@ -113,7 +113,7 @@ def _quotients(dim: Dim) -> list[Op]:
 
 
 def _atoms(dim: Dim) -> set[Atom]:
-    """All atoms in a dim, those inside operations too."""
+    """Return all atoms in a dim, those inside operations too."""
     found: set[Atom] = set()
     for monomial, _ in dim.terms if isinstance(dim, Expr) else ():
         for atom in monomial:
@@ -124,7 +124,7 @@ def _atoms(dim: Dim) -> set[Atom]:
 
 
 def _weight(atom: Atom) -> int:
-    """How complicated an atom is: more than anything inside of it."""
+    """Return the complexity of an atom, greater than that of any atom inside it."""
     if not isinstance(atom, Op):
         return 1
     return 1 + sum(

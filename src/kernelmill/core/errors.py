@@ -54,7 +54,7 @@ class PaddingError(ConfigError):
 
 
 class InputError(KernelmillError, ValueError):
-    """A compiled program was called with an argument it cannot take. The message names it."""
+    """An argument that a compiled program cannot take. The message names it."""
 
 
 class GearError(InputError):
@@ -66,39 +66,39 @@ class GearTypeError(GearError, TypeError):
 
 
 class GradientError(KernelmillError, RuntimeError):
-    """An argument requires grad, and the program is for inference. The message names it."""
+    """An argument that requires grad, for an inference program. The message names it."""
 
 
 class CopyError(KernelmillError, TypeError):
-    """An object that belongs to its process was copied or pickled."""
+    """An object that belongs to its process, and so cannot be copied or pickled."""
 
 
 class FileError(KernelmillError, OSError):
-    """A file or folder that was named cannot be read or written. `errno`, `strerror` and
-    `filename` are those of Python's error."""
+    """A named file or folder that cannot be read or written. `errno`, `strerror` and `filename` are
+    those of Python's error."""
 
 
 class MissingFileError(FileError, FileNotFoundError):
-    """It is not there."""
+    """A named file or folder that does not exist."""
 
 
 class DeniedFileError(FileError, PermissionError):
-    """The system does not permit it."""
+    """A named file or folder to which the system denies access."""
 
 
 class NoFolderError(FileError, NotADirectoryError):
-    """What is above it is no folder."""
+    """A named path with a parent that is no folder."""
 
 
 class IsFolderError(FileError, IsADirectoryError):
-    """It is a folder where a file is wanted."""
+    """A named path that is a folder where a file is required."""
 
 
 _FILE_ERRORS = (MissingFileError, DeniedFileError, NoFolderError, IsFolderError)
 
 
 def file_error(error: OSError, path: str | os.PathLike[str], text: str = "") -> FileError:
-    """Python's error of a file that a user named, in the tree; `text` is what is said of it."""
+    """Return our error for Python's error on a user's file; `text` replaces its message."""
     kinds = [kind for kind in _FILE_ERRORS if isinstance(error, kind.__bases__[1])]
     kind = kinds[0] if kinds else FileError
     return kind(error.errno, text or error.strerror or str(error), os.fspath(path))
@@ -106,7 +106,7 @@ def file_error(error: OSError, path: str | os.PathLike[str], text: str = "") -> 
 
 @contextmanager
 def file_errors(path: str | os.PathLike[str]) -> Generator[None]:
-    """Inside, what a user named is read or written: OSError of Python becomes `file_error`."""
+    """Convert OSError inside the context, for a file that a user named, to `file_error`."""
     try:
         yield
     except FileError:
@@ -116,19 +116,17 @@ def file_errors(path: str | os.PathLike[str]) -> Generator[None]:
 
 
 class UserCodeError(KernelmillError):
-    """A user's module, factory or model raised. The message ends with their part of the
+    """A user's module, factory or model that raised. The message ends with their part of the
     traceback."""
 
 
 class UnsupportedError(KernelmillError):
-    """This construct cannot be carried by the stage that raises; the caller falls back."""
+    """A construct that the raising stage cannot handle; the caller falls back."""
 
 
 class VerificationError(KernelmillError):
-    """An IR breaks its grammar or typing rules.
-
-    `stage` is the pass, parser or builder after which the rules did not hold any more.
-    """
+    """An IR that breaks its grammar or typing rules. `stage` is the pass, parser or builder that
+    broke them."""
 
     def __init__(self, message: str, stage: str = "") -> None:
         super().__init__(f"after {stage}: {message}" if stage else message)
@@ -136,16 +134,16 @@ class VerificationError(KernelmillError):
 
 
 class CodegenError(KernelmillError):
-    """LLVM refused the module generated for a kernel: a fault of kernelmill, never of a model."""
+    """A module that LLVM refused: a fault of kernelmill, never of a model."""
 
 
 class NoCodeError(CodegenError):
-    """The system does not let this process run code that it made."""
+    """A system that does not let this process run generated code."""
 
 
 class StoreError(KernelmillError):
-    """The folder of compiled kernels cannot be trusted or used. The message says how to fix it."""
+    """A folder of compiled kernels that cannot be used. The message says how to fix it."""
 
 
 class InterpreterError(KernelmillError, ImportError):
-    """This build of Python cannot run kernelmill: `import kernelmill` raises it."""
+    """A build of Python that cannot run kernelmill: `import kernelmill` raises it."""

@@ -21,20 +21,17 @@ Monomial = tuple["Atom", ...]
 
 
 class Atom(str):
-    """A factor of a monomial: a symbol, or an operation that is not a polynomial.
-
-    It is its own text: terms are compared, ordered and looked up by the thousand in each compile,
-    and those of a string are quick.
-    """
+    """A factor of a monomial: a symbol, or an operation that is not a polynomial. It is its own
+    text, as strings are compared, ordered and hashed fast, by the thousand in each compile."""
 
     __slots__ = ()
 
 
 class Sym(Atom):
     """A named integer with an inclusive range; `hi` may be symbolic, or None for no upper bound.
-    `value` says how it is computed from other symbols (scalar.py); None where a call gives it.
 
-    Two symbols are the same when their names are: within a graph or kernel names are unique.
+    `value` is its formula in other symbols (scalar.py); None where a call gives it. Two symbols are
+    the same when their names are: within a graph or kernel names are unique.
     """
 
     __slots__ = ("hi", "lo", "name", "value")
@@ -136,7 +133,7 @@ Dim = Union[int, Expr]
 
 @dataclass(frozen=True)
 class Apply:
-    """A function of other scalars."""
+    """A function applied to other scalars."""
 
     function: str
     arguments: tuple[Scalar, ...]
@@ -148,7 +145,7 @@ _Range = tuple[str, int, Union[Dim, None], int]
 
 
 def sym(name: str, lo: int = 0, hi: Dim | None = None) -> Expr:
-    """The expression that is just the symbol `name`, with inclusive range [lo, hi]."""
+    """Return the expression of the symbol `name` alone, with inclusive range [lo, hi]."""
     return of_atom(Sym(name, lo, hi))
 
 
@@ -157,7 +154,7 @@ def of_atom(atom: Atom) -> Expr:
 
 
 def as_sym(dim: Dim) -> Sym | None:
-    """The symbol that `dim` is, if it is exactly one."""
+    """Return the symbol if `dim` is exactly one."""
     if isinstance(dim, Expr) and len(dim.terms) == 1:
         monomial, coefficient = dim.terms[0]
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Sym):
@@ -222,7 +219,7 @@ def _multiply(a: Expr, b: Dim) -> Dim:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product of all dims; 1 for none."""
+    """Return the product of all dims; 1 for none."""
     result: Dim = 1
     for dim in dims:
         result = result * dim
@@ -230,7 +227,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def symbols(dim: Dim) -> Mapping[str, Sym]:
-    """Every symbol in `dim` by name, those inside divisions too."""
+    """Return every symbol in `dim` by name, those inside divisions too."""
     if not isinstance(dim, Expr):
         return {}
     if dim._symbols is None:
@@ -242,7 +239,7 @@ def symbols(dim: Dim) -> Mapping[str, Sym]:
 
 
 def symbols_of(atom: Atom) -> Mapping[str, Sym]:
-    """Every symbol in one factor by name."""
+    """Return every symbol in one factor by name."""
     if isinstance(atom, Sym):
         return {atom.name: atom}
     assert isinstance(atom, Op)
@@ -253,7 +250,7 @@ def symbols_of(atom: Atom) -> Mapping[str, Sym]:
 
 
 def render(dim: Dim, names: Mapping[str, str]) -> str:
-    """The text of `dim` with every symbol called what `names` says, or its own name by default.
+    """Return the text of `dim` with symbols renamed by `names`, where it has them.
 
     Terms are put in the order of the new names, so the text does not depend on the old ones.
     """
@@ -303,7 +300,7 @@ def _wrap(dim: Dim, names: Mapping[str, str]) -> str:
 
 
 def bounds(dim: Dim) -> tuple[int | None, int | None]:
-    """Inclusive numeric bounds that hold for every value of the symbols; None where unknown."""
+    """Return inclusive bounds that hold for every value of the symbols; None where unknown."""
     if isinstance(dim, int):
         return dim, dim
     if dim._bounds is None:
@@ -368,7 +365,7 @@ def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
 
 
 def _relax(dim: Dim, sign: int) -> Dim:
-    """An expression >= dim (sign 1) or <= dim (sign -1) without symbols whose range is symbolic."""
+    """Return an expression >= dim (sign 1) or <= dim (sign -1) without symbolic ranges."""
     for _ in range(8):
         if not isinstance(dim, Expr):
             return dim
@@ -401,13 +398,13 @@ def _relax(dim: Dim, sign: int) -> Dim:
 
 
 def _monomial_low(monomial: Monomial) -> int:
-    """A lower bound of the product when every factor is known not to be negative, else -1."""
+    """Return 0 if every factor is known not to be negative, else -1."""
     lows = [_atom_bounds(atom)[0] for atom in monomial]
     return 0 if all(low is not None and low >= 0 for low in lows) else -1
 
 
 def provably_nonnegative(dim: Dim) -> bool:
-    """True when `dim >= 0` for every value of its symbols; False when that is not known."""
+    """Return True when `dim >= 0` for every value of its symbols; False when that is not known."""
     low = bounds(dim)[0]
     if low is not None and low >= 0:
         return True
@@ -416,7 +413,7 @@ def provably_nonnegative(dim: Dim) -> bool:
 
 
 def provably_less(a: Dim, b: Dim) -> bool:
-    """True when `a < b` for every value of the symbols; False when that is not known."""
+    """Return True when `a < b` for every value of the symbols; False when that is not known."""
     return provably_nonnegative(b - a - 1)
 
 
@@ -424,22 +421,22 @@ def provably_less(a: Dim, b: Dim) -> bool:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """`a // b`, simplified where the ranges prove it. b must be positive."""
+    """Return `a // b`, simplified where the ranges prove it. b must be positive."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     return _divmod(a, b, _ranges(a) | _ranges(b))[0]
 
 
 def mod(a: Dim, b: Dim) -> Dim:
-    """`a % b`, simplified where the ranges prove it. b must be positive."""
+    """Return `a % b`, simplified where the ranges prove it. b must be positive."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     return _divmod(a, b, _ranges(a) | _ranges(b))[1]
 
 
 def _ranges(dim: Dim) -> frozenset[_Range]:
-    """Every symbol of `dim` with its range and how it is computed: all that a proof about `dim`
-    rests on, and what tells symbols of one name in different graphs apart."""
+    """Return every symbol of `dim` with its range and formula: all that a proof about `dim` relies
+    on, and that distinguishes symbols of one name in different graphs."""
     if isinstance(dim, int):
         return frozenset()
     if dim._ranges is None:
@@ -483,7 +480,7 @@ def _is_remainder(rest: Dim, b: Dim) -> bool:
 
 
 def _nested_division(a: Dim, b: Dim) -> Dim | None:
-    """(x // c) // b is x // (c * b)."""
+    """Simplify (x // c) // b to x // (c * b)."""
     if isinstance(a, Expr) and len(a.terms) == 1:
         monomial, c = a.terms[0]
         if c == 1 and len(monomial) == 1:
@@ -499,7 +496,7 @@ def _common_factors(rest: Dim, b: int) -> list[int]:
 
 
 def _split_multiple(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    """(q, r) with a == q * b + r, where r has no term that is visibly a multiple of b."""
+    """Return (q, r) with a == q * b + r, where r has no term that is visibly a multiple of b."""
     if isinstance(b, int):
         quotient: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
@@ -552,7 +549,7 @@ def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
-    """min(a, b), simplified where the ranges prove it."""
+    """Return min(a, b), simplified where the ranges prove it."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     if provably_nonnegative(b - a):
@@ -563,7 +560,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
-    """max(a, b), simplified where the ranges prove it."""
+    """Return max(a, b), simplified where the ranges prove it."""
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     if provably_nonnegative(b - a):
@@ -574,5 +571,5 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
-    """The smallest integer that is at least a / b."""
+    """Return the smallest integer that is at least a / b."""
     return floordiv(a + (b - 1), b)

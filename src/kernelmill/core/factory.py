@@ -33,7 +33,7 @@ _OURS = os.path.join(str(Path(__file__).parents[1]), "")
 
 @dataclass(frozen=True)
 class Factory:
-    """What a factory returned, and the `name` it was asked for by."""
+    """The result of a factory, and the `name` that it was requested by."""
 
     name: str
     model: Callable[..., Any]
@@ -62,7 +62,7 @@ def load(name: str) -> Factory:
 
 
 def called(factory: Callable[[], Any], name: str) -> Factory:
-    """Call a function that makes a model. UserCodeError as of `load`."""
+    """Call a function that makes a model. UserCodeError as in `load`."""
     with user_code(f"{name} failed"):
         made = factory()
     return _checked(name, made)
@@ -70,8 +70,8 @@ def called(factory: Callable[[], Any], name: str) -> Factory:
 
 @contextmanager
 def user_code(what: str) -> Generator[None]:
-    """Errors of a user's code inside of `with` become UserCodeError: `what`, then the traceback
-    without frames of this program and of libraries."""
+    """Convert errors of a user's code inside the context to UserCodeError: `what`, then the
+    traceback without frames of this program and of libraries."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -79,7 +79,7 @@ def user_code(what: str) -> Generator[None]:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of an error, in Python's format, with the frames of the user's files only."""
+    """Return the traceback of an error in Python's format, with frames of the user's files only."""
     frames = traceback.extract_tb(error.__traceback__)
     kept = [frame for frame in frames if not _is_foreign(frame.filename)]
     left_out = len(list(takewhile(lambda frame: _is_foreign(frame.filename), reversed(frames))))
@@ -106,7 +106,7 @@ def _from_path(name: str) -> ModuleType:
 
 
 def _is_part(missing: str | None, name: str) -> bool:
-    """Whether it is the named module or a package around it that is missing."""
+    """Return whether the missing module is the named one or a package around it."""
     return missing is not None and f"{name}.".startswith(f"{missing}.")
 
 

@@ -1,4 +1,4 @@
-"""Python's search for cyclic garbage, put off while the compiler works.
+"""Pauses of Python's cyclic garbage collection while the compiler works.
 
 The compiler makes some hundred thousand objects at a time and drops them soon after. Each such wave
 makes Python walk everything that lives in the process, a large model's modules and torch's own
@@ -15,7 +15,7 @@ from kernelmill.core.after_fork import Overlapping
 
 
 class _Collection:
-    """Whether collection was on before the first pause; False without one."""
+    """The collector's state: whether it was on before the first pause; False without one."""
 
     def __init__(self) -> None:
         self.was_on = False
@@ -39,10 +39,8 @@ _pauses = Overlapping(_collection.pause, _collection.resume)
 
 @contextmanager
 def collection_paused() -> Generator[None]:
-    """Inside, no cyclic garbage is collected, in any thread; pauses may nest and overlap.
-
-    Afterwards collection is on again if it was on before. What was made meanwhile then counts as
-    old: most of it is there to stay, and is not searched before the next full collection.
-    """
+    """Collect no cyclic garbage inside the context, in any thread; pauses may nest and overlap.
+    Afterwards collection is on again if it was on before. Objects made meanwhile count as old: most
+    are there to stay, and are not searched before the next full collection."""
     with _pauses.use():
         yield

@@ -1,4 +1,4 @@
-"""What decides the bytes of an object besides the kernel's text: a digest of source files.
+"""The version of the code generator: a digest of the source files that decide the bytes of objects.
 
 Computed, not kept by hand, so that no edit of the generator can leave old objects in use.
 """
@@ -17,8 +17,8 @@ _BESIDE = (
 
 
 def sources() -> list[Path]:
-    """The generator, and what it asks of other layers: the ranges of dims that it decides by, and
-    what types and processors have."""
+    """Return the generator's files, and those of other layers that it relies on: ranges of dims,
+    types and processors."""
     generator = (_PACKAGE / "codegen").rglob("*.py")
     return sorted([*generator, *(_PACKAGE / name for name in _BESIDE)])
 

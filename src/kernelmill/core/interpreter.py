@@ -1,4 +1,4 @@
-"""Which Pythons can run this: CPython with its global lock.
+"""The Pythons that can run this: CPython with its global lock.
 
 Native code reads and changes objects of Python while it holds that lock. A free-threaded build
 has none, and lays its objects out otherwise, even when it is told to run with a lock.
@@ -12,7 +12,7 @@ from kernelmill.core.errors import InterpreterError
 
 
 def check_interpreter() -> None:
-    """InterpreterError where this Python cannot run kernelmill."""
+    """Raise InterpreterError if this Python cannot run kernelmill."""
     if "t" in sys.abiflags:
         raise InterpreterError(
             "kernelmill does not run on free-threaded builds of Python (this is one, a "

@@ -1,4 +1,4 @@
-"""Every environment variable that kernelmill reads: a typed table, and the only reader.
+"""Environment variables that kernelmill reads: a typed table, and the only reader.
 
 A knob is read when it is asked for, so a test or a script may set it after the import. An empty
 value counts as unset. What belongs to one model is an option of `CompilerConfig`, not a knob.
@@ -23,11 +23,11 @@ LEAST_KEY = 32
 
 @dataclass(frozen=True)
 class Knob(Generic[T]):
-    """One environment variable: its name, how its text is read, its value when unset, and what of
-    its text may be `shown`.
+    """An environment variable: its name, the reader of its text, its value when unset, and `shown`,
+    the part of its text that may be displayed.
 
-    `values` says in words what may be written, `unset` what holds without it, `summary` in one line
-    what it does, `advice` when to set it.
+    `values` describes the allowed values, `unset` the behaviour without it, `summary` its effect in
+    one line, `advice` when to set it.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Knob(Generic[T]):
     shown: Callable[[str], str] = str
 
     def get(self) -> T:
-        """The value now. ConfigError names the variable when its text cannot be read."""
+        """Return the current value. ConfigError names the variable when its text cannot be read."""
         text = os.environ.get(self.name, "")
         if not text:
             return self.default
@@ -52,7 +52,7 @@ class Knob(Generic[T]):
             ) from error
 
     def propose(self, text: str) -> None:
-        """Set the variable for this process and those that it starts, where it is unset."""
+        """Set the variable for this process and its children, if it is unset."""
         if not os.environ.get(self.name, ""):
             os.environ[self.name] = text
 
@@ -371,8 +371,8 @@ _NEAR = 0.9
 
 
 def unknown() -> tuple[str, ...]:
-    """Variables that begin with KERNELMILL_, or nearly so, and that nothing reads: misspelt, or of
-    another version."""
+    """Return variables that begin with KERNELMILL_, or nearly so, and that nothing reads: misspelt,
+    or of another version."""
     known = {knob.name for knob in KNOBS}
     ours = [name for name in known if name.startswith(_PREFIX)]
     others = (name for name in os.environ if name not in known)
@@ -386,5 +386,5 @@ def unknown() -> tuple[str, ...]:
 
 
 def of_others(names: Iterable[str]) -> dict[str, str]:
-    """Variables of other libraries that are set, to be shown: nothing here obeys them."""
+    """Return variables of other libraries that are set, for display: nothing here obeys them."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}

@@ -52,13 +52,13 @@ _FORMAT = "%(name)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
 
 
 def get_logger(component: str) -> logging.Logger:
-    """The logger of a component. ConfigError when KERNELMILL_LOGS names one that does not exist."""
+    """Return the logger of a component. ConfigError when KERNELMILL_LOGS names an unknown one."""
     _configure_once()
     return logging.getLogger(f"kernelmill.{component}")
 
 
 def parse(text: str) -> dict[str, int]:
-    """The level of each named component, "all" replaced by every one; later parts win.
+    """Return the level of each named component, "all" replaced by every one; later parts win.
 
     >>> parse("+lower,-store")
     {'lower': 10, 'store': 40}

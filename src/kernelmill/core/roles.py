@@ -1,4 +1,4 @@
-"""What a program's tensor argument is to the model."""
+"""Roles of a program's tensor arguments in the model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class InputRole(StrEnum):
-    """Whose a tensor argument is. Parameters and buffers may be packed ahead of the call."""
+    """The role of a tensor argument. Parameters and buffers may be packed ahead of the call."""
 
     USER = "user"  # the caller's
     PARAM = "param"  # a parameter of the model

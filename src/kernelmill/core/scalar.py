@@ -1,4 +1,4 @@
-"""Numbers that a call computes from its sizes, where a dim cannot say them: `int(n * 0.75)`.
+"""Numbers that a call computes from its sizes, beyond dims: `int(n * 0.75)`.
 
 Grammar of the text form (`scalar_text` prints it, `read_scalar` reads it):
 
@@ -28,12 +28,12 @@ _DOUBLE = struct.Struct("=d")
 
 
 def bits_of(value: float) -> int:
-    """The bits of a float as a signed integer."""
+    """Return the bits of a float as a signed integer."""
     return _WORD.unpack(_DOUBLE.pack(value))[0]
 
 
 def float_of(bits: int) -> float:
-    """The float with these bits."""
+    """Return the float with these bits."""
     return _DOUBLE.unpack(_WORD.pack(bits))[0]
 
 
@@ -92,9 +92,9 @@ DEEPEST = 128
 
 
 def evaluate_scalar(scalar: Scalar, values: Mapping[str, int]) -> Any:
-    """The number for these values of the symbols. KeyError names a symbol without a value; raises
-    what Python's functions do, as ZeroDivisionError; InputError for integers that would fill the
-    memory, VerificationError for a function of arguments that it does not take."""
+    """Return the number for these values of the symbols. KeyError names a symbol without a value;
+    errors of Python's functions are raised, as ZeroDivisionError; InputError for integers that
+    would fill the memory, VerificationError for unsuitable arguments of a function."""
     if isinstance(scalar, Apply):
         arguments = [evaluate_scalar(each, values) for each in scalar.arguments]
         try:
@@ -105,14 +105,14 @@ def evaluate_scalar(scalar: Scalar, values: Mapping[str, int]) -> Any:
 
 
 def symbols_in(scalar: Scalar) -> Mapping[str, Sym]:
-    """Every symbol in a scalar, by name."""
+    """Return every symbol in a scalar, by name."""
     if isinstance(scalar, Apply):
         return {n: s for each in scalar.arguments for n, s in symbols_in(each).items()}
     return symbols(scalar) if isinstance(scalar, Expr) else {}
 
 
 def at_values(scalar: Scalar, values: Mapping[str, Dim]) -> Scalar:
-    """The scalar with dims in place of these symbols."""
+    """Return the scalar with dims in place of these symbols."""
     if isinstance(scalar, Apply):
         arguments = tuple(at_values(each, values) for each in scalar.arguments)
         return Apply(scalar.function, arguments)
@@ -123,8 +123,8 @@ def at_values(scalar: Scalar, values: Mapping[str, Dim]) -> Scalar:
 
 
 def roots(dims: Iterable[Dim]) -> set[str]:
-    """The names of the symbols that a call has to give for dims to have values: in place of
-    computed ones, those that they are computed from."""
+    """Return the names of symbols that a call has to give for dims to have values: computed symbols
+    replaced by those that they are computed from."""
     found: dict[str, Sym] = {}
     left = [symbol for dim in dims for symbol in symbols(dim).values()]
     while left:
@@ -137,20 +137,20 @@ def roots(dims: Iterable[Dim]) -> set[str]:
 
 
 def depth_of(scalar: Scalar) -> int:
-    """How many functions of one another a scalar is."""
+    """Return the depth of nested functions in a scalar."""
     if not isinstance(scalar, Apply):
         return 0
     return 1 + max(map(depth_of, scalar.arguments), default=0)
 
 
 def computed_late(symbols: Iterable[Sym], late: Collection[str]) -> set[str]:
-    """Which symbols are computed from others that have no value when a call begins."""
+    """Return the symbols that are computed from others without a value when a call begins."""
     computed = (symbol for symbol in symbols if symbol.value is not None)
     return {symbol.name for symbol in computed if not roots((of_atom(symbol),)).isdisjoint(late)}
 
 
 def in_order(symbols: Iterable[Sym]) -> tuple[Sym, ...]:
-    """The symbols that a call gives, then the computed ones, each behind those that it needs."""
+    """Return the symbols that a call gives, then the computed ones, each after its inputs."""
     listed = list(symbols)
     found = {symbol.name: symbol for symbol in listed if symbol.value is None}
 
@@ -166,8 +166,8 @@ def in_order(symbols: Iterable[Sym]) -> tuple[Sym, ...]:
 
 
 def completed(symbols: Iterable[Sym], values: Mapping[str, int]) -> dict[str, int]:
-    """These values and those of the computed symbols that follow from them, in the order of the
-    symbols, which is that of `in_order`. InputError for a number that no register holds."""
+    """Return these values and those of computed symbols that follow from them, in the order of
+    `symbols`, which is that of `in_order`. InputError for a number beyond 64 bits."""
     found: dict[str, int] = {}
     for symbol in symbols:
         if symbol.name in values:
@@ -184,7 +184,7 @@ def completed(symbols: Iterable[Sym], values: Mapping[str, int]) -> dict[str, in
 
 
 def _written_out(scalar: Scalar) -> Scalar:
-    """The scalar without computed symbols: what they are computed with stands in their place."""
+    """Return the scalar with computed symbols replaced by their formulas."""
     if isinstance(scalar, Apply):
         return Apply(scalar.function, tuple(map(_written_out, scalar.arguments)))
     if not isinstance(scalar, Expr) or all(s.value is None for s in symbols(scalar).values()):
@@ -214,7 +214,7 @@ def _factor(atom: Atom) -> Scalar:
 
 
 def scalar_text(scalar: Scalar, names: Mapping[str, str] | None = None) -> str:
-    """The text of a scalar, with every symbol called what `names` says, or its own name."""
+    """Return the text of a scalar, with symbols renamed by `names`, where it has them."""
     if isinstance(scalar, Apply):
         arguments = ", ".join(scalar_text(each, names) for each in scalar.arguments)
         return f"{scalar.function}({arguments})"
@@ -222,18 +222,18 @@ def scalar_text(scalar: Scalar, names: Mapping[str, str] | None = None) -> str:
 
 
 def spelled(dim: Dim) -> str:
-    """The text of a dim over symbols that a call gives alone."""
+    """Return the text of a dim, over symbols that a call gives alone."""
     return scalar_text(_written_out(dim))
 
 
 def symbol_text(symbol: Sym, names: Mapping[str, str] | None = None) -> str:
-    """A symbol with its range, and how it is computed."""
+    """Return a symbol with its range, and its formula if it has one."""
     text = (names or {}).get(symbol.name, symbol.name) + range_text(symbol, names or {})
     return text if symbol.value is None else f"{text} = {scalar_text(symbol.value, names)}"
 
 
 def read_scalar(reader: Reader, scope: Mapping[str, Dim], depth: int = 0) -> Scalar:
-    """Read a scalar that stands inside a longer text. ValueError where none stands."""
+    """Read a scalar inside a longer text. ValueError if it has none there."""
     start = reader.position
     negative = reader.accept("-")
     if reader.at_kind("float") or reader.at("inf", "nan"):
@@ -261,7 +261,7 @@ def read_declared(reader: Reader, scope: Mapping[str, Dim]) -> Sym:
 
 
 def parse_scalar(text: str, scope: Mapping[str, Dim]) -> Scalar:
-    """The scalar that a whole text is. ValueError for a text that is none."""
+    """Return the scalar of a whole text. ValueError for a text that is none."""
     reader = Reader(text)
     found = read_scalar(reader, scope)
     reader.expect_end()

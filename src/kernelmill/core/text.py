@@ -1,4 +1,4 @@
-"""The one tokenizer of all text forms, and how numbers and strings are written in them.
+"""The tokenizer of all text forms, and the text of numbers and strings in them.
 
 Tokens: VALUE is "%" directly followed by a name; STRING is a JSON string; FLOAT has a point or an
 exponent; NAME may contain points. White space separates and means nothing else, but for the arrow
@@ -33,14 +33,14 @@ _ENDS = frozenset(",)]}>")
 
 
 def number_text(value: int | float) -> str:
-    """An INT, a FLOAT that reads back to the same bits (but for a NaN's), "true" or "false"."""
+    """Return an INT, a FLOAT that reads back to the same bits (except NaN), "true" or "false"."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return float.__repr__(value) if isinstance(value, float) else int.__repr__(value)
 
 
 def string_text(value: str) -> str:
-    """A STRING: quoted, escaped, in ASCII."""
+    """Return a STRING: quoted, escaped, in ASCII."""
     return json.dumps(value)
 
 
@@ -64,24 +64,24 @@ class Reader:
         raise ValueError(f"line {line}: unexpected character {text[start]!r}")
 
     def at_kind(self, *kinds: str) -> bool:
-        """Whether the next token is a value, string, float, int, name, mark or end."""
+        """Return whether the next token is a value, string, float, int, name, mark or end."""
         return self._tokens[self.position][0] in kinds
 
     @property
     def token(self) -> str:
-        """The text of the next token; empty at the end."""
+        """Text of the next token; empty at the end."""
         return self._tokens[self.position][1]
 
     def at(self, *texts: str) -> bool:
-        """Whether the next token is one of these words or marks."""
+        """Return whether the next token is one of these words or marks."""
         return self.token in texts and self.at_kind("name", "mark")
 
     def next_is_value(self) -> bool:
-        """Whether a VALUE comes after the next token."""
+        """Return whether a VALUE comes after the next token."""
         return not self.at_kind("end") and self._tokens[self.position + 1][0] == "value"
 
     def take(self) -> str:
-        """The next token, whatever it is."""
+        """Take the next token of any kind and return it."""
         if self.at_kind("end"):
             self.fail("more")
         token = self.token
@@ -97,12 +97,12 @@ class Reader:
         return False
 
     def expect(self, text: str) -> None:
-        """Take this word or mark. Raises ValueError when something else comes."""
+        """Take this word or mark. ValueError if the next token is another."""
         if not self.accept(text):
             self.fail(repr(text))
 
     def listed(self, item: Callable[[], T], close: str) -> list[T]:
-        """What `item` reads, again and again with commas between, up to and with `close`."""
+        """Return a list of items read by `item`, separated by commas, up to and with `close`."""
         items: list[T] = []
         while not self.accept(close):
             if items:
@@ -111,7 +111,7 @@ class Reader:
         return items
 
     def skip_parentheses(self) -> None:
-        """Go past the ")" that closes a "(" already taken."""
+        """Skip the tokens up to the ")" that closes a "(" already taken."""
         depth = 1
         while depth:
             depth += {"(": 1, ")": -1}.get(self.take(), 0)
@@ -121,11 +121,11 @@ class Reader:
             self.fail("the end")
 
     def name(self, what: str = "a name") -> str:
-        """Take a NAME; `what` is what the message asks for otherwise."""
+        """Take a NAME; `what` is the message's description of it."""
         return self._take("name", what)
 
     def value(self) -> str:
-        """Take a VALUE and give its name, without the "%"."""
+        """Take a VALUE and return its name, without the "%"."""
         return self._take("value", 'a register ("%name")')[1:]
 
     def string(self) -> str:
@@ -141,7 +141,7 @@ class Reader:
         return sign * int(self._take("int", "an integer"))
 
     def accept_item(self) -> int | None:
-        """Take an INT that is a whole item of a list or in brackets; else nothing."""
+        """Take an INT that is a whole item of a list or in brackets; else return None."""
         kind, token, _ = self._tokens[self.position]
         if kind != "int" or self._tokens[self.position + 1][1] not in _ENDS:
             return None
@@ -168,7 +168,7 @@ class Reader:
         return self.take()
 
     def fail(self, expected: str) -> NoReturn:
-        """Raise ValueError: the line, what was expected, what is there."""
+        """Raise ValueError with the line, the expected token and the actual one."""
         found = repr(self.token) if self.token else "the end"
         raise ValueError(f"line {self._line(self.position)}: expected {expected}, found {found}")
 

@@ -1,4 +1,4 @@
-"""How Python's threads take turns while the compiler works."""
+"""Python's thread switches while the compiler works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = 0.0005
 
 
 class _Interval:
-    """What was set before the first who wants quick turns; 0 without one."""
+    """The switch interval before it was shortened; 0 if it is not."""
 
     def __init__(self) -> None:
         self.before = 0.0
@@ -33,8 +33,8 @@ _turns = Overlapping(_interval.shorten, _interval.restore)
 
 @contextmanager
 def quick_switches() -> Generator[None]:
-    """Inside, a thread that comes back from LLVM or the disk waits half a millisecond for Python,
-    not five: it has ten such waits for each kernel. Uses may nest and overlap.
-    """
+    """Shorten thread switches inside the context: a thread that returns from LLVM or the disk waits
+    half a millisecond for Python, not five: it has ten such waits for each kernel. Uses may nest
+    and overlap."""
     with _turns.use():
         yield

@@ -1,4 +1,4 @@
-"""URLs of stores: which there are, whether one can be right, and how it is shown."""
+"""URLs of stores: known schemes, validation, and display without passwords."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _EXPECTED = "expected a URL such as redis://host:6379/0, s3://bucket/folder or f
 
 
 def is_redis(url: str) -> bool:
-    """Whether the URL is one of a Redis server."""
+    """Return whether the URL is one of a Redis server."""
     return url.partition("://")[0] in REDIS
 
 
 def check_url(url: str) -> str:
-    """The same URL. ValueError where no store can be at one with its scheme, port or database."""
+    """Return the same URL. ValueError if its scheme, port or database is invalid for any store."""
     if url.startswith("/"):
         return url
     fsspec: Any = importlib.import_module("fsspec")
@@ -47,7 +47,7 @@ def _check_host(url: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown: without the name and password in front of the host."""
+    """Return the URL for display, without name and password in front of the host."""
     scheme, separator, rest = url.partition("://")
     authority = rest if scheme in _OF_HOSTS else rest.partition("/")[0]
     secret, at, _ = authority.rpartition("@")

@@ -11,5 +11,5 @@ ABI_VERSION = "1"
 
 
 def minor_of(version: str) -> str:
-    """The major and minor number of a package's version: "2.13" of "2.13.0+cpu"."""
+    """Return the major and minor number of a package's version: "2.13" of "2.13.0+cpu"."""
     return ".".join(version.split(".")[:2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 kernel", "2 kernels", "0 launches", "3 entries"."""
+    """Return a count with its noun: "1 kernel", "2 kernels", "0 launches", "3 entries"."""
     if count == 1:
         return f"1 {noun}"
     if noun.endswith(("s", "x", "ch", "sh")):
@@ -13,8 +13,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text as a terminal may get it: what is not shown as itself, but does something to a
-    terminal, is escaped. Texts may come from a file that somebody else has made."""
+    """Return the text with characters escaped that a terminal would interpret and not show. Texts
+    may come from a file that somebody else has made."""
     return "\n".join(
         line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n")
     )

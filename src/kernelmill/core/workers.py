@@ -1,4 +1,4 @@
-"""Threads that do work for the one that waits for it, which Ctrl-C always ends.
+"""Worker threads, which Ctrl-C always ends.
 
 Python raises KeyboardInterrupt in the first thread between any two instructions, those of
 `threading` and `concurrent.futures` included: when `__enter__` has taken a lock, and the `with`
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def gives_threads() -> bool:
-    """Whether the system gives this process another thread now."""
+    """Return whether the system lets this process start another thread now."""
     try:
         start_new_thread(time.monotonic, ())
     except RuntimeError:
@@ -31,7 +31,7 @@ def gives_threads() -> bool:
 
 
 class Job(Generic[Result]):
-    """Work that was submitted."""
+    """A piece of submitted work."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -41,7 +41,7 @@ class Job(Generic[Result]):
         self._result: Result | None = None
 
     def result(self) -> Result:
-        """What it returned. Raises what it raised, and RuntimeError when it is not done."""
+        """Return the result of the work. Raises its error, and RuntimeError if it is not done."""
         if not self.is_done:
             raise RuntimeError("this work is not done")
         if self.error is not None:
@@ -49,7 +49,7 @@ class Job(Generic[Result]):
         return self._result  # type: ignore[return-value]
 
     def do(self, work: Callable[[], Result]) -> None:
-        """Do the work."""
+        """Run the work, and keep its result or error."""
         try:
             self._result = work()
         except BaseException as error:
@@ -58,12 +58,11 @@ class Job(Generic[Result]):
 
 
 class Workers:
-    """Up to `most` threads, each of which takes what was submitted first.
+    """Up to `most` threads, which take submitted work in order.
 
-    Where the system gives no thread at all, `submit` does the work itself.
-
-    To be used in `with` by one thread: leaving it waits for the work under way, also when Ctrl-C
-    comes meanwhile; what has not begun never does.
+    Where the system starts no thread at all, `submit` does the work itself.
+    To be used in `with` by one thread: leaving it waits for the work in progress, also when Ctrl-C
+    comes meanwhile; pending work is dropped.
     """
 
     def __init__(self, most: int) -> None:
@@ -79,7 +78,7 @@ class Workers:
         self._finished: SimpleQueue[None] = SimpleQueue()
 
     def after_fork(self) -> None:
-        """See core/after_fork.py. What was under way is the parent's, and its threads too."""
+        """Forget work and threads, which are the parent's (core/after_fork.py)."""
         self._empty()
         self._ended = True
 
@@ -95,7 +94,7 @@ class Workers:
             raise
 
     def submit(self, work: Callable[[], Result]) -> Job[Result]:
-        """Have this done."""
+        """Queue the work for a thread, and return its job."""
         job = Job[Result]()
         self._waiting.put(partial(job.do, work))
         if self._started < self._most:
@@ -110,7 +109,7 @@ class Workers:
         return job
 
     def wait(self, jobs: Iterable[Job[Result]], seconds: float | None = None) -> None:
-        """Return when all of these are done, one has raised, or this time is over."""
+        """Wait until all of these jobs are done, one has raised, or `seconds` are over."""
         end = None if seconds is None else time.monotonic() + seconds
         left = list(jobs)
         while left := [job for job in left if not job.is_done or job.error is not None]:
@@ -123,13 +122,13 @@ class Workers:
                 return
 
     def results(self, works: Iterable[Callable[[], Result]]) -> Iterator[Result]:
-        """What each of these returns, in order. Raises what one raises."""
+        """Yield the result of each work, in order. Raises the error of one that fails."""
         for job in [self.submit(work) for work in works]:
             self.wait([job])
             yield job.result()
 
     def end(self) -> None:
-        """Wait for the work under way. What has not begun never does."""
+        """Wait for the work in progress. Pending work is dropped."""
         self._ended = True  # before it looks
         while self._under_way:
             self._finished.get()

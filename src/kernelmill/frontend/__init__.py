@@ -1,4 +1,4 @@
-"""AOTAutograd's FX graphs as graphs of ours."""
+"""Import of AOTAutograd's FX graphs as graphs of ours."""
 
 from kernelmill.frontend.conditions import conditions_asked, conditions_from, conditions_of
 from kernelmill.frontend.decompositions import decomposition_table

@@ -1,4 +1,4 @@
-"""Operators that run as themselves: the `aten` node of the graph IR.
+"""ATen calls in the graph IR: the `aten` node, for operators that run in torch.
 
 Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
 dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list, and
@@ -32,8 +32,8 @@ UNDEFINED = TensorType(BOOL, (0,))
 
 @dataclass(frozen=True)
 class BodyName:
-    """An argument that is a body of the graph; `single` where calls of it give its only result and
-    no tuple."""
+    """An argument that is a body of the graph; `single` if its calls return the only result and no
+    tuple."""
 
     name: str
     single: bool = False
@@ -84,7 +84,7 @@ def emit_aten(
     binds: Sequence[tuple[str, int, int]] = (),
     reason: str = "",
 ) -> tuple[Value, ...]:
-    """Append an `aten` node. Raises UnsupportedError for an argument that has no encoding."""
+    """Append an `aten` node. UnsupportedError for an argument that has no encoding."""
     encode = _Encoder(target)
     coded = tuple(encode(arg) for arg in args)
     named = tuple((name, encode(value)) for name, value in kwargs.items())

@@ -1,5 +1,5 @@
-"""What higher-order operators are given besides tensors and numbers. A graph that the operator
-calls becomes a body, a graph of ours; what only torch can run or read is handed over as it is."""
+"""Bodies of higher-order operators. A graph that the operator calls becomes a graph of ours;
+objects that only torch can run or read are passed unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bodies:
         self._known: dict[tuple[Any, ...], BodyName] = {}
 
     def of(self, module: object, operator: str, node: fx.Node) -> BodyName:
-        """What a graph, or another object that the traced module holds, becomes in a call of this
+        """Return the body for a graph, or another object of the traced module, in a call of this
         operator."""
         operands = _OPERANDS.get(operator)
         if operands is None or not isinstance(module, fx.GraphModule):
@@ -59,21 +59,21 @@ class Bodies:
         return self._known[key]
 
     def held(self, found: object) -> BodyName:
-        """An object that calls take as it is."""
+        """Return the body for an object that calls take unchanged."""
         name = f"held_{len(self._found)}"
         self._found[name] = Held(type(found).__name__, found)
         return BodyName(name)
 
     def reason(self, arguments: Any) -> str:
-        """Why an operator with these arguments is a call of torch's."""
+        """Return why an operator with these arguments runs in torch."""
         names = list(_names_in(arguments))
         if names and not any(isinstance(self._found[name], Held) for name in names):
             return "a higher-order operator, whose graphs are compiled"
         return "a higher-order operator"
 
     def _role(self, operand: Any) -> InputRole:
-        """What an operand is to each call of a body: a weight, if it is one of the graph around it
-        that nothing writes to."""
+        """Return the role of an operand in calls of a body: that of the outer graph's input, if it
+        is one that nothing writes to."""
         value = self._context.env.get(operand) if isinstance(operand, fx.Node) else None
         if not isinstance(value, Value) or value.node is not None or _is_written(operand):
             return InputRole.USER

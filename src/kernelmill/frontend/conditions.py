@@ -1,4 +1,4 @@
-"""What a trace takes for granted of sizes, as conditions on dims."""
+"""Conditions on sizes that a trace assumes, as conditions on dims."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _RELATIONS = (
 
 
 def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[_Condition, ...]:
-    """What torch's guards ask of the symbols `known` to a program: relation, left and right side as
-    texts of dims, ("==", "s0 % 8", "0").
+    """Return the conditions of torch's guards on the symbols `known` to a program: relation, left
+    and right side as texts of dims, ("==", "s0 % 8", "0").
 
     UnsupportedError for a condition that dims cannot express, or on symbols that are not known.
     """
@@ -37,8 +37,8 @@ def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[_Condition, ..
 def conditions_from(
     expressions: Sequence[Any], shape_env: Any, known: frozenset[str]
 ) -> tuple[_Condition, ...]:
-    """The same for expressions that have to be true; divisors that were positive in the traced call
-    have to be so, too."""
+    """Return the conditions for expressions that have to be true; divisors that were positive in
+    the traced call have to stay so."""
     table = SymbolTable()
     table.guards.follow(shape_env)
     found: dict[_Condition, None] = {}
@@ -60,8 +60,9 @@ def conditions_from(
 def conditions_asked(
     questions: Sequence[SizeQuestion], shape_env: Any, known: frozenset[str]
 ) -> tuple[tuple[_Condition, ...], frozenset[str]]:
-    """The same for what the traced code was told, where no range says so, and apart the symbols
-    that have to be at least 1. Sizes that no argument shows are checked where they are found."""
+    """Return the conditions for answers given to the traced code, where no range implies them, and
+    the symbols that have to be at least 1. Sizes that no argument shows are checked where they are
+    found."""
     table = SymbolTable()
     found: dict[_Condition, None] = {}
     positive: set[str] = set()
@@ -96,8 +97,8 @@ def _side(side: Any, table: SymbolTable, shape_env: Any, known: frozenset[str]) 
 
 
 def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
-    """What has to hold together. Of alternatives that is the one that held in the trace: asking
-    for it alone refuses more sizes than need be, and none that it should not."""
+    """Return the conjuncts of a condition. An alternative is narrowed to the part that held in the
+    trace: that refuses more sizes than necessary, but accepts no wrong one."""
     if isinstance(expr, sympy.Or):
         hints = shape_env.backed_var_to_val
         held = [part for part in expr.args if part.xreplace(hints) in (sympy.true, True)]

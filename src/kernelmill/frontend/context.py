@@ -1,4 +1,5 @@
-"""What the parts of the importer share: the graph under construction and what FX nodes became."""
+"""State shared by the parts of the importer: the graph under construction, and the values of FX
+nodes."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ _STEPS = 8
 
 
 class ImportContext:
-    """`env` holds for each FX node a Value, a list of them (None for an undefined result), a dim,
-    a number, a Computed, or the error to raise when a number is needed after all.
-    `given` has the strides of what ATen gives, those of dims of size 1 too."""
+    """Shared state of an import. `env` has for each FX node a Value, a list of them (None for an
+    undefined result), a dim, a number, a Computed, or the error to raise when a number is needed
+    after all. `given` has the strides of ATen's results, those of dims of size 1 too."""
 
     def __init__(self, name: str, ones: bool = False) -> None:
         self.builder = GraphBuilder(name)
@@ -38,11 +39,11 @@ class ImportContext:
         self._layouts: dict[tuple[Value, tuple[Dim, ...]], Value] = {}
 
     def type_of(self, tensor: torch.Tensor, what: str) -> TensorType:
-        """The type of a traced tensor; see carried_type."""
+        """Return the type of a traced tensor; see carried_type."""
         return carried_type(tensor, self.symbols, what)
 
     def argument(self, argument: Any) -> Any:
-        """An FX argument with nodes, symbolic numbers and dtypes as ours."""
+        """Return an FX argument with nodes, symbolic numbers and dtypes converted to ours."""
         if isinstance(argument, fx.Node):
             found = self.env[argument]
             if isinstance(found, UnsupportedError):
@@ -63,7 +64,7 @@ class ImportContext:
         return found
 
     def scalar(self, traced: Any) -> Any:
-        """A traced number: itself, a dim or a Computed."""
+        """Return a traced number: itself, a dim or a Computed."""
         if isinstance(traced, (bool, int, float)):
             return traced
         if isinstance(traced, torch.SymInt):
@@ -72,7 +73,7 @@ class ImportContext:
         return _number(kind, self.symbols.scalar(traced.node.expr, traced.node.shape_env))
 
     def number_given(self, kind: str, word: Dim, traced: Any) -> Any:
-        """The number that an argument is, of which a call gives the word."""
+        """Return the number for an argument, which a call passes as a word."""
         if isinstance(traced, (bool, float)):
             return traced
         found = from_word(kind, word)
@@ -80,7 +81,7 @@ class ImportContext:
         return found
 
     def arithmetic(self, node: fx.Node) -> Any:
-        """The same for what a node computes of numbers, in the order in which it does."""
+        """Return the number that a node computes, with its operations in the node's order."""
         traced, function = node.meta["val"], function_of(node.target)
         if isinstance(traced, torch.SymInt) and self.symbols.says(traced):
             return self.symbols.dim(traced)
@@ -99,8 +100,8 @@ class ImportContext:
         return found
 
     def _shortened(self, number: Any) -> Any:
-        """The number by a symbol for it, where it takes so many steps that its text would grow
-        beyond bounds with each use."""
+        """Return the number, or a symbol for it if its expression is so deep that its text would
+        grow without bound."""
         if not isinstance(number, Computed) or depth_of(self.emitter.scalar(number)) <= _STEPS:
             return number
         return from_word(number.kind, self.emitter.word(number))
@@ -111,8 +112,8 @@ class ImportContext:
         return self.emitter.scalar(self.argument(argument))
 
     def laid_out(self, value: Value, traced: torch.Tensor, exactly: bool = False) -> Value:
-        """The value in memory as traced, where that is a dense order; `exactly`, with the strides
-        of dims of size 1 too."""
+        """Return the value in the traced memory layout, if that is dense; `exactly`: with the
+        strides of dims of size 1 too."""
         kind = self.type_of(traced, "a result")
         if value.node is None or (kind.strides is not None and dense_strides(kind) is None):
             return value
@@ -121,11 +122,11 @@ class ImportContext:
         return value if strides == lies else self.stored(value, strides)
 
     def lies(self, value: Value) -> tuple[Dim, ...]:
-        """The strides of a value in memory, as traced where ATen makes it."""
+        """Return the strides of a value in memory, as traced where ATen makes it."""
         return self.given.get(value, value.type.memory_strides)
 
     def stored(self, value: Value, strides: tuple[Dim, ...]) -> Value:
-        """The value in memory of its own with these strides; the same one when asked again."""
+        """Return a copy of the value with these strides; the same one when asked again."""
         key = (value, strides)
         if key not in self._layouts:
             self._layouts[key] = self.builder.emit("layout", value, strides=strides)
@@ -133,7 +134,7 @@ class ImportContext:
 
 
 def _always(function: str, parts: Sequence[Any]) -> bool:
-    """Whether it is a comparison of sizes that holds for all of them."""
+    """Return whether the node is a comparison of sizes that always holds."""
     if function not in _DISTANCES or not all(isinstance(part, (int, Expr)) for part in parts):
         return False
     return provably_nonnegative(_DISTANCES[function](*parts))
@@ -149,7 +150,7 @@ _DISTANCES: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def from_word(kind: str, word: Dim) -> Computed:
-    """The number of this kind that an integer stands for."""
+    """Return the number of this kind that an integer represents."""
     return Computed(kind, Apply(FROM_WORD[kind], (word,)))
 
 

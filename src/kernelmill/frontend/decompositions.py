@@ -1,4 +1,4 @@
-"""Which operators AOTAutograd takes apart before we see them.
+"""Operators that AOTAutograd decomposes before import.
 
 The long tail goes through torch's own decompositions. Kept whole are the operators that have a
 translation, which say more than their parts do, and the ones that draw random numbers: a
@@ -50,7 +50,8 @@ _ROW_MAJOR = {_aten.max_unpool2d.default, _aten.channel_shuffle.default}
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Torch's own takes an index without dims for a number, whose value tracing does not know."""
+    """Decompose take; torch's own reads an index without dims as a number, which tracing does not
+    know."""
     return _aten.index.Tensor(x.reshape(-1), [index])
 
 
@@ -61,7 +62,7 @@ _MEAN = 1
 def _smooth_l1_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float
 ) -> Tensor:
-    """Torch's own takes the sign of a difference that is NaN, which is 0, where eager gives NaN."""
+    """Decompose the gradient; torch's own has sign 0 for a NaN difference, eager has NaN."""
     norm = 1.0 / x.numel() if reduction == _MEAN else 1.0
     wide = torch.promote_types(grad.dtype, torch.float32)
     difference = x.to(wide) - target.to(wide)
@@ -79,8 +80,8 @@ def _unfold_backward(
     size: int,
     step: int,
 ) -> Tensor:
-    """Torch's own adds each element to a zero, so that -0.0 comes out as 0.0; eager writes it where
-    windows do not overlap."""
+    """Write elements where windows do not overlap, as eager; torch's own adds them to zeros, which
+    turns -0.0 into 0.0."""
     if not input_size or step < size:
         return torchs(grad, input_size, dim, size, step)
     dim %= len(input_size)
@@ -91,7 +92,7 @@ def _unfold_backward(
 
 
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
-    """Eager's dropout of all elements draws no numbers."""
+    """Decompose dropout of all elements, for which eager draws no numbers."""
     if p != 1 or train is False:
         return NotImplemented
     return x * 0.0, torch.zeros_like(x, dtype=torch.bool)
@@ -102,7 +103,8 @@ def _multi_head_attention(
     qkv_bias: Tensor, proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None = None,
     need_weights: bool = True, average: bool = True, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """What nn.MultiheadAttention calls in inference, of itself and without a mask."""
+    """Decompose the operator that nn.MultiheadAttention calls in inference, for self-attention
+    without a mask."""
     if mask is not None or need_weights or query is not key or query is not value:
         return NotImplemented
     parts = torch.nn.functional.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)
@@ -119,7 +121,7 @@ def _transformer_encoder_layer(
     ffn_weight_1: Tensor, ffn_bias_1: Tensor, ffn_weight_2: Tensor, ffn_bias_2: Tensor,
     mask: Tensor | None = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """What nn.TransformerEncoderLayer calls in inference, without a mask."""
+    """Decompose the operator that nn.TransformerEncoderLayer calls in inference, without a mask."""
     if mask is not None:
         return NotImplemented
     functions: Any = torch.nn.functional
@@ -153,11 +155,8 @@ _INFERENCE = {
 
 @cache
 def decomposition_table(exported: bool = False) -> dict[Any, Callable[..., Any]]:
-    """Operator overload -> its decomposition. Treat it as read-only.
-
-    For graphs of torch.export, if `exported`, also of operators that are made of others in all
-    other traces.
-    """
+    """Return the decomposition of each operator overload; a read-only table. With `exported`, for
+    graphs of torch.export, it includes operators that all other traces decompose themselves."""
     table = {**torch_table(_BEYOND_CORE, exported), _aten.take.default: _take}
     table[_aten.smooth_l1_loss_backward.default] = _smooth_l1_loss_backward
     unfolded = _aten.unfold_backward.default

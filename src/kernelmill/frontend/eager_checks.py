@@ -1,4 +1,4 @@
-"""What eager refuses: kernels compute on more dtypes and numbers than ATen's do.
+"""Calls that eager refuses: kernels compute on more dtypes and numbers than ATen's do.
 
 Eager is asked. Calls in a graph of Dynamo's of integers, bools, halves or complex numbers, or with
 a number that a dtype cannot hold, are made once on small tensors. What raises, and does not with
@@ -35,9 +35,8 @@ _known: dict[Any, str | None] = {}
 
 
 def refused_by_eager(gm: fx.GraphModule) -> str | None:
-    """The first call of a graph of Dynamo's or torch.export's that eager refuses by its dtypes or
-    numbers, and what it says; None where there is none. Random numbers are drawn as if nothing had
-    been asked."""
+    """Return the first call of a graph of Dynamo or torch.export that eager refuses for its dtypes
+    or numbers, with the message; None if there is none. The random state is unchanged."""
     asked = [each for part in graph_modules(gm) for each in _asked(part.graph)]
     unknown = {each.key: each for each in asked if each.key not in _known}
     if unknown:
@@ -47,8 +46,8 @@ def refused_by_eager(gm: fx.GraphModule) -> str | None:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call to ask about. `key` is what eager's answer depends on, `exact` whether its numbers are
-    as they are, `dtypes` those of the tensors that it reads and those that it names."""
+    """A call to try. Eager's answer depends on `key`; `exact`: numbers are passed unchanged;
+    `dtypes` are those of the tensors that it reads and those that it names."""
 
     node: fx.Node
     key: tuple[Any, ...]
@@ -68,7 +67,7 @@ def _asked(graph: fx.Graph) -> Iterator[_Call]:
 
 
 def _is_eagers(node: fx.Node) -> bool:
-    """Whether this is a function or method of torch's own."""
+    """Return whether the target is a function or method of torch's own."""
     target: Any = node.target
     if node.op == "call_method":
         return hasattr(Tensor, target)
@@ -96,7 +95,7 @@ def _call_of(node: fx.Node, autocast: bool) -> _Call | None:
 
 
 def _values(arguments: Sequence[Any]) -> Iterator[Any]:
-    """The arguments of a call, lists flattened, nodes as what was traced for them."""
+    """Yield the arguments of a call, lists flattened, nodes replaced by their traced values."""
     for value in arguments:
         if isinstance(value, (list, tuple)):
             yield from _values(value)  # type: ignore[reportUnknownArgumentType]
@@ -111,7 +110,8 @@ def _traced(value: Any) -> Any:
 
 
 def _kind(value: Any) -> Any:
-    """What of an argument counts: of a tensor dtype and rank, of a number its type and sign."""
+    """Return the part of an argument that counts: dtype and rank of a tensor, type and sign of a
+    number."""
     if isinstance(value, Tensor):
         return value.dtype, value.dim()
     if type(value) in (int, float):
@@ -135,8 +135,8 @@ def _ask(calls: Sequence[_Call]) -> None:
 
 
 def _refusal(call: _Call, replaced: Collection[torch.dtype]) -> str | None:
-    """What eager says to a call, with float64 in place of dtypes; None where it computes, or was
-    not asked."""
+    """Return eager's error for a call, with float64 in place of dtypes; None if it computes, or
+    could not be tried."""
     node = call.node
 
     def dtype_of(dtype: torch.dtype) -> torch.dtype:
@@ -166,7 +166,7 @@ def _refusal(call: _Call, replaced: Collection[torch.dtype]) -> str | None:
 
 
 def _small(value: Any) -> Any:
-    """A size or count cut down; anything else as it is."""
+    """Return a size or count capped at the limit; anything else unchanged."""
     if isinstance(value, torch.SymInt):
         hint: Any = value.node.hint
         value = hint if isinstance(hint, int) else _LARGEST

@@ -1,4 +1,4 @@
-"""What translators write with: graph operators plus broadcasting, casts and constants."""
+"""The emitter of translators: graph operators plus broadcasting, casts and constants."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8"
 
 
 class Emitter:
-    """Appends to one graph. `out` are the traced types of the ATen node being translated, and
-    `used` which of its results anybody reads; `strides` those its first operand was traced with,
-    if that is a tensor. `symbols` knows more about dims than their text says.
-    """
+    """An emitter that appends to one graph. `out` are the traced types of the ATen node in
+    translation, and `used` flags of its results that are read; `strides` those its first operand
+    was traced with, if that is a tensor. `symbols` can prove more about dims than their text
+    shows."""
 
     def __init__(self, builder: GraphBuilder, symbols: SymbolTable) -> None:
         self.builder = builder
@@ -51,7 +51,7 @@ class Emitter:
         return self.builder.emit(op, *operands, **attrs)
 
     def pointwise(self, op: str, *operands: Value, **attrs: Attr) -> Value:
-        """A pointwise operator on operands that are broadcast to their common shape first."""
+        """Emit a pointwise operator on operands that are broadcast to their common shape first."""
         return self.emit(op, *self.broadcast(*operands), **attrs)
 
     def cast(self, x: Value, dtype: DType) -> Value:
@@ -73,13 +73,13 @@ class Emitter:
         return self.pointwise(op, a, self.like(b, a))
 
     def where(self, condition: Value, a: Value | Number, b: Value | Number) -> Value:
-        """Numbers take the dtype of the other branch, which is a value."""
+        """Emit a selection; numbers take the dtype of the other branch, which is a value."""
         model = a if isinstance(a, Value) else b
         assert isinstance(model, Value)
         return self.pointwise("where", condition, self.like(a, model), self.like(b, model))
 
     def clamp(self, x: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
-        """x within bounds; of equals the second is taken, so that x keeps the sign of a zero."""
+        """Clamp x to bounds; of equals the second is taken, so that x keeps the sign of a zero."""
         if low is not None:
             x = self.pointwise("maximum", self.like(low, x), x)
         return x if high is None else self.pointwise("minimum", self.like(high, x), x)
@@ -87,19 +87,19 @@ class Emitter:
     # ---- constants --------------------------------------------------------------------------
 
     def like(self, operand: Operand, model: Value) -> Value:
-        """A value as it is; a number as a constant of the model's shape and dtype."""
+        """Return a value unchanged; a number as a constant of the model's shape and dtype."""
         if isinstance(operand, Value):
             return operand
         return self.constant(operand, model.dtype, model.shape)
 
     def operand(self, operand: Operand, dtype: DType) -> Value:
-        """A value cast to dtype, or a number as a 0-d constant of it."""
+        """Return a value cast to dtype, or a number as a 0-d constant of it."""
         if isinstance(operand, Value):
             return self.cast(operand, dtype)
         return self.constant(operand, dtype)
 
     def constant(self, number: Number, dtype: DType, shape: Sequence[Dim] = ()) -> Value:
-        """A tensor with `number` in every element."""
+        """Emit a tensor with `number` in every element."""
         if isinstance(number, Expr):
             value = self.emit("dim_value", value=number)
             return self.expand(self.cast(value, dtype), shape)
@@ -108,7 +108,7 @@ class Emitter:
         return self.emit("full", value=_literal(number, dtype), dtype=dtype, shape=tuple(shape))
 
     def _read(self, number: Computed) -> Value:
-        """A number that a call computes, as a 0-d f64 or bool."""
+        """Emit a number that a call computes, as a 0-d f64 or bool."""
         if number.value is not None:
             return number.value
         word = self.emit("dim_value", value=self.word(number))
@@ -119,7 +119,7 @@ class Emitter:
         )
 
     def scalar(self, number: Number) -> Scalar:
-        """How a call computes a number. What was read from a tensor becomes a symbol for it."""
+        """Return the expression of a number. A number read from a tensor becomes a symbol."""
         if not isinstance(number, Computed):
             return number
         if number.scalar is not None:
@@ -138,18 +138,18 @@ class Emitter:
         return found
 
     def word(self, number: Computed) -> Dim:
-        """The integer that stands for a number: the bits of a float, 0 or 1."""
+        """Return the integer that encodes a number: the bits of a float, 0 or 1."""
         return self.symbols.computed(Apply(TO_WORD[number.kind], (self.scalar(number),)))
 
     def iota(self, shape: Sequence[Dim], dim: int) -> Value:
-        """i64: each element's own index along `dim`."""
+        """Emit the i64 index of each element along `dim`."""
         return self.emit("iota", dim=dim, shape=tuple(shape))
 
     # ---- views ------------------------------------------------------------------------------
 
     def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """Sizes that are written differently are taken for equal, and the call checks it. A size
-        that may be 1 is not: the operand would have to be repeated. NotTranslated for that."""
+        """Expand x. Sizes that are spelled differently are assumed equal, which the call checks,
+        unless one may be 1: then NotTranslated, as x would have to be repeated."""
         if x.shape == tuple(shape):
             return x
         lead = len(shape) - len(x.shape)
@@ -164,8 +164,8 @@ class Emitter:
         return x if x.shape == tuple(shape) else self.emit("expand", x, shape=tuple(shape))
 
     def respelled(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """The value with its sizes written as in `shape`, of the same rank; the call checks that
-        they are equal. A slice says which dim is which, where a reshape would have to divide."""
+        """Return the value with its sizes spelled as in `shape`, of the same rank; the call checks
+        that they are equal. It is a slice, as a reshape would have to divide."""
         for d, (have, want) in enumerate(zip(x.shape, shape, strict=True)):
             if have != want:
                 if not self.symbols.equal(have, want):
@@ -182,7 +182,7 @@ class Emitter:
         return self.emit("permute", x, dims=tuple(dims))
 
     def slice(self, x: Value, dim: int, start: Dim, end: Dim, step: int = 1) -> Value:
-        """0 <= start <= end <= size."""
+        """Emit a slice, 0 <= start <= end <= size."""
         if (start, end, step) == (0, x.shape[dim], 1):
             return x
         return self.emit("slice", x, dim=dim, start=start, end=end, step=step)
@@ -195,23 +195,23 @@ class Emitter:
         return self.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
 
     def move_to_end(self, x: Value, dims: Sequence[int]) -> Value:
-        """The named dims last, in that order; the others first as they were."""
+        """Permute the named dims to the end, in that order; the others keep their order."""
         kept = [d for d in range(len(x.shape)) if d not in dims]
         return self.permute(x, (*kept, *dims))
 
     def align(self, x: Value, rank: int, dim: int) -> Value:
-        """A 1-d value as one of `rank` dims that has its size at `dim` and 1 elsewhere."""
+        """Reshape a 1-d value to `rank` dims, with its size at `dim` and 1 elsewhere."""
         shape: list[Dim] = [1] * rank
         shape[dim] = x.shape[0]
         return self.reshape(x, shape)
 
     def broadcast(self, *operands: Value) -> tuple[Value, ...]:
-        """All expanded to their common shape (torch's rules)."""
+        """Return all operands expanded to their common shape (torch's rules)."""
         shape = common_shape([operand.shape for operand in operands])
         return tuple(self.expand(operand, shape) for operand in operands)
 
     def pad(self, x: Value, low: Sequence[Dim], high: Sequence[Dim], value: Number) -> Value:
-        """Constant padding, amounts >= 0."""
+        """Emit constant padding, amounts >= 0."""
         if not any(amount != 0 for amount in (*low, *high)):
             return x
         assert isinstance(value, (bool, int, float))
@@ -226,13 +226,13 @@ class Emitter:
         reason: str,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """Run an ATen operator as itself; see aten_call.py."""
+        """Emit an ATen operator that runs in torch; see aten_call.py."""
         args = [self.argument(arg) for arg in args]
         kwargs = {name: self.argument(arg) for name, arg in kwargs.items()}
         return emit_aten(self.builder, target, args, kwargs, results, reason=reason)
 
     def argument(self, argument: Any) -> Any:
-        """An argument of an ATen operator, with the word of a number that a call computes."""
+        """Return an argument of an ATen operator, computed numbers as their words."""
         if isinstance(argument, Computed):
             return NumberResult(argument.kind, self.word(argument))
         return argument
@@ -240,7 +240,7 @@ class Emitter:
     # ---- reductions -------------------------------------------------------------------------
 
     def reduce(self, op: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
-        """A reduction over `dims` (not negative); `keep` leaves them with size 1."""
+        """Emit a reduction over `dims` (not negative); `keep` leaves them with size 1."""
         if not dims:
             return x
         result = self.emit(op, x, dims=tuple(sorted(dims)))
@@ -256,16 +256,16 @@ class Emitter:
     # ---- dtypes -----------------------------------------------------------------------------
 
     def promoted(self, *operands: Operand) -> tuple[Value, ...]:
-        """Every operand in the dtype eager would compute with; numbers as 0-d constants."""
+        """Return the operands in the dtype of eager's computation; numbers as 0-d constants."""
         dtype = promote(operands)
         return tuple(self.operand(operand, dtype) for operand in operands)
 
     def floating(self, x: Value) -> Value:
-        """Integers and bools as the default float type; floats unchanged."""
+        """Return integers and bools cast to the default float type; floats unchanged."""
         return x if x.dtype.is_float else self.cast(x, default_float())
 
     def wide(self, x: Value) -> Value:
-        """Half types as f32, in which eager computes inside its composite operators."""
+        """Return half types cast to f32, in which eager computes inside its composite operators."""
         return self.cast(x, x.dtype.compute)
 
 
@@ -284,7 +284,7 @@ def _literal(number: bool | int | float, dtype: DType) -> bool | int | float:
 
 
 def common_shape(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
-    """The broadcast of shapes. Sizes that differ and are not 1 are left to the typing rules."""
+    """Return the broadcast of shapes. Sizes that differ and are not 1 are left to typing rules."""
     rank = max(len(shape) for shape in shapes)
     result: list[Dim] = [1] * rank
     for shape in shapes:
@@ -300,12 +300,12 @@ def _may_be_equal(a: Dim, b: Dim) -> bool:
 
 
 def wrap(dim: int, rank: int) -> int:
-    """A dim that may be negative as one that is not; 0-d tensors have one dim for this."""
+    """Return a dim that may be negative as one that is not; 0-d tensors have one dim here."""
     return dim + max(rank, 1) if dim < 0 else dim
 
 
 def wrap_all(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Dims of a reduction: None or an empty list means all of them."""
+    """Return the dims of a reduction, sorted: None or an empty list means all of them."""
     if dims is None or (not isinstance(dims, int) and not dims):
         return tuple(range(rank))
     listed = (dims,) if isinstance(dims, int) else dims

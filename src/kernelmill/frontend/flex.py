@@ -1,9 +1,9 @@
-"""`flex_attention`: scores that functions of a model modify and mask, element by element.
+"""`flex_attention`: attention with a model's functions on scores and masks, element by element.
 
-Torch traces these functions with numbers, 0-d tensors: a score, the positions that it belongs to,
-and whatever tensors they look up. Here each becomes a tensor of rank 4 that has a size other than 1
-where it depends on a position; what they compute then are ordinary operators, whose values the
-attention's kernel computes for itself.
+Torch traces these functions with 0-d tensors: a score, the positions that it belongs to, and the
+tensors that they look up. Here each becomes a tensor of rank 4 that has a size other than 1 where
+it depends on a position; the functions then consist of ordinary operators, whose values the
+attention's kernel computes itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Translate = Callable[[fx.Node, list[TensorType]], Any]
 
 @dataclass(frozen=True)
 class _Part:
-    """A tensor of which some of the first dims are indexed."""
+    """A tensor with some of its first dims indexed."""
 
     whole: Value
     indices: tuple[Value, ...]
@@ -56,8 +56,8 @@ class _Part:
 def flex_attention(
     context: ImportContext, translate: Translate, node: fx.Node, used: Sequence[bool]
 ) -> list[Value | None]:
-    """The node's results. Raises NotTranslated, TypingError or UnsupportedError for what torch has
-    to run."""
+    """Return the node's results. NotTranslated, TypingError or UnsupportedError if torch has to run
+    it."""
     return _Call(context, translate, node).run(used)
 
 
@@ -74,7 +74,7 @@ class _Call:
         self.positions = (*self.query.shape[:3], self.key.shape[2])
 
     def _operands(self, query: Value, key: Value, value: Value) -> tuple[Value, Value, Value]:
-        """As eager computes with them: scores in the wide type, values of the query's type."""
+        """Return operands cast as in eager: scores in the wide type, values in the query's type."""
         e, batch = self.e, query.shape[0]
         heads, shared, depth = query.shape[1], key.shape[1], query.shape[-1]
         sizes = heads, shared, depth, value.shape[-1]
@@ -107,20 +107,20 @@ class _Call:
         return [*self._parts(found), None] if used[1] else [found, None, None]
 
     def _parts(self, found: Value) -> tuple[Value, Value]:
-        """The result, and the logarithm, which is to base 2."""
+        """Return the result, and the normaliser's logarithm to base 2."""
         e, depth = self.e, self.value.shape[-1]
         logarithm = e.div(e.select(found, 3, depth), math.log(2))
         return e.cast(e.slice(found, 3, 0, depth), self.value.dtype), e.cast(logarithm, F32)
 
     def _size(self, size: Any) -> int:
-        """A size of blocks: kernels know it."""
+        """Return a size of blocks, which kernels need as a constant."""
         known = self.e.symbols.guards.number(self.context.argument(size))
         if known is None:
             raise NotTranslated("blocks of a size known only while running")
         return known
 
     def _lists(self, rows: int, keys: int) -> tuple[Value, ...]:
-        """Numbers and places of blocks, those in which the mask holds first."""
+        """Return counts and indices of blocks, those in which the mask varies first."""
         given = [self.context.argument(x) for x in self.mask[2:6] if x is not None]
         if len(given) == 2 and keys >= _ALL_KEYS:
             counts, numbers = given
@@ -139,7 +139,7 @@ class _Call:
 
 
 class _Function:
-    """One of the functions, as operators on tensors of all positions."""
+    """A function on scores or positions, as operators on tensors of all positions."""
 
     def __init__(self, call: _Call, module: Any, captured: Any) -> None:
         held = call.context.env[module]
@@ -153,7 +153,7 @@ class _Function:
         self.widened: set[fx.Node] = set()
 
     def run(self, scores: Value | None) -> Value:
-        """What the function gives for the scores, or for positions alone."""
+        """Return the function's result for the scores, or for positions alone."""
         inputs = self.module.graph.find_nodes(op="placeholder")
         self._bind(inputs, scores)
         nodes = self.module.graph.nodes
@@ -211,7 +211,7 @@ class _Function:
             raise NotTranslated(f"{node.target} of positions gives more than a number")
 
     def _value(self, node: fx.Node) -> Value:
-        """What a node stands for, for all positions."""
+        """Return the value of a node for all positions."""
         found = self.found.get(node)
         found = self.context.argument(node) if found is None else found
         if isinstance(found, Value) and not found.shape:
@@ -241,8 +241,8 @@ class _Function:
         return value if value.shape else self.e.reshape(value, _WIDE)
 
     def _dtype(self, node: fx.Node, traced: DType) -> DType:
-        """The type of a result: eager gives scores of half types as f32, and what is computed of
-        them is f32 too, while they were traced as the half type."""
+        """Return the type of a result: eager has scores of half types in f32, and so their derived
+        values, though they were traced in the half type."""
         query = self.call.value.dtype
         casts = str(node.target).startswith(("aten._to_copy", "prims.convert_element_type"))
         if casts or traced != query or self.widened.isdisjoint(node.all_input_nodes):
@@ -264,7 +264,7 @@ class _Function:
     # ---- look-ups ---------------------------------------------------------------------------
 
     def _indexed(self, node: fx.Node, rank: int) -> Value | _Part:
-        """A look-up: a view where the indices are the positions themselves."""
+        """Return the value of a look-up: a view where the indices are the positions themselves."""
         source, indices = node.args[:2]
         assert isinstance(source, fx.Node) and isinstance(indices, (list, tuple))
         found = self.found.get(source)
@@ -278,7 +278,8 @@ class _Function:
         return index(self.e, part.whole, known) if view is None else view
 
     def _view(self, table: Value, indices: Sequence[Value]) -> Value | None:
-        """The table with its dims where their positions are; None where indices are computed."""
+        """Return the table with its dims permuted to their positions; None where indices are
+        computed."""
         axes: list[int] = []
         for dim, entry in reversed(list(enumerate(indices))):
             number, axis = _number(entry), self._axis(entry)
@@ -300,7 +301,7 @@ class _Function:
         return self.places.get(entry)
 
     def _has(self, size: Dim, axis: int) -> bool:
-        """Whether a dim of a table has an entry for each position."""
+        """Return whether a dim of a table has an entry for each position."""
         count = self.call.positions[axis]
         return provably_nonnegative(size - count) or self.e.symbols.equal(size, count)
 
@@ -310,7 +311,7 @@ def _is_elementwise(op: str) -> bool:
 
 
 def _reads(value: Value, scores: Value) -> bool:
-    """Whether a value is made of the scores."""
+    """Return whether a value depends on the scores."""
     pending, seen = [value], set[Value]()
     while pending:
         found = pending.pop()
@@ -323,7 +324,7 @@ def _reads(value: Value, scores: Value) -> bool:
 
 
 def _number(value: Value) -> int | None:
-    """The number in each element of an index tensor, if there is one."""
+    """Return the constant in each element of an index tensor, if it is one."""
     while value.node is not None and value.node.op in ("reshape", "expand", "cast"):
         value = value.node.operands[0]
     known = (

@@ -1,4 +1,4 @@
-"""AOTAutograd's FX graph as our graph: inputs, one step a node, updates and results."""
+"""Import of AOTAutograd's FX graph: inputs, one step a node, updates and results."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class ImportedGraph:
-    """A graph, and the tensors its last inputs stand for: constants that the traced module held.
+    """An imported graph, and the constants of the traced module, which are its last inputs.
 
     The program is called with the FX graph's arguments followed by the constants. `repeated` are
-    integer arguments that the trace found to be equal to what others say: the number of each, its
-    symbol, and what it is. Torch's guards hold them so, and nothing in the graph does. `words` are
-    the arguments that are floats or truth values, with the kind of each: the program takes the
-    integers that stand for them. `objects` are arguments that the program does not take: it is
-    right for calls in which they equal these.
+    integer arguments that torch's guards, and nothing in the graph, hold equal to expressions of
+    others: the number of each, its symbol, and the expression. `words` are the arguments that are
+    floats or bools, with the kind of each: the program takes their encoding as integers. `objects`
+    are arguments that the program does not take: it is right for calls in which they equal these.
     """
 
     graph: Graph
@@ -122,7 +121,7 @@ class _Importer:
         return ImportedGraph(graph, constants, repeated, tuple(self.words), tuple(self.objects))
 
     def _shape_env(self, placeholders: Iterable[fx.Node]) -> Any:
-        """torch's record of what is known about the symbols; None where all sizes are numbers."""
+        """Return torch's ShapeEnv of the symbols; None where all sizes are numbers."""
         for node in placeholders:
             traced = node.meta.get("val")
             holder = traced.node if isinstance(traced, torch.SymInt) else None
@@ -194,7 +193,7 @@ class _Importer:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
     def _constant(self, target: str) -> Value | Held:
-        """A tensor of the traced module's, or what a higher-order operator is given, as a graph."""
+        """Return a tensor of the traced module, or the held argument of a higher-order operator."""
         if target not in self.held:
             tensor: Any = self.gm
             for part in target.split("."):
@@ -216,7 +215,7 @@ class _Importer:
         return value
 
     def _unique(self, name: str) -> str:
-        """A name for an input that no other has: word characters and dots, not only digits."""
+        """Return an input name that no other has: word characters and dots, not only digits."""
         base = re.sub(r"[^\w.]+", "_", name).strip("_") or "arg"
         base = f"arg{base}" if base.isdigit() else base
         unique, count = base, 1
@@ -241,7 +240,7 @@ class _Importer:
         ]
 
     def _keep_updated_unpacked(self) -> None:
-        """What the program itself writes to must not be pre-packed, so it is no parameter."""
+        """Clear the role of inputs that the program writes to: they must not be pre-packed."""
         graph = self.builder.graph
         updated = {held for held, _ in graph.updates}
         graph.inputs = [
@@ -273,7 +272,7 @@ class _Importer:
             return error
 
     def _update(self, node: fx.Node) -> Value:
-        """`copy_` into an argument, which AOTAutograd puts at the end for a mutated input."""
+        """Import `copy_` into an argument: AOTAutograd puts it at the end for a mutated input."""
         target, source = node.args[:2]
         assert isinstance(target, fx.Node)
         if target.op != "placeholder" or not all(map(_is_only_returned, node.users)):
@@ -286,16 +285,16 @@ class _Importer:
         return held
 
     def _wait(self, node: fx.Node) -> Any:
-        """`wait_tensor`, whose result is its first argument."""
+        """Import `wait_tensor`, whose result is its first argument."""
         return self.context.argument(node.args[0])
 
     def _point(self, node: fx.Node) -> Any:
-        """`record`, whose tensor is empty, and `wait`."""
+        """Import `record`, whose tensor is empty, and `wait`."""
         self.waits.point(node, self.builder.mark.stream, self.context.env)
         return self.emitter.constant(0, F32, (0,)) if node.target is RECORD else None
 
     def _item(self, node: fx.Node) -> Any:
-        """`item()`: a symbol bound to the value, or a float kept as a value."""
+        """Import `item()`: a symbol bound to the value, or a float kept as a value."""
         traced: Any = node.meta["val"]
         if isinstance(traced, (int, float)):
             return traced
@@ -316,7 +315,7 @@ class _Importer:
         return self.context.scalar(traced)
 
     def _assert(self, node: fx.Node) -> None:
-        """A check of sizes that eager would make, made on a 0-d bool."""
+        """Import an assertion of eager on sizes, as one on a 0-d bool."""
         condition, message = self.context.argument(node.args[0]), node.args[1]
         if condition is True:
             return
@@ -331,10 +330,10 @@ class _Importer:
         return self.operators.effect(node)
 
     def _nothing(self, node: fx.Node) -> None:
-        """A token, which only orders effects."""
+        """Ignore a token, which only orders effects."""
 
     def _checked_in_tracing(self, node: fx.Node) -> None:
-        """A check whose outcome tracing has already built on."""
+        """Ignore a check whose outcome tracing has already relied on."""
 
 
 _BY_NAME = {
@@ -362,14 +361,14 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 @cache
 def _is_only_returned(user: fx.Node) -> bool:
-    """Whether this is the graph's output, or a view that goes nowhere else: it is made of the
-    argument itself, and so has what is written there."""
+    """Return whether the node is the output, or a view used only by it: such a view is made of the
+    argument itself, and so includes the update."""
     is_view = user.target is operator.getitem or gives_views(str(user.target))
     return user.op == "output" or (is_view and all(map(_is_only_returned, user.users)))
 
 
 def _line(stack_trace: str) -> str:
-    """ "file.py:line in function" of the innermost frame."""
+    """Return "file.py:line in function" of the innermost frame."""
     frames = _FRAME.findall(stack_trace)
     if not frames:
         return ""
@@ -381,8 +380,8 @@ _OWNER = re.compile(r"^\w+\['\w+'\]\.?")
 
 
 def _module(meta: Mapping[str, Any]) -> str:
-    """ "Linear 2.0": the innermost module that called the operator, by class and path. Dynamo has
-    no line for what torch's own containers call."""
+    """Return the innermost module that called the operator, by class and path: "Linear 2.0". Dynamo
+    has no line for calls of torch's own containers."""
     stack: Any = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
     if not stack:
         return ""

@@ -1,5 +1,4 @@
-"""Slices whose ends may be negative: torch leaves open how long they are and where they begin. That
-follows from sizes all the same."""
+"""Slices whose ends may be negative: lengths and starts, open in torch, follow from sizes."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ _PARTS: dict[Any, Callable[..., _Part]] = {
 
 
 def settle(context: ImportContext, node: fx.Node) -> None:
-    """Say what torch's symbols for the length and the place of a part of a tensor are."""
+    """Define torch's symbols for the length and the offset of a slice or a selection."""
     find = _PARTS.get(node.target)
     if find is None or (find is _select and not node.meta.get("unbacked_bindings")):
         return

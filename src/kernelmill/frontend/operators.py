@@ -1,4 +1,4 @@
-"""One ATen operator: translated into graph operators, or carried as an `aten` node."""
+"""Import of an ATen operator: translated into graph operators, or as an `aten` node."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
 
 
 class OperatorImporter:
-    """Imports the operator overloads among an FX graph's nodes."""
+    """An importer of the operator overloads among an FX graph's nodes."""
 
     def __init__(self, context: ImportContext, bodies: Bodies) -> None:
         self.context, self.bodies = context, bodies
         self.builder, self.emitter = context.builder, context.emitter
 
     def run(self, node: fx.Node) -> Any:
-        """What the node's results are: a Value, or a list with None for undefined ones."""
+        """Return the node's results: a Value, or a list with None for undefined ones."""
         target: Any = node.target
         traced = node.meta.get("val")
         settle(self.context, node)
@@ -112,7 +112,7 @@ class OperatorImporter:
     def _attempt(
         self, translate: Callable[[], list[Value | None]]
     ) -> list[Value | None] | NotTranslated:
-        """What it gives; where it finds that it cannot, the graph is as it was."""
+        """Return the translation; if it fails, restore the graph and return the reason."""
         nodes, equations = self.builder.graph.nodes, self.builder.graph.equations
         mark, known = len(nodes), len(equations)
         try:
@@ -129,11 +129,9 @@ class OperatorImporter:
         return self.context.symbols.dims(traced.stride())
 
     def _starts_its_memory(self, node: fx.Node) -> bool:
-        """Whether the operand of an operator that counts in memory was traced as row-major.
-
-        Raises UnsupportedError for a view of other memory, which values here do not have: an
-        argument may begin anywhere in its own.
-        """
+        """Return whether the operand of an operator that indexes memory was traced as row-major.
+        UnsupportedError for a view of other memory, which values here do not have: an argument may
+        begin anywhere in its own."""
         operand: Any = node.args[0]
         traced: torch.Tensor = operand.meta["val"]
         if operand.op == "placeholder" or operand.target is _aten.copy_.default:  # an argument
@@ -154,8 +152,8 @@ class OperatorImporter:
         return kind.strides is None
 
     def _stays_inside(self, node: fx.Node, argument: torch.Tensor) -> bool:
-        """Whether `as_strided_scatter` writes to elements of the argument alone, and not to what
-        lies before, between and behind them in its memory."""
+        """Return whether `as_strided_scatter` writes to elements of the argument alone, not to
+        memory before, between and behind them."""
         symbols, kind = self.context.symbols, self.context.type_of(argument, "an operand")
         begins = symbols.dim(argument.storage_offset())
         size, stride, *offset = map(self.context.argument, node.args[2:])
@@ -166,8 +164,8 @@ class OperatorImporter:
         return dense and provably_nonnegative(first - begins) and inside
 
     def _overlaps(self, operand: Any) -> bool:
-        """Whether the operand was traced with several elements in one place: as eager has it, what
-        is written to one of them is in all."""
+        """Return whether the operand was traced with elements that share addresses: eager's write
+        to one of them is one to all."""
         symbols, traced = self.context.symbols, operand.meta["val"]
         shape, strides = symbols.dims(traced.shape), symbols.dims(traced.stride())
         return overlaps(shape, strides)
@@ -177,8 +175,8 @@ class OperatorImporter:
         return [value.type for value in values if isinstance(value, Value)]
 
     def _conformed(self, value: Value, kind: TensorType) -> Value:
-        """The value with the traced spelling of its sizes; they are equal, perhaps not in text.
-        NotTranslated for another dtype, and for sizes that were others in the traced call."""
+        """Return the value with its sizes spelled as traced; they are equal, perhaps not in text.
+        NotTranslated for another dtype, and for sizes that differed in the traced call."""
         fits = value.dtype == kind.dtype and len(value.shape) == len(kind.shape)
         if not fits or any(map(self.context.symbols.differ, value.shape, kind.shape)):
             raise NotTranslated(f"{value.type}, traced as {kind}")
@@ -189,7 +187,7 @@ class OperatorImporter:
     def as_aten(
         self, node: fx.Node, kinds: Sequence[TensorType], reason: str
     ) -> list[Value | None]:
-        """The node's operator run as itself. Raises UnsupportedError for one that writes."""
+        """Emit the node's operator as an ATen call. UnsupportedError for one that writes."""
         traced = node.meta.get("val")
         return self._call(
             node.target, node.args, node.kwargs, traced, kinds, reason,
@@ -197,8 +195,8 @@ class OperatorImporter:
         )  # fmt: skip
 
     def effect(self, node: fx.Node) -> list[Any]:
-        """`with_effects(token, operator, ...)`, whose tokens only keep calls in their order: ATen
-        calls stay in program order as it is."""
+        """Import `with_effects(token, operator, ...)`, whose tokens only order calls: ATen calls
+        stay in program order anyway."""
         target: Any
         _, target, *args = node.args
         traced = node.meta["val"][1:] if schema_of(target).returns else ()
@@ -206,8 +204,8 @@ class OperatorImporter:
         return [None, *self._call(target, args, node.kwargs, traced, kinds, "an effect")]
 
     def higher_order(self, node: fx.Node) -> Any:
-        """An operator of operators or graphs, of which torch says no more than its results: it
-        writes to nothing and gives no views."""
+        """Import an operator of operators or graphs, of which torch traces only results: it writes
+        to nothing and returns no views."""
         name, traced = name_of_operator(node.target), _traced(node)
         if name is None:
             raise UnsupportedError(f"the operator {getattr(node.target, '__name__', node.target)}")
@@ -244,7 +242,7 @@ class OperatorImporter:
             raise NotTranslated(str(error)) from None
 
     def _kind(self, leaf: Any, name: str) -> TensorType:
-        """The type of one result of a higher-order operator."""
+        """Return the type of one result of a higher-order operator."""
         if not isinstance(leaf, torch.Tensor):
             return UNDEFINED if leaf is None else TensorType(I64, ())
         kind = self.context.type_of(leaf, f"a result of {name}")
@@ -256,7 +254,7 @@ class OperatorImporter:
         return None if leaf is None else self.context.scalar(leaf)
 
     def _numbers(self, leaves: Sequence[Any]) -> Iterator[tuple[str, int, int]]:
-        """The results that are integers nobody knew before: (symbol, number of the result, -1)."""
+        """Yield integer results that define a new symbol: (symbol, number of the result, -1)."""
         for number, leaf in enumerate(leaves):
             if isinstance(leaf, torch.SymInt):
                 dim = self.context.symbols.of_expr(leaf.node.expr, leaf.node.shape_env)
@@ -268,8 +266,8 @@ class OperatorImporter:
                 raise UnsupportedError(f"an operator that returns a {type(leaf).__name__}")
 
     def _known_sizes(self, shape: Sequence[Dim], traced: torch.Tensor) -> tuple[Dim, ...]:
-        """The shape with numbers for symbols that no argument gives: torch traces the size of a
-        state of random numbers as one. A call looks whether they are right."""
+        """Return the shape with numbers for symbols that no argument gives: torch traces the size
+        of a random state as one. Calls check them."""
         known = self.builder.graph.symbols
         sizes: list[Dim] = []
         for dim, size in zip(shape, traced.shape, strict=True):
@@ -280,8 +278,8 @@ class OperatorImporter:
         return tuple(sizes)
 
     def _handed_over(self, node: fx.Node, name: str, argument: Any, by_memory: bool) -> Any:
-        """An argument of a higher-order operator. Of what counts `by_memory` no tensor may begin
-        anywhere in its own."""
+        """Return an argument of a higher-order operator. `by_memory`: the operator indexes memory,
+        so a tensor must start at the beginning of its own."""
         if isinstance(argument, (list, tuple)):
             parts: list[Any] = [self._handed_over(node, name, item, by_memory) for item in argument]
             return parts if isinstance(argument, list) else tuple(parts)
@@ -329,11 +327,9 @@ class OperatorImporter:
         ]
 
     def _aten_argument(self, argument: Any, owned: bool) -> Any:
-        """A tensor goes into the call lying in memory as it did when the call was traced.
-
-        `owned`: the result is a view of it. So a copy of an argument must not be that argument, and
-        the strides of dims of size 1 count too: other dims of the view get theirs from them.
-        """
+        """Return an argument of a call, a tensor in its traced memory layout. `owned`: the result
+        is a view of it. So a copy of an argument must not be that argument, and strides of dims of
+        size 1 count too: other dims of the view get theirs from them."""
         if isinstance(argument, (list, tuple)):
             return [self._aten_argument(item, owned) for item in argument]
         value = self.context.argument(argument)
@@ -351,7 +347,7 @@ class OperatorImporter:
         return self.context.laid_out(value, argument.meta["val"], exactly=owned)
 
     def _is_view_of(self, node: fx.Node, argument: Value) -> bool:
-        """Whether a node that has all of an argument has its memory too, and is no copy."""
+        """Return whether a node with all elements of an argument has its memory, and is no copy."""
         storage = node.meta["val"].untyped_storage()
         return any(
             value is argument and other.meta["val"].untyped_storage() == storage
@@ -360,8 +356,8 @@ class OperatorImporter:
         )
 
     def _given(self, value: Value, traced: torch.Tensor) -> Value:
-        """What ATen gives. A lazily negated view of a computable dtype is negated in truth: kernels
-        see memory."""
+        """Return ATen's result. A lazily negated view of a computable dtype is negated in memory,
+        which kernels read."""
         self.context.given[value] = self.context.symbols.dims(traced.stride())
         if not traced.is_neg() or value.dtype.is_opaque:
             return value
@@ -371,7 +367,7 @@ class OperatorImporter:
         )[0]
 
     def _binds(self, node: fx.Node, results: Sequence[Any]) -> list[tuple[str, int, int]]:
-        """Sizes known only afterwards: (symbol, number of the result, its dim)."""
+        """Return sizes known only after the call: (symbol, number of the result, its dim)."""
         found = node.meta.get("unbacked_bindings")
         if not found:
             return []
@@ -389,7 +385,7 @@ class OperatorImporter:
         return binds
 
     def _place(self, dim: Dim, results: Sequence[Any]) -> tuple[int, int] | None:
-        """The first (result, dim) that has this size."""
+        """Return the first (result, dim) that has this size."""
         for number, result in enumerate(results):
             sizes = result.shape if isinstance(result, torch.Tensor) else ()
             shape = self.context.symbols.dims(sizes)
@@ -399,15 +395,15 @@ class OperatorImporter:
 
 
 def flattened(traced: Any) -> list[torch.Tensor | None]:
-    """The tensors among an operator's results in order, None for one it leaves undefined."""
+    """Return the tensors among an operator's results in order, None for an undefined one."""
     if isinstance(traced, (list, tuple)):
         return [tensor for item in traced for tensor in _nested(item)]
     return [] if traced is None else _nested(traced)
 
 
 def _traced(node: fx.Node) -> Any:
-    """What a node's results were traced as, where torch has noted that at those alone which are
-    taken out of them; None for others."""
+    """Return a node's traced results, put together from its getitem nodes where torch noted only
+    theirs; None for missing ones."""
     known = node.meta.get("val")
     if known is not None:
         return known
@@ -425,12 +421,12 @@ _PLAIN = (
 
 
 def _is_plain(argument: Any) -> bool:
-    """Whether an argument has a text in our graphs."""
+    """Return whether an argument has a text form in our graphs."""
     return isinstance(argument, _PLAIN) or name_of_operator(argument) is not None
 
 
 def _leaves(traced: Any) -> Iterator[Any]:
-    """The results of an operator in order, without the lists around them."""
+    """Yield the results of an operator in order, lists flattened."""
     if isinstance(traced, (list, tuple)):
         for item in traced:
             yield from _leaves(item)
@@ -439,7 +435,7 @@ def _leaves(traced: Any) -> Iterator[Any]:
 
 
 def _in_place_of(traced: Any, values: Iterator[Any]) -> Any:
-    """The values in the lists in which the tensors were traced."""
+    """Return the values nested in lists as in the trace."""
     if isinstance(traced, (list, tuple)):
         return [_in_place_of(item, values) for item in traced]
     return next(values, None)
@@ -456,7 +452,7 @@ def _nested(item: Any) -> list[torch.Tensor | None]:
 
 
 def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
-    """Which results of a node anybody takes out of it."""
+    """Return, for each result of a node, whether it is used."""
     if count == 1 and isinstance(node.meta.get("val"), torch.Tensor):
         return (True,)
     taken: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
@@ -464,9 +460,8 @@ def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
 
 
 def _mistraced(node: fx.Node, kinds: Sequence[TensorType]) -> bool:
-    """Whether torch traces results that are read with another dtype, shape or order in memory than
-    they have: statistics of half types, what embedding bags keep for their gradient, `unique` of
-    matrices."""
+    """Return whether torch traces used results with another dtype, shape or layout than they have:
+    statistics of half types, embedding bags' saved results, `unique` of matrices."""
     target: Any = node.target
     packet = target.overloadpacket
     if packet in _UNIQUES:
@@ -496,8 +491,7 @@ def _shape_env(results: Sequence[Any]) -> Any:
 
 
 def _counts_from_start(node: fx.Node) -> bool:
-    """Whether an operator of `_BY_MEMORY` says where in the storage it begins, and not where its
-    operand does."""
+    """Return whether an operator of `_BY_MEMORY` has an explicit storage offset."""
     target: Any = node.target
     names = [argument.name for argument in schema_of(target).arguments]
     given = dict(zip(names, node.args, strict=False)) | node.kwargs

@@ -20,8 +20,8 @@ from kernelmill.graph.ir import Value
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """A Python number known only while running, of kind "float" or "bool": how a call computes it,
-    or the 0-d value that it was read from. It has no truth value while a graph is imported."""
+    """A Python number known only while running, of kind "float" or "bool": its expression, or the
+    0-d value that it was read from. It has no truth value during import."""
 
     kind: str
     scalar: Scalar | None
@@ -37,25 +37,23 @@ Operand = Union[Value, Number]
 
 
 def default_float() -> DType:
-    """The dtype of a float tensor made from Python numbers."""
+    """Return the dtype of a float tensor made from Python numbers."""
     found = from_torch(torch.get_default_dtype())
     assert found is not None
     return found
 
 
 def number_dtype(number: Number) -> DType:
-    """The dtype that a Python number has when nothing else decides."""
+    """Return the dtype of a Python number without operands of other dtypes."""
     if isinstance(number, bool) or (isinstance(number, Computed) and number.kind == "bool"):
         return BOOL
     return I64 if isinstance(number, (int, Expr)) else default_float()
 
 
 def promote(operands: Iterable[Operand]) -> DType:
-    """The common dtype of an elementwise operator's operands.
-
-    Rule: torch.result_type (documentation "Tensor Attributes", type promotion): a lower group
-    (0-d tensors, numbers) changes the result only when its kind (bool, integer, float) is higher.
-    """
+    """Return the common dtype of an elementwise operator's operands. Rule: torch.result_type
+    (documentation "Tensor Attributes", type promotion): a lower group (0-d tensors, numbers)
+    changes the result only when its kind (bool, integer, float) is higher."""
     groups: list[DType | None] = [None, None, None]
     for operand in operands:
         if isinstance(operand, Value):
@@ -73,7 +71,7 @@ def promote(operands: Iterable[Operand]) -> DType:
 
 
 def join(a: DType, b: DType) -> DType:
-    """torch.promote_types of two computable dtypes."""
+    """Return torch.promote_types of two computable dtypes."""
     if a == b:
         return a
     found = from_torch(torch.promote_types(to_torch(a), to_torch(b)))
@@ -92,8 +90,8 @@ _ANY_INTEGER = re.compile(r"\bDims?\b")
 def require_known(
     translate: Callable[..., object], arguments: Sequence[object], named: Mapping[str, object]
 ) -> None:
-    """NotTranslated where a number known only while running is given for a parameter that is not
-    annotated to take one."""
+    """Raise NotTranslated if a number known only while running is passed to a parameter that is not
+    annotated for one."""
     numbers = (Expr, Computed)
     given = [*arguments, *named.values()]
     if not any(isinstance(leaf, numbers) for each in given for leaf in _leaves(each)):

@@ -1,4 +1,4 @@
-"""Recurrent layers of torch as Dynamo hands them over: kept whole, taken apart, or refused.
+"""Recurrent layers of torch in Dynamo's graphs: kept whole, decomposed, or refused.
 
 AOTAutograd would take all of them apart, one step of time after the other. In inference each is one
 operator, which `aten/recurrent.py` translates. In training few steps are taken apart, and many run
@@ -31,7 +31,8 @@ _Sizes = tuple[Tensor, ...]
 
 
 def _define(name: str) -> Any:
-    """The operator `kernelmill::name`, which nothing takes apart; `aten_name` tells what it is."""
+    """Define the operator `kernelmill::name`, which is never decomposed; `aten_name` has its ATen
+    name."""
     several = name == "lstm"
     results = "(Tensor, Tensor, Tensor)" if several else "(Tensor, Tensor)"
     hidden = "Tensor[]" if several else "Tensor"
@@ -45,7 +46,7 @@ def _traced(
     input: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> _Sizes:  # fmt: skip
-    """Results as the operators shape them and lay them in memory."""
+    """Return results with the shapes and layouts of the operators."""
     states = [hx] if isinstance(hx, Tensor) else list(hx)
     time, batch = input.shape[1::-1] if batch_first else input.shape[:2]
     wide = states[0].shape[2] * (2 if bidirectional else 1)
@@ -59,12 +60,12 @@ _ATEN_NAMES = {str(whole): f"aten.{name}.input" for name, whole in _WHOLE.items(
 
 
 def aten_name(target: Any) -> str:
-    """The name of the operator that an overload stands for in a plan: mostly its own."""
+    """Return the ATen name of an overload in a plan, mostly its own."""
     return _ATEN_NAMES.get(str(target), str(target))
 
 
 def settle_recurrent(gm: fx.GraphModule) -> str | None:
-    """Choose for each recurrent layer of a graph of Dynamo's what becomes of it, in place.
+    """Decide for each recurrent layer of a Dynamo graph, in place, whether it is decomposed.
 
     Returns the reason why torch has to run the graph as it is, where there is one: what torch makes
     of the layer is not what eager computes, or would be a graph without bound.
@@ -101,13 +102,13 @@ def _settle(node: fx.Node) -> str | None:
 
 
 def _drops(args: Sequence[Any]) -> bool:
-    """Whether there is dropout between layers."""
+    """Return whether dropout between layers is active."""
     layers, dropout, train = args[4:7]
     return bool(train) and dropout != 0 and layers > 1
 
 
 def _are_few(input: Tensor, args: Sequence[Any]) -> bool:
-    """Whether the steps of time, of a layer with these arguments, are worth taking apart."""
+    """Return whether a layer with these arguments has few enough steps for decomposition."""
     layers, _, _, bidirectional, batch_first = args[4:]
     steps: Any = input.shape[1 if batch_first else 0]
     cells = steps * layers * (2 if bidirectional else 1) if isinstance(steps, int) else None
@@ -115,7 +116,7 @@ def _are_few(input: Tensor, args: Sequence[Any]) -> bool:
 
 
 def recurrent_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The same choice for exported programs, which never train, as decompositions."""
+    """Return the same choice as decompositions for exported programs, which never train."""
     return {getattr(torch.ops.aten, name).input: whole for name, whole in _WHOLE.items()}
 
 
@@ -127,7 +128,7 @@ def _lstm_by_steps(
     input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> _Sizes:  # fmt: skip
-    """torch's decomposition, which would rather call one operator that packs weights each time."""
+    """Decompose as torch, but never to the operator that packs weights each time."""
     parts = recurrent.require()
     gathered = parts.gather_params(params, has_biases, hx[0].shape[2] != hx[1].shape[2])
     output, finals = parts.run_layers(

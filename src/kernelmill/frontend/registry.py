@@ -21,7 +21,7 @@ TRANSLATORS: dict[Any, Translator] = {}
 
 
 class NotTranslated(Exception):
-    """This use of the operator runs as ATen; the message is the reason given in reports."""
+    """A use of an operator that is left to ATen; the message is the reason given in reports."""
 
 
 def translates(*names: str) -> Callable[[F], F]:
@@ -60,7 +60,7 @@ def _operator(name: str) -> Any:
 
 
 def translator_of(operator: Any) -> Translator | None:
-    """The translator of an operator overload, or None."""
+    """Return the translator of an operator overload, or None."""
     found = TRANSLATORS.get(operator)
     if found is None:
         found = TRANSLATORS.get(getattr(operator, "overloadpacket", None))

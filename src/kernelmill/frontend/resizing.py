@@ -1,4 +1,4 @@
-"""Linear resizing with eager's numbers: x * (1 - w) + y * w between neighbours.
+"""Linear resizing with eager's formula: x * (1 - w) + y * w between neighbours.
 
 Torch's own decomposition has x + (y - x) * w, which is NaN between two infinities of one sign, and
 an infinity between two numbers whose difference overflows. AOTAutograd takes resizing apart that
@@ -24,8 +24,8 @@ Decompose = Callable[..., Any]
 
 
 def resizing(torchs: dict[Any, Decompose]) -> dict[Any, Decompose]:
-    """Operator overload -> its decomposition, of those that `torchs` has. Integers are left to
-    that one, and so is everything where torch does not tell how eager lays the result in memory."""
+    """Return decompositions of the resizing overloads that `torchs` has. Integers are left to
+    torch's, and so is everything if torch does not expose eager's memory format."""
     if memory_format_of() is None:
         return {}
     made: dict[Any, Decompose] = {}
@@ -52,8 +52,8 @@ def _to_size_or_by_factor(
 
 
 def _to_size(x: Tensor, sizes: Sequence[Any], align: bool, *factors: float | None) -> Tensor:
-    """x of shape [images, channels, *spatial], resized to these spatial sizes. Where a factor is
-    given places follow from that, else from the sizes."""
+    """Resize x of shape [images, channels, *spatial] to these spatial sizes. Given factors, not
+    sizes, determine the source positions."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     given = factors or [None] * len(sizes)
     axes = [
@@ -80,8 +80,8 @@ def _to_size(x: Tensor, sizes: Sequence[Any], align: bool, *factors: float | Non
 def _places(
     have: Any, size: Any, align: bool, factor: float | None, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Along one axis: the index of the neighbour before each element of the result, that of the one
-    behind it, and its weight."""
+    """Return, along one axis, indices of the neighbours before and behind each element of the
+    result, and the weight of the second."""
     along = torch.arange(size, device=x.device).to(x.dtype)
     if align:
         place = along * ((have - 1.0) / (size - 1.0) if size > 1 else 0.0)

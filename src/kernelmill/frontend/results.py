@@ -1,4 +1,4 @@
-"""The graph's results: in memory as traced, and sharing memory exactly where the trace did."""
+"""Results of the graph: in memory as traced, with memory shared exactly as in the trace."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _STRIDES = "kernelmill_strides"
 
 
 def keep_strides(result: fx.Node, traced: torch.Tensor) -> None:
-    """Notes that a result lies as `traced`, which it was before its operators were decomposed."""
+    """Note on a result that its strides are those of `traced`, the tensor before decomposition."""
     mine: Any = result.meta.get("val")
     if isinstance(mine, torch.Tensor) and mine.layout == traced.layout == torch.strided:
         result.meta[_STRIDES] = traced.stride()
 
 
 class ResultImporter:
-    """Values are pure, memory is not: a clone must be a copy, and a view that is returned beside
-    what it views (an argument or another result) must be a view.
+    """An importer of results. Values are pure, memory is not: a clone must be a copy, and a view
+    that is returned beside its base (an argument or another result) must be a view.
 
     A result has the strides that were traced, those of dims of size 1 and of empty tensors too
     (before decompositions, where `keep_strides` has noted them).
-    Results from `saved_from` on, which nobody but a backward graph sees, are dense.
+    Results from `saved_from` on, which only a backward graph reads, are dense.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ResultImporter:
         self._written: set[Any] = set()
 
     def run(self, entries: Sequence[Any]) -> list[Result]:
-        """The results for the entries of FX's output node."""
+        """Return the results for the entries of FX's output node."""
         nodes = [node for node in self.context.env if node.op == "placeholder"]
         nodes += [entry for entry in entries if isinstance(entry, fx.Node)]
         tensors = [node for node in nodes if _has_elements(node.meta.get("val"))]
@@ -62,7 +62,7 @@ class ResultImporter:
         return [self._once(entry, shared, at < kept) for at, entry in enumerate(entries)]
 
     def _once(self, entry: Any, shared: set[Any], exact: bool) -> Result:
-        """What is returned twice is one result."""
+        """Return the result of an entry, the same one if it is returned twice."""
         if not isinstance(entry, fx.Node):
             return entry
         entry = entry if exact else _attached(entry)
@@ -84,19 +84,19 @@ class ResultImporter:
         return self._own(entry, value, exact)
 
     def _overlaps(self, node: fx.Node) -> bool:
-        """Whether a view has several elements in one place, as far as can be told."""
+        """Return whether a view has elements that provably share addresses."""
         return _viewed(node, _maker(node)) is not None and overlaps(*self._memory(node))
 
     def _is_replayed(self, node: fx.Node) -> bool:
-        """Whether this may be a part of an updated argument. AOTAutograd then makes the same view
-        of the argument: in graphs of symbolic sizes at the offset which the result here has."""
+        """Return whether this may be a part of an updated argument. AOTAutograd then makes the same
+        view of the argument: in graphs of symbolic sizes at the offset of this result."""
         if not self.context.builder.graph.symbols or _viewed(node, _maker(node)) is None:
             return False
         offset = self.context.symbols.dim(node.meta["val"].storage_offset())
         return offset != 0 and _storage(node) in self._written
 
     def _is_of_aten(self, node: fx.Node) -> bool:
-        """Whether this is a view of what ATen gives, which lies in memory of its own already."""
+        """Return whether this is a view of an ATen result, which has memory of its own."""
         root = node
         while (source := _viewed(root, _maker(root))) is not None:
             root = source
@@ -104,13 +104,13 @@ class ResultImporter:
         return root is not node and isinstance(value, Value) and _is_aten(value)
 
     def _memory(self, node: fx.Node) -> tuple[Dims, Dims]:
-        """The shape and strides that were traced."""
+        """Return the traced shape and strides."""
         tensor: torch.Tensor = node.meta["val"]
         strides = node.meta.get(_STRIDES) or tensor.stride()
         return self.context.symbols.dims(tensor.shape), self.context.symbols.dims(strides)
 
     def _own(self, node: fx.Node, value: Value, exact: bool = True) -> Value:
-        """The value in memory that no argument and no other result has."""
+        """Return the value in memory that no argument and no other result shares."""
         kind = self.context.type_of(node.meta["val"], "a result")
         shape, strides = self._memory(node)
         if not exact or overlaps(shape, strides):
@@ -132,7 +132,7 @@ class ResultImporter:
         )[0]
 
     def _expanded(self, value: Value, strides: Dims) -> Value:
-        """A value that is the same along dims of stride 0, as an expanded view of one of each."""
+        """Return a value that is constant along dims of stride 0, as an expanded view."""
         few = value
         for dim, stride in enumerate(strides):
             if stride == 0:
@@ -145,7 +145,7 @@ class ResultImporter:
         )[0]  # fmt: skip
 
     def _view(self, node: fx.Node) -> Value:
-        """The node as ATen's own view of the argument or node whose memory it shares."""
+        """Return the node as ATen's own view of the argument or node whose memory it shares."""
         found = self._views.get(node)
         if found is None:
             found = self._views[node] = self._make_view(node)
@@ -166,7 +166,7 @@ class ResultImporter:
         return self._made[maker][index]
 
     def _run_view(self, maker: fx.Node, source: fx.Node) -> list[Value]:
-        """ATen's views that an operator makes of the memory that `source` is returned in."""
+        """Return ATen's views of the memory in which `source` is returned."""
         kept = self.context.env[source]
         self.context.env[source] = self._view(source)
         try:
@@ -182,7 +182,7 @@ class ResultImporter:
 
 
 def _attached(node: fx.Node) -> fx.Node:
-    """The same without `detach`: a backward graph asks for no gradients of what it reads."""
+    """Return the node without `detach`: a backward graph needs no gradients of its inputs."""
     while node.target is torch.ops.aten.detach.default:
         (node,) = node.all_input_nodes
     return node
@@ -193,14 +193,14 @@ def _is_aten(value: Value) -> bool:
 
 
 def _has_elements(traced: Any) -> bool:
-    """Whether this is a tensor, and not one that is known to be empty: such share no memory."""
+    """Return whether this is a tensor not known to be empty: empty ones share no memory."""
     return isinstance(traced, torch.Tensor) and all(
         isinstance(size, torch.SymInt) or size > 0 for size in traced.shape
     )
 
 
 def _is_expanded(shape: Dims, strides: Dims) -> bool:
-    """Whether the elements of overlapping memory would be apart without dims of stride 0."""
+    """Return whether only dims of stride 0 make elements overlap."""
     return not overlaps(
         [1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True)], strides
     )
@@ -211,7 +211,7 @@ def _storage(node: fx.Node) -> Any:
 
 
 def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:
-    """The storages that more than one of the nodes lies in."""
+    """Return the storages that more than one of the nodes has."""
     seen: dict[Any, fx.Node] = {}
     shared: set[Any] = set()
     for node in dict.fromkeys(nodes):
@@ -221,21 +221,21 @@ def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:
 
 
 def _written_storages(nodes: Iterable[fx.Node]) -> set[Any]:
-    """The storages of what arguments are updated with."""
+    """Return the storages of the new values of updated arguments."""
     copies = (node for node in nodes if node.target is torch.ops.aten.copy_.default)
     sources = (node.args[1] for node in copies)
     return {_storage(source) for source in sources if isinstance(source, fx.Node)}
 
 
 def _maker(node: fx.Node) -> fx.Node:
-    """The operator that made a tensor: the node itself, or what it takes one of several out of."""
+    """Return the operator that made a tensor: the node itself, or the source of a getitem."""
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         return node.args[0]
     return node
 
 
 def _viewed(node: fx.Node, maker: fx.Node) -> fx.Node | None:
-    """What a tensor is a view of: the first argument of its maker, where that shares its memory."""
+    """Return the base of a view: the first argument of its maker, if it shares the storage."""
     if node.op == "placeholder" or not maker.args or not isinstance(maker.args[0], fx.Node):
         return None
     source = maker.args[0]

@@ -1,4 +1,4 @@
-"""Arithmetic on sizes as scalars (core/scalar.py): of FX nodes, and of sympy's expressions.
+"""Arithmetic on sizes as scalars (core/scalar.py), from FX nodes and from sympy's expressions.
 
 Nodes come first: they say in which order a traced program computes, while sympy has put floats
 together, so that `n * 0.1 * 3` is `0.3 * n` to it.
@@ -25,7 +25,7 @@ _TORCH = {
 
 
 def function_of(target: Any) -> str | None:
-    """The name in FUNCTIONS of what an FX node computes; None for what is no arithmetic."""
+    """Return the name in FUNCTIONS of an FX node's function; None if it is no arithmetic."""
     module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "")
     if module == "torch":
         found = _TORCH.get(name) or "math." + name.removeprefix("_sym_")
@@ -36,7 +36,7 @@ def function_of(target: Any) -> str | None:
 
 
 def applied(function: str, arguments: Sequence[Any]) -> Scalar:
-    """A function of arguments as an FX node has them: a list is to be summed, None left out."""
+    """Return a function applied to an FX node's arguments: a list is summed, None left out."""
     given = arguments[0] if function == "sum" else arguments
     return Apply(function, tuple(argument for argument in given if argument is not None))
 
@@ -47,11 +47,9 @@ DimOf = Callable[[Any], Dim]
 
 
 def scalar_of(expr: Any, dim_of: DimOf, numbers: Mapping[Any, Scalar]) -> Scalar:
-    """The scalar that a sympy expression is. `dim_of` gives the dim of one that is a dim, and
-    raises UnsupportedError for others; `numbers` are those that symbols stand for.
-
-    UnsupportedError for a function that has no counterpart.
-    """
+    """Return the scalar for a sympy expression. `dim_of` returns the dim of an expression, or
+    raises UnsupportedError; `numbers` are the scalars of known symbols. UnsupportedError for a
+    function without counterpart."""
     if expr in numbers:
         return numbers[expr]
     if expr in (sympy.true, sympy.false):
@@ -93,7 +91,7 @@ def _piecewise(expr: Any, of: Callable[[Any], Scalar]) -> Scalar:
 
 
 def _function(*names: str) -> Callable[..., Scalar]:
-    """The functions of one another, the last first."""
+    """Return the composition of functions, the last applied first."""
 
     def convert(*arguments: Scalar) -> Scalar:
         found: Scalar = Apply(names[-1], arguments)

@@ -1,4 +1,4 @@
-"""What is concluded about sizes from those of the traced call alone, and torch's guards for it.
+"""Assumptions about sizes taken from the traced call, and torch's guards for them.
 
 Where a rule needs an answer that no range and no guard gives (whether a size that is divided by is
 positive, whether two sizes are equal), the traced call has one. It is taken, and torch is told:
@@ -26,7 +26,7 @@ DIVISIONS = (sf.FloorDiv, sf.CeilDiv, sf.Mod, sf.PythonMod, sf.ModularIndexing)
 
 
 class SizeGuards:
-    """`pairs` are the equations that were concluded. Nothing is before `follow` was called."""
+    """Assumptions about sizes. `pairs` are their equations. Before `follow` none is made."""
 
     def __init__(self) -> None:
         self.pairs: dict[Pair, None] = {}
@@ -36,7 +36,7 @@ class SizeGuards:
         self._symbols: dict[str, Any] = {}
 
     def follow(self, shape_env: Any) -> None:
-        """Take answers from the call that was traced with this ShapeEnv."""
+        """Take values from the call that was traced with this ShapeEnv."""
         self._shape_env = shape_env
         for symbol, value in shape_env.backed_var_to_val.items():
             if symbol.is_integer and value.is_Integer:
@@ -44,7 +44,7 @@ class SizeGuards:
                 self._symbols[str(symbol)] = symbol
 
     def compute(self, symbol: Sym, expr: Any) -> None:
-        """Follow a symbol that is computed from others, torch's `expr`; None where that is none."""
+        """Add a symbol that is computed from others; `expr` is torch's expression for it, or None."""
         scalar = symbol.value
         if (
             expr is not None
@@ -55,7 +55,8 @@ class SizeGuards:
             self._symbols[symbol.name] = expr
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Whether the dims were equal in the traced call, and not 1, which could be repeated."""
+        """Assume equality of dims if they were equal in the traced call, and not 1, which
+        broadcasts."""
         value = self._value(a)
         if value in (None, 1) or value != self._value(b):
             return False
@@ -63,12 +64,12 @@ class SizeGuards:
         return True
 
     def differ(self, a: Dim, b: Dim) -> bool:
-        """Whether the dims have two values in the traced call."""
+        """Return whether the dims had different values in the traced call."""
         found, other = self._value(a), self._value(b)
         return found != other and found is not None and other is not None
 
     def positive(self, dim: Dim) -> bool:
-        """Whether the dim was at least 1 in the traced call."""
+        """Assume that the dim is at least 1 if it was in the traced call."""
         value = self._value(dim)
         if value is None or value < 1:
             return False
@@ -76,14 +77,14 @@ class SizeGuards:
         return True
 
     def number(self, dim: Dim) -> int | None:
-        """What the dim was in the traced call."""
+        """Assume the dim's value in the traced call, and return it."""
         value = self._value(dim)
         if value is not None and not isinstance(dim, int):
             self._conclude((dim, value), sympy.Eq(self._expr(dim), value))
         return value
 
     def divisors(self, nodes: Iterable[fx.Node]) -> None:
-        """Guard that integer arguments are positive where the nodes' sizes are divided by them.
+        """Guard that integer arguments are positive if the nodes' sizes have them as divisors.
 
         Before the first symbol of the graph is made: torch then narrows their ranges.
         """
@@ -101,7 +102,7 @@ class SizeGuards:
                 self._guard(sympy.Ge(symbol, 1))
 
     def install(self) -> None:
-        """Hand everything that was concluded to torch."""
+        """Add guards for all assumptions to torch's."""
         for condition in self._conditions:
             self._guard(condition)
 
@@ -114,11 +115,11 @@ class SizeGuards:
         self._conditions[condition] = None
 
     def _value(self, dim: Dim) -> int | None:
-        """The dim in the traced call; None where that has none, as for what tensors contain."""
+        """Return the dim's value in the traced call; None if unknown, as for tensors' contents."""
         return evaluate(dim, self._traced) if symbols(dim).keys() <= self._traced.keys() else None
 
     def _expr(self, dim: Dim) -> Any:
-        """torch's expression for a dim."""
+        """Return torch's expression for a dim."""
         if not isinstance(dim, Expr):
             return sympy.Integer(dim)
         return sympy.Add(*(c * sympy.Mul(*map(self._atom, atoms)) for atoms, c in dim.terms))
@@ -145,7 +146,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _sizes(node: fx.Node) -> list[torch.SymInt]:
-    """The symbolic integers of what a node gives: sizes, strides, numbers."""
+    """Return the symbolic integers of a node's results: sizes, strides, numbers."""
     found: list[Any] = []
     for value in _leaves(node.meta.get("val")):
         strided = isinstance(value, torch.Tensor) and value.layout == torch.strided

@@ -1,5 +1,4 @@
-"""Which dims `squeeze` may take out. Torch traces sizes that may be 1 as ones that are not, and
-leaves no guard."""
+"""Dims that `squeeze` removes. Torch traces sizes that may be 1 as not 1, without a guard."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _SQUEEZES = (_aten.squeeze, _aten.squeeze_, _aten.squeeze_copy)
 
 
 def squeezed(gm: fx.GraphModule) -> Iterator[tuple[int, Any]]:
-    """The dims that the squeezes of a graph are asked about, with their sizes, symbols or not."""
+    """Yield the dims that the squeezes of a graph test, with their sizes, symbolic or not."""
     for node in all_nodes(gm):
         packet = getattr(node.target, "overloadpacket", None)
         if packet not in _SQUEEZES or not isinstance(node.args[0], fx.Node):

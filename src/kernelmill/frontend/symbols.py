@@ -1,4 +1,4 @@
-"""torch's symbolic sizes (sympy expressions) as dims."""
+"""Conversion of torch's symbolic sizes (sympy expressions) to dims."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ _NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number abou
 
 
 class SymbolTable:
-    """The dims of one graph: each torch symbol is one symbol of ours, with its range. What no dim
-    can say becomes a computed symbol, which `declare` makes known; without it UnsupportedError.
-    `numbers` are what torch's expressions that are no integers are, by those met so far.
+    """The dims of one graph: each torch symbol is one symbol of ours, with its range. An expression
+    without form as a dim becomes a computed symbol, passed to `declare`; without it
+    UnsupportedError. `numbers` are the scalars of torch's non-integer expressions met so far.
 
-    Once `assume` was called, equal sizes that torch writes differently become one dim. What is
-    concluded from the sizes of the traced call alone is in `guards`. With `ones` a size that torch
-    takes for 2 at least may be 1.
+    Once `assume` was called, equal sizes that torch writes differently become one dim. Assumptions
+    from the sizes of the traced call alone are in `guards`. With `ones` a size that torch takes for
+    2
+    at least may be 1.
     """
 
     def __init__(self, declare: Callable[[Sym], None] | None = None, ones: bool = False) -> None:
@@ -66,7 +67,7 @@ class SymbolTable:
         self._assuming = False
 
     def assume(self, shape_env: Any, known: Collection[str]) -> None:
-        """Take for granted what torch's guards say is equal, over the symbols `known`."""
+        """Assume the equations of torch's guards over the symbols `known`."""
         self._assuming = self._strict = True
         parts = [part for guard in shape_env.guards for part in sympy.And.make_args(guard.expr)]
         for expr in parts:
@@ -78,53 +79,52 @@ class SymbolTable:
         self._assuming = self._strict = False
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Whether two dims are known to be equal, or were in the traced call and not 1 there: a
-        trace that takes other sizes for equal has a guard, ours if not torch's."""
+        """Return whether two dims are known to be equal, or were in the traced call and not 1
+        there: then a guard, ours if not torch's, protects the assumption."""
         return self._equations.equal(a, b) or self.guards.equal(a, b)
 
     def differ(self, a: Dim, b: Dim) -> bool:
-        """Whether the two were not equal in the traced call."""
+        """Return whether the dims differed in the traced call."""
         return a != b and self.guards.differ(a, b)
 
     def positive(self, dim: Dim) -> bool:
-        """Whether a dim is known to be at least 1, or was in the traced call."""
+        """Return whether a dim is known to be at least 1, or was in the traced call."""
         low = bounds(dim)[0]
         return (low is not None and low >= 1) or self.guards.positive(dim)
 
     def require_positive(self, dim: Dim) -> None:
-        """Have the program refuse calls in which a dim is not at least 1, those too where that
-        depends on what tensors hold."""
+        """Make the program refuse calls in which a dim is below 1, even if it depends on contents
+        of tensors."""
         if not self.positive(dim):
             self._required[dim, maximum(dim, 1)] = None
 
     def require_equal(self, a: Dim, b: Dim) -> None:
-        """Have the program refuse calls in which two dims are not equal."""
+        """Make the program refuse calls in which two dims differ."""
         if a != b:
             self._required[a, b] = None
 
     def less(self, a: Dim, b: Dim) -> bool:
-        """Whether a < b is known, or was so in the traced call."""
+        """Return whether a < b is known, or was so in the traced call."""
         return provably_less(a, b) or self.guards.positive(b - a)
 
     def assumed(self) -> list[Pair]:
-        """The equations without which dims of this table would be others, and what is required of
-        dims besides."""
+        """Return the equations that dims of this table rely on, and those required besides."""
         return list({**self._equations.used, **self.guards.pairs, **self._required})
 
     def dim(self, size: int | torch.SymInt) -> Dim:
-        """The dim that a size is."""
+        """Return the dim for a size."""
         if isinstance(size, int):
             return int(size)
         node: Any = size.node
         return self.of_expr(node.expr, node.shape_env)
 
     def dims(self, sizes: Any) -> tuple[Dim, ...]:
-        """The dims of a shape or of strides."""
+        """Return the dims of a shape or of strides."""
         return tuple(self.dim(size) for size in sizes)
 
     def argument(self, size: int | torch.SymInt) -> Dim:
-        """The same for a size of an argument, or one itself: what no dim can say is a symbol for
-        which the call gives a value."""
+        """Return the dim for an argument's size, or an integer argument: one without form as a dim
+        is a symbol whose value each call gives."""
         if isinstance(size, torch.SymInt) and not self.says(size):
             node: Any = size.node
             low = _least(node.expr, node.shape_env)
@@ -132,8 +132,8 @@ class SymbolTable:
         return self.dim(size)
 
     def says(self, size: torch.SymInt) -> bool:
-        """Whether a dim can say a size, with what is computed already. UnsupportedError where
-        torch's functions of sizes are not known."""
+        """Return whether a size has a form as a dim, with known computed symbols. UnsupportedError
+        if torch's functions of sizes are unknown."""
         if not size_functions.works:
             refuse()
         node: Any = size.node
@@ -147,7 +147,7 @@ class SymbolTable:
         return True
 
     def scalar(self, expr: Any, shape_env: Any) -> Scalar:
-        """How a call computes a sympy expression."""
+        """Return the scalar for a sympy expression."""
         strict, self._strict = self._strict, True
         try:
             found = scalar_of(expr, lambda part: self.as_written(part, shape_env), self.numbers)
@@ -165,8 +165,8 @@ class SymbolTable:
         least: int = -_SMALLEST,
         most: Dim | None = None,
     ) -> Dim:
-        """A symbol with this integer as its value, in this range, which stands for the sympy
-        expression `expr` if one is given. UnsupportedError where there can be none."""
+        """Return a symbol in this range with this integer as its value, for the sympy expression
+        `expr` if given. UnsupportedError without `declare`."""
         if self._declare is None:
             raise UnsupportedError(f"{scalar_text(scalar)} is no size")
         if not symbols_in(scalar):
@@ -183,7 +183,7 @@ class SymbolTable:
         return self._computed[text]
 
     def clamped(self, index: Dim, size: Dim) -> Dim:
-        """A slice's start or end as Python means it: from the end when negative, in [0, size]."""
+        """Return a slice's start or end in [0, size], counted from the end when negative."""
         low, high = bounds(index)
         if low is not None and low >= 0:
             return minimum(index, size)
@@ -194,21 +194,21 @@ class SymbolTable:
         return self.computed(Apply("either", cases), least=0, most=size)
 
     def define(self, size: int | torch.SymInt, dim: Dim) -> None:
-        """Have this dim stand for a size that is a symbol not met so far."""
+        """Set the dim of a size that is a symbol not met so far."""
         expr: Any = size.node.expr if isinstance(size, torch.SymInt) else None
         if expr is not None and expr.is_Symbol and expr not in self._dims:
             self._dims[expr] = dim
 
     def fresh(self, name: str) -> Dim:
-        """A symbol of its own for an argument that is not one symbol."""
+        """Return a new symbol for an argument that is not one symbol."""
         return sym("arg_" + re.sub(r"\W+", "_", name), -_SMALLEST)
 
     def of_expr(self, expr: Any, shape_env: Any) -> Dim:
-        """The dim of a sympy expression over the symbols of `shape_env`."""
+        """Return the dim of a sympy expression over the symbols of `shape_env`."""
         return self._equations.reduce(self.as_written(expr, shape_env))
 
     def as_written(self, expr: Any, shape_env: Any) -> Dim:
-        """The same without what is assumed, for conditions that check just that."""
+        """Return the dim as `of_expr`, without assumptions, for conditions that check these."""
         found = self._dims.get(expr)
         if found is None:
             try:
@@ -248,17 +248,16 @@ class SymbolTable:
         return floordiv(a, self._divisor(b))
 
     def _divisor(self, dim: Dim) -> Dim:
-        """The divisor. A size that may be zero by its range is not where it divides: Python would
-        have raised in tracing, and for other sizes torch's guards do; `max` keeps that from the
-        arithmetic. One that may be negative has to have been positive in the traced call.
-        """
+        """Return the divisor, at least 1. One that may be zero by its range was not: Python would
+        have raised in tracing, and for other sizes torch's guards do. One that may be negative must
+        have been positive in the traced call."""
         low = bounds(dim)[0]
         if (low is None or low < 0) and (self._assuming or not self.guards.positive(dim)):
             raise UnsupportedError(f"a size is divided by {dim}, which may be negative")
         return maximum(dim, 1)
 
     def _rounded(self, expr: Any, shape_env: Any) -> Dim:
-        """A size computed through a float: `int(n / 2)`, `int(n * 2.0)`."""
+        """Return a size computed through a float: `int(n / 2)`, `int(n * 2.0)`."""
         (inner,) = expr.args
         if isinstance(inner, sf.IntTrueDiv):
             above, below = (self.as_written(arg, shape_env) for arg in inner.args)
@@ -282,8 +281,8 @@ def _unfloat(expr: Any) -> Any:
 
 
 def range_of(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
-    """The bounds of a sympy symbol of `shape_env`; None for no upper one. UnsupportedError where
-    torch's functions of sizes are not known, its infinity among them."""
+    """Return the bounds of a sympy symbol of `shape_env`; None for no upper one. UnsupportedError
+    if torch's functions of sizes, or its infinity, are unknown."""
     if not size_functions.works:
         refuse()
     found = shape_env.var_to_range.get(symbol)
@@ -298,7 +297,7 @@ def range_of(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
 
 
 def _least(expr: Any, shape_env: Any) -> int:
-    """What an integer expression is at least, where torch knows, and no less than zero."""
+    """Return torch's lower bound of an integer expression if it is at least zero."""
     low = shape_env.bound_sympy(expr).lower
     return int(low) if low.is_Integer and low >= 0 else -_SMALLEST
 

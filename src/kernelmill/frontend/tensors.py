@@ -1,4 +1,4 @@
-"""What a traced (fake) tensor is to us: its type, with strides where they are not row-major."""
+"""Types of traced (fake) tensors, with strides if they are not row-major."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmill.torch_internals.tracing import is_traced
 
 
 def carried_type(tensor: torch.Tensor, symbols: SymbolTable, what: str) -> TensorType:
-    """The type of a traced tensor. Raises UnsupportedError for one that no program can hold:
+    """Return the type of a traced tensor. UnsupportedError for one that no program can hold:
     sparse, quantised, nested, a subclass, or on another device than the CPU."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not is_traced(tensor):
         raise UnsupportedError(f"{what} is a {type(tensor).__name__}")
@@ -34,7 +34,7 @@ def carried_type(tensor: torch.Tensor, symbols: SymbolTable, what: str) -> Tenso
 
 
 def is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether the elements lie as in a dense row-major tensor; a stride of size 1 is free."""
+    """Return whether strides are dense and row-major; a stride of size 1 is free."""
     if any(size == 0 for size in shape):
         return True
     wanted = row_major(shape)
@@ -44,24 +44,24 @@ def is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 
 
 def lies_row_major(tensor: torch.Tensor) -> bool:
-    """Whether a (fake) tensor's elements lie as in a dense row-major one."""
+    """Return whether a (fake) tensor is dense and row-major."""
     symbols = SymbolTable(lambda symbol: None)
     return is_row_major(symbols.dims(tensor.shape), symbols.dims(tensor.stride()))
 
 
 def dense_strides(kind: TensorType) -> tuple[Dim, ...] | None:
-    """The strides, when they are a dense permutation of row-major and not row-major itself."""
+    """Return the strides, if they are a dense permutation of row-major and not row-major itself."""
     return None if kind.strides is None or _inner_first(kind) is None else kind.strides
 
 
 def memory_order(kind: TensorType) -> tuple[int, ...]:
-    """The dims from the outermost to the innermost in memory; as they are where it has gaps."""
+    """Return the dims from the outermost to the innermost in memory; unchanged if it has gaps."""
     found = None if kind.strides is None else _inner_first(kind)
     return tuple(range(kind.rank)) if found is None else tuple(reversed(found))
 
 
 def _inner_first(kind: TensorType) -> list[int] | None:
-    """The dims by growing stride, when the elements lie densely in some order of the dims."""
+    """Return the dims by growing stride, if the memory is dense in some order of the dims."""
     strides = kind.memory_strides
     order = [d for d, size in enumerate(kind.shape) if size == 1]
     left = [d for d in reversed(range(kind.rank)) if d not in order]
@@ -77,8 +77,8 @@ def _inner_first(kind: TensorType) -> list[int] | None:
 
 
 def overlaps(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether several elements lie in one place: a dim of stride 0, or constant sizes and strides
-    that reach one place in two ways. What symbolic sizes leave open counts as no."""
+    """Return whether elements share addresses: a dim of stride 0, or constant sizes and strides
+    that reach one address in two ways. Undecided symbolic sizes count as no."""
     pairs = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1]
     if any(size == 0 for _, size in pairs):
         return False
@@ -89,7 +89,7 @@ def overlaps(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 
 
 def _collide(pairs: Sequence[tuple[int, int]]) -> bool:
-    """Whether dims of these strides and sizes, by growing stride, reach a place in two ways."""
+    """Return whether dims (stride, size), by growing stride, reach an address in two ways."""
     reach, nested = 0, True
     for stride, size in pairs:
         nested = nested and stride > reach

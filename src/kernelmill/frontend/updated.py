@@ -1,4 +1,4 @@
-"""Results that are arguments which the graph updates, or views of them.
+"""Results that are updated arguments, or views of them.
 
 A functional graph returns what an argument is updated with, and views of that. In eager these share
 memory with the argument, so here they are made of it.
@@ -17,7 +17,8 @@ from kernelmill.torch_internals.operators import gives_views
 
 
 class UpdatedArguments:
-    """`copies` are the `copy_` into an argument by what is copied. Views are added to the graph."""
+    """Results in terms of updated arguments. `copies` are the `copy_` nodes into arguments, by the
+    copied value. Views are added to the graph."""
 
     def __init__(self, graph: fx.Graph, copies: Mapping[Any, fx.Node]) -> None:
         self._graph, self._found = graph, dict(copies)
@@ -26,7 +27,7 @@ class UpdatedArguments:
             copy.meta["val"] = argument.meta["val"]
 
     def result(self, result: Any) -> Any:
-        """The result, as the argument itself or as a view of it where it is one."""
+        """Return the result, replaced by the argument or a view of it where possible."""
         source = _viewed(result)
         if result in self._found or source is None:
             return self._found.get(result, result)
@@ -44,7 +45,7 @@ class UpdatedArguments:
 
 
 def _viewed(value: Any) -> fx.Node | None:
-    """What a node is a view of, as its operator's schema says."""
+    """Return the base of a node's view, by its operator's schema."""
     if not isinstance(value, fx.Node) or not value.args or not isinstance(value.args[0], fx.Node):
         return None
     is_part = value.target is operator.getitem

@@ -1,4 +1,4 @@
-"""The order that a model asks for with `wait_tensor`, or `record` and `wait`, kept in the marks of
+"""The order that a model requests with `wait_tensor`, or `record` and `wait`, kept in the marks of
 operators.
 
 In a traced graph `wait_tensor(t, dep)` is an operator that gives t. It leaves nothing in ours but
@@ -44,7 +44,7 @@ _POINTS = torch.library.Library("kernelmill", "FRAGMENT")
 
 
 def _point(schema: str, function: Any = lambda *_: None) -> Any:
-    """An operator that stays in a graph though nothing reads it."""
+    """Define an operator that stays in a graph even if unused."""
     name = schema.partition("(")[0]
     _POINTS.define(schema)
     _POINTS.impl(name, function, "CompositeExplicitAutograd")
@@ -63,7 +63,7 @@ SCOPE_EXIT = _point("scope_exit() -> ()")
 
 
 class Waits:
-    """Follows the events through a graph that is being imported."""
+    """The events of a graph during its import."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -73,7 +73,7 @@ class Waits:
         self._awaited: dict[str, frozenset[int]] = {}
 
     def note(self, node: fx.Node, made: Sequence[Node], env: Mapping[fx.Node, Any]) -> None:
-        """Mark the operators that an FX node was made into."""
+        """Mark the operators that an FX node became."""
         if node.target is RECORD or node.target is AWAIT:
             return
         computing = [one for one in made if OPS[one.op].kind is not OpKind.VIEW]
@@ -97,7 +97,7 @@ class Waits:
             self._pending[node] = events
 
     def point(self, node: fx.Node, stream: str, env: Mapping[fx.Node, Any]) -> None:
-        """A `record` or `wait` on a stream."""
+        """Import a `record` or `wait` on a stream."""
         self._count += 1
         if node.target is RECORD:
             if last := self._last.get(stream):
@@ -114,7 +114,7 @@ class Waits:
         self._awaited[stream] = self._awaited.get(stream, frozenset()) | awaited
 
     def _give(self, value: Value, event: int) -> None:
-        """Mark what computes a value; an argument is there already."""
+        """Mark the operator that computes a value as source of an event; arguments need none."""
         node = value.node
         while node is not None and OPS[node.op].kind is OpKind.VIEW:
             node = node.operands[0].node

@@ -1,4 +1,4 @@
-"""Compiled kernels kept on disk: from named key ingredients to checked bytes. Knows no IR."""
+"""Store of compiled kernels on disk: from named key ingredients to checked bytes. Knows no IR."""
 
 from kernelmill.core.digest import Key
 from kernelmill.store.entry import BadEntry, Compiled, Entry

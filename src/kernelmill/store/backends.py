@@ -1,4 +1,4 @@
-"""Where the values of a remote store are: a Redis server, or files behind any URL of fsspec.
+"""Backends of a remote store: a Redis server, or files behind any URL of fsspec.
 
 Values are bytes under names. All methods may raise whatever the library below raises; who calls
 them decides what a failure costs.
@@ -23,7 +23,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Stored:
-    """A value that a backend has: seconds since it was last used (Redis) or written (files)."""
+    """A value in a backend: seconds since it was last used (Redis) or written (files)."""
 
     name: str
     bytes: int
@@ -31,40 +31,40 @@ class Stored:
 
 
 class Backend(Protocol):
-    """Values by name."""
+    """A key-value store."""
 
     def read(self, name: str) -> bytes | None:
-        """The value; None when it is not there."""
+        """Return the value; None if it is missing."""
         ...
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The values of those that are there."""
+        """Return the values of the names that exist."""
         ...
 
     def present(self, names: Sequence[str]) -> set[str]:
-        """Those that are there."""
+        """Return the names that exist."""
         ...
 
     def write(self, name: str, value: bytes) -> None:
-        """Keep a value, in place of what may be there."""
+        """Write a value, replacing an old one."""
         ...
 
     def listing(self) -> Iterator[Stored]:
-        """All values that kernelmill keeps there."""
+        """Yield all values that kernelmill keeps in the backend."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove these; one that is not there is no error."""
+        """Remove these; a missing one is no error."""
         ...
 
 
 def connect(url: str, timeout: float) -> Backend:
-    """The backend of a URL; an answer of a Redis server is waited for `timeout` seconds."""
+    """Return the backend of a URL; requests to a Redis server time out after `timeout` seconds."""
     return _Redis(url, timeout) if is_redis(url) else _Files(url)
 
 
 def import_library(url: str) -> None:
-    """Import what the backend of a URL is made with. ImportError when it is not installed."""
+    """Import the library for the backend of a URL. ImportError if it is not installed."""
     importlib.import_module("redis" if is_redis(url) else "fsspec.core")
 
 
@@ -75,8 +75,8 @@ def _batches(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Redis:
-    """A key of another type than text, which something else has written there, is as if it were not
-    there: a write replaces it."""
+    """A Redis server. A key of another type than text, written by something else, counts as
+    missing: a write replaces it."""
 
     def __init__(self, url: str, timeout: float) -> None:
         redis: Any = importlib.import_module("redis")
@@ -131,7 +131,7 @@ class _Redis:
 
 
 def _size(answer: Any) -> int:
-    """What STRLEN found."""
+    """Return the size from an answer to STRLEN."""
     if _is_of_another_type(answer):
         return 0
     if isinstance(answer, Exception):
@@ -160,7 +160,7 @@ class _Files:
             return None
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Read side by side where the file system can."""
+        """Read in parallel where the file system can."""
         found: dict[str, bytes] = {}
         for batch in _batches(names):
             paths = {self._path(name): name for name in batch}
@@ -193,7 +193,7 @@ class _Files:
                 yield Stored(name, entry["size"], time.time() - self._written(entry))
 
     def _written(self, entry: Mapping[str, Any]) -> float:
-        """When, in seconds since the epoch: file systems of fsspec name it each their own way."""
+        """Return the time of writing, in seconds since the epoch; the field differs by file system."""
         for field in ("mtime", "LastModified", "last_modified", "updated", "created"):
             value = entry.get(field)
             if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""When to ask a server again that did not serve: soon at first, then less and less often."""
+"""Back-off of requests to a server that failed: soon at first, then less and less often."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class BackOff:
 
     @property
     def is_resting(self) -> bool:
-        """Whether the server is left alone now."""
+        """True while the server must not be asked."""
         return self._clock() < self._next
 
     def may_ask(self) -> bool:
-        """Whether the caller may ask now, and then tells what came of it."""
+        """Return whether the caller may ask now; it then has to call `served` or `failed`."""
         with self._held.lock:
             if self.is_resting:
                 return False
@@ -45,13 +45,13 @@ class BackOff:
             return True
 
     def served(self) -> None:
-        """The server answered."""
+        """Record that the server answered."""
         with self._held.lock:
             self._failures = 0
             self._next = float("-inf")
 
     def failed(self, asked: float) -> None:
-        """The server did not answer what it was `asked` at that time of the clock."""
+        """Record that the server did not answer a request made at time `asked` of the clock."""
         with self._held.lock:
             if asked < self._failed:  # asked at the same time as another, which has told already
                 return
@@ -60,7 +60,7 @@ class BackOff:
             self._next = self._failed + self._pause()
 
     def now(self) -> float:
-        """The clock, for `failed`."""
+        """Return the time of the clock, for `failed`."""
         return self._clock()
 
     def _pause(self) -> float:
@@ -68,6 +68,6 @@ class BackOff:
 
 
 def pause(failures: int, chance: float) -> float:
-    """Seconds after so many failures in a row; `chance` is from 0 to 1."""
+    """Return the seconds of pause after so many failures in a row; `chance` is from 0 to 1."""
     longest = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 64), LONGEST_SECONDS)
     return longest * (1 - chance / 2)

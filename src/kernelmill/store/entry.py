@@ -1,4 +1,4 @@
-"""One compiled kernel at rest: three files, and the checks that make them worth trusting.
+"""Entries, compiled kernels as files: three files, and the checks that make them trustworthy.
 
     {Type}_{digest}.o       the ELF object
     {Type}_{digest}.info    all that identifies the operator, with the ingredients of its key
@@ -34,15 +34,15 @@ _SEAL_BYTES = len(',\n  "checksum": "') + 64 + len('"\n}\n')
 
 
 class BadEntry(Exception):
-    """The files of an entry do not fit together; the text says which and why."""
+    """An entry whose files do not fit together; the text names the file and the fault."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compile hands to the store.
+    """The result of a compile, for the store.
 
-    `info` and `launch` are JSON-able documents: what identifies the operator, and what its launch
-    needs. The store adds its own fields to both (see `encode`).
+    `info` and `launch` are JSON-able documents: the identity of the operator, and the data of its
+    launch. The store adds its own fields to both (see `encode`).
     """
 
     object: bytes
@@ -54,7 +54,7 @@ class Compiled:
 class Entry:
     """A compiled kernel, checked.
 
-    `launch` is the .json document. `source` is "folder" (it was there), "compiled" (just now),
+    `launch` is the .json document. `source` is "folder" (found), "compiled" (just now),
     "remote" (fetched from the remote store), "package NAME" (installed static kernels), or
     "memory" (compiled earlier by this process, which could not write it).
     """
@@ -72,19 +72,19 @@ class Entry:
 
     @cached_property
     def key(self) -> Key:
-        """The key this was compiled for. BadEntry when the .info holds none."""
+        """The key of the compile. BadEntry if the .info has none."""
         return key_of(self.info_text)
 
 
 def entry_name(type: str, key: Key) -> str:
-    """`{Type}_{digest}`. ValueError for a type that does not belong in a file name."""
+    """Return `{Type}_{digest}`. ValueError for a type that does not belong in a file name."""
     if not _TYPE.fullmatch(type):
         raise ValueError(f"operator type {type!r}: letters, digits and '_' only, 120 at most")
     return f"{type}_{key.digest}"
 
 
 def encode(name: str, key: Key, compiled: Compiled) -> dict[str, bytes]:
-    """The three files by suffix, in the order of SUFFIXES.
+    """Return the three files by suffix, in the order of SUFFIXES.
 
     Adds "ingredients" to the info; "binFileName", "binFileSuffix", "sha256", "infoSha256" and
     "checksum" to the launch document.
@@ -104,7 +104,7 @@ def encode(name: str, key: Key, compiled: Compiled) -> dict[str, bytes]:
 
 
 def decode(name: str, files: Mapping[str, bytes], source: str = "folder") -> Entry:
-    """Check the three files against each other. BadEntry says what is wrong with which."""
+    """Check the three files against each other. BadEntry names the bad file and the fault."""
     sealed = files[".json"]
     body, seal = sealed[:-_SEAL_BYTES], _SEAL.fullmatch(sealed[-_SEAL_BYTES:])
     if seal is None or seal[1].decode() != sha256(body):
@@ -119,7 +119,7 @@ def decode(name: str, files: Mapping[str, bytes], source: str = "folder") -> Ent
 
 
 def key_of(info_text: bytes) -> Key:
-    """The key in an .info document. BadEntry when there is none."""
+    """Return the key in an .info document. BadEntry if it has none."""
     try:
         ingredients = json.loads(info_text)["ingredients"]
         return Key.of({str(name): str(value) for name, value in ingredients.items()})

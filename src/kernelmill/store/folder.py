@@ -1,4 +1,4 @@
-"""A folder of entries on disk: whom it trusts, and how files come and go.
+"""A folder of entries on disk: checks of trust, reads and writes.
 
 Everything goes through one open descriptor of the folder, which was checked when it was opened: a
 folder swapped in later under the same path is never used unchecked.
@@ -51,8 +51,8 @@ _ANOTHER_FOLDER = (
 
 
 def check_trust(status: os.stat_result, path: str, otherwise: str = _ANOTHER_FOLDER) -> None:
-    """StoreError when another user could have written what `status` describes. `otherwise` is what
-    can be done about it, besides taking it over."""
+    """Raise StoreError if another user could have written what `status` describes. `otherwise` is
+    the alternative to taking it over, for the message."""
     quoted = shlex.quote(path)
     if status.st_uid not in (os.geteuid(), 0):
         raise StoreError(
@@ -67,9 +67,9 @@ def check_trust(status: os.stat_result, path: str, otherwise: str = _ANOTHER_FOL
 
 
 def make_folders(path: str) -> None:
-    """Make a folder and what is missing above it, for this user alone to write to, and below
-    `cache_home()` alone to read: the weights of models are kept there. OSError when it cannot be.
-    """
+    """Make a folder and its missing parents, writable by this user alone, and below
+    `cache_home()` readable by this user alone: the weights of models are kept there. OSError if
+    it cannot be made."""
     above, name = os.path.split(path)
     if name and not os.path.isdir(above):
         make_folders(above)
@@ -82,14 +82,15 @@ OnUntrusted = Literal["error", "memory"]
 
 
 def when_untrusted(option: OnUntrusted | None) -> OnUntrusted:
-    """What comes of a folder that others can write to: the option, else KERNELMILL_ON_UNTRUSTED."""
+    """Return the treatment of folders that others can write to: the option, else
+    KERNELMILL_ON_UNTRUSTED."""
     return option or ("memory" if knobs.ON_UNTRUSTED.get() == "memory" else "error")
 
 
 class Folder:
     """Entries under one path. The folder is made by the first write.
 
-    StoreError, here or when it is met, for what others could have written. With `on_untrusted`
+    StoreError, at once or on use, for files that others could have written. With `on_untrusted`
     "memory" the folder is not used from then on: nothing is in it, it cannot be written (OSError),
     and `refused` says why.
     """
@@ -105,7 +106,7 @@ class Folder:
     # ---- the folder itself ------------------------------------------------------------------
 
     def _open(self) -> int:
-        """A checked descriptor. OSError when there is no folder, or it cannot be used."""
+        """Return a checked descriptor. OSError if the folder is missing or cannot be used."""
         try:
             descriptor = os.open(self.path, _OPEN_FOLDER)
         except NotADirectoryError:
@@ -125,7 +126,7 @@ class Folder:
         return PermissionError(errno.EACCES, self.refused, self.path)
 
     def refuse(self, error: StoreError) -> None:
-        """Raise this error of a file that others could have written, or use the folder no more."""
+        """Raise this error about a file that others could have written, or stop using the folder."""
         if self._on_untrusted == "error":
             raise error
         self.refused = str(error)
@@ -141,7 +142,7 @@ class Folder:
         return f"{self.path} is a file; kernels need a folder there, or another path"
 
     def _made(self) -> int:
-        """A descriptor of the folder, made if need be. OSError when it cannot be."""
+        """Return a descriptor of the folder, made if need be. OSError if it cannot be made."""
         if self.refused:
             raise self._refusal()
         if self._descriptor is None or not self._still_there(self._descriptor):
@@ -150,8 +151,8 @@ class Folder:
         return self._descriptor
 
     def _there(self) -> int:
-        """A descriptor of the folder. FileNotFoundError when there is none, or one that is refused;
-        OSError when it cannot be opened now."""
+        """Return a descriptor of the folder. FileNotFoundError if it is missing or refused; OSError
+        if it cannot be opened now."""
         if self.refused:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         if self._descriptor is None:
@@ -166,10 +167,8 @@ class Folder:
 
     @contextmanager
     def lock(self, name: str, patience: float) -> Generator[bool, None, None]:
-        """Hold the entry's lock, True when it had to be waited for. Makes the folder.
-
-        OSError when the folder cannot be written or has no locks.
-        """
+        """Hold the entry's lock; True if it had to be waited for. Makes the folder. OSError if the
+        folder cannot be written or has no locks."""
         with file_lock(self._made(), f"{name}.lock", patience) as got:
             if got.stale:
                 self._remove_temporaries(name)
@@ -178,10 +177,8 @@ class Folder:
     # ---- reading ----------------------------------------------------------------------------
 
     def load(self, name: str) -> Entry | None:
-        """The entry, checked; None when one of its files is not there. No lock is taken.
-
-        Raises as `read`, and BadEntry for damaged files.
-        """
+        """Return the entry, checked; None if one of its files is missing. No lock is taken. Raises
+        as `read`, and BadEntry for damaged files."""
         sealed = self.read(f"{name}.json")
         if sealed is None:
             return None
@@ -191,9 +188,8 @@ class Folder:
         return decode(name, {".json": sealed, ".info": info, ".o": object})
 
     def read(self, filename: str) -> bytes | None:
-        """The bytes of a file, None when it is not there or refused. StoreError when that is to be
-        an error; OSError when it cannot be read now, or not all of it; BadEntry when it is no plain
-        file."""
+        """Return the bytes of a file, None if it is missing or refused. StoreError if refusal is an
+        error; OSError if it cannot be read now, or not whole; BadEntry if it is no plain file."""
         try:
             descriptor = self.open_plain(filename)
         except FileNotFoundError:
@@ -217,28 +213,28 @@ class Folder:
         return data
 
     def names(self) -> list[str]:
-        """The entries of which any of the three files is there, sorted."""
+        """Return the names of entries with any of the three files, sorted."""
         stems = (name.rpartition(".") for name in self.files())
         return sorted(
             {s for s, _, suffix in stems if f".{suffix}" in SUFFIXES and NAME.fullmatch(s)}
         )
 
     def files(self) -> list[str]:
-        """All file names in the folder, sorted; none when it is not there."""
+        """Return all file names in the folder, sorted; none if it is missing."""
         try:
             return sorted(os.listdir(self._there()))
         except FileNotFoundError:
             return []
 
     def status(self, filename: str) -> os.stat_result | None:
-        """Sizes and times of a file, None when it is not there."""
+        """Return sizes and times of a file, None if it is missing."""
         try:
             return os.stat(filename, dir_fd=self._there(), follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def open_plain(self, filename: str) -> int:
-        """A descriptor for reading. FileNotFoundError when there is no such file, OSError when it
+        """Return a descriptor for reading. FileNotFoundError if the file is missing, OSError if it
         cannot be opened now, StoreError for a symbolic link."""
         folder = self._there()
         try:
@@ -254,7 +250,7 @@ class Folder:
     # ---- files of a process' own, and times -----------------------------------------------------
 
     def open_new(self, filename: str) -> int:
-        """A descriptor for writing a file that is not there yet. OSError when it cannot be made."""
+        """Return a descriptor for writing a new file. OSError if it cannot be made."""
         return os.open(filename, _CREATE, 0o600, dir_fd=self._made())
 
     def touch(self, filename: str) -> None:
@@ -262,7 +258,7 @@ class Folder:
         os.utime(filename, dir_fd=self._there(), follow_symlinks=False)
 
     def discard(self, filename: str) -> None:
-        """Remove a file if it is there and may be removed."""
+        """Remove a file if it exists and may be removed."""
         with suppress(OSError):
             os.unlink(filename, dir_fd=self._there())
 
@@ -273,8 +269,8 @@ class Folder:
         self.save_all({name: files})
 
     def save_all(self, entries: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Write entries, each with its files by suffix, whose turns are held. OSError when that
-        fails; each entry is then there as a whole, or nothing of it.
+        """Write entries, each with its files by suffix, whose locks the caller holds. OSError when
+        that fails; each entry is then there as a whole, or nothing of it.
 
         Each file is on the disk (fsync) before it gets its name, and the .json, without which there
         is no entry, gets its name last. All are written before the first is synced, and many are
@@ -302,7 +298,7 @@ class Folder:
             raise
 
     def set_aside(self, name: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-        """Rename the files of a bad entry to *.bad-TIME, where nothing looks but a person."""
+        """Rename the files of a bad entry to *.bad-TIME, which nothing but a person reads."""
         folder = self._made()
         for suffix in reversed(suffixes):
             filename = f"{name}{suffix}"
@@ -313,7 +309,7 @@ class Folder:
                 continue
 
     def remove(self, name: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-        """Remove an entry: the .json first, without which there is none."""
+        """Remove an entry: the .json first, without which it counts as missing."""
         for suffix in reversed(suffixes):
             _remove(self._made(), f"{name}{suffix}")
 

@@ -1,4 +1,4 @@
-"""The program inside a static_kernel_*.run file: installs the package of kernels it lies in.
+"""The installer inside a static_kernel_*.run file: it installs the package that contains it.
 
 It is copied into each package as its `__main__` and runs there by itself, so it uses Python's
 standard library only and knows nothing of kernels: a package is files with checksums, and the
@@ -39,14 +39,14 @@ _FILES = "kernels/"
 
 
 class Refused(Exception):
-    """The package or the folder is not as it must be; the text says how, and what to do."""
+    """An invalid package or folder; the text names the fault, and a remedy."""
 
 
 # ---- packages -----------------------------------------------------------------------------------
 
 
 def seal(manifest: dict[str, Any]) -> bytes:
-    """The text of a manifest, with a checksum over all of it."""
+    """Return the text of a manifest, with a checksum over all of it."""
     body = {name: value for name, value in manifest.items() if name != "checksum"}
     text = json.dumps(body, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -54,7 +54,7 @@ def seal(manifest: dict[str, Any]) -> bytes:
 
 
 def unseal(text: bytes, where: str) -> dict[str, Any]:
-    """The manifest in a text. Refused when it is damaged or of another format."""
+    """Return the manifest in a text. Refused when it is damaged or of another format."""
     try:
         manifest: dict[str, Any] = json.loads(text)
         intact = seal(manifest) == text
@@ -73,7 +73,7 @@ def unseal(text: bytes, where: str) -> dict[str, Any]:
 
 
 def read_package(path: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(manifest, files) of a package, every checksum compared. Refused says what is wrong."""
+    """Return (manifest, files) of a package, every checksum compared. Refused names the fault."""
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = unseal(archive.read(MANIFEST), path)
@@ -96,7 +96,7 @@ def _compare(manifest: dict[str, Any], files: dict[str, bytes], where: str) -> N
 
 
 def misfit(manifest: dict[str, Any]) -> str:
-    """Why this machine cannot run a package; "" when it can."""
+    """Return the reason why this machine cannot run a package; "" if it can."""
     machine = os.uname().machine
     if machine != manifest["machine"]:
         return f"it is for {manifest['machine']} processors, and this is {machine}"
@@ -121,7 +121,7 @@ def _cpu_flags() -> set[str]:
 
 
 def check_folder(path: str) -> None:
-    """Refused when `path` is no folder of this user's that nobody else can write to."""
+    """Raise Refused unless `path` is a folder of this user's that nobody else can write to."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise Refused(f"{path} is no folder (or a link to one); name the folder itself")
@@ -132,7 +132,7 @@ def check_folder(path: str) -> None:
 
 
 def active(folder: str) -> list[str]:
-    """Names of the packages that programs use, newest first; none when there is no such file."""
+    """Return names of the packages that programs use, newest first; none without the file."""
     try:
         with open(os.path.join(folder, ACTIVE), "rb") as file:
             names = json.load(file)["packages"]
@@ -146,7 +146,7 @@ def active(folder: str) -> list[str]:
 
 
 def installed_manifest(folder: str, name: str) -> dict[str, Any]:
-    """The manifest of an installed package. Refused when there is none or it is damaged."""
+    """Return the manifest of an installed package. Refused if it is missing or damaged."""
     path = os.path.join(folder, name, MANIFEST)
     try:
         with open(path, "rb") as file:
@@ -156,7 +156,7 @@ def installed_manifest(folder: str, name: str) -> dict[str, Any]:
 
 
 def check_installed(folder: str, name: str) -> dict[str, Any]:
-    """The manifest of an installed package, all its files compared. Refused says what is wrong."""
+    """Return the manifest of an installed package, all files compared. Refused names the fault."""
     manifest = installed_manifest(folder, name)
     files: dict[str, bytes] = {}
     for filename in manifest["files"]:
@@ -172,7 +172,7 @@ def check_installed(folder: str, name: str) -> dict[str, Any]:
 
 @contextmanager
 def _changing(folder: str) -> Generator[None, None, None]:
-    """One at a time; what an interrupted change left behind is removed first."""
+    """Hold the folder's lock; remnants of an interrupted change are removed first."""
     with open(os.path.join(folder, ".lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in os.listdir(folder):
@@ -212,7 +212,7 @@ def _point(folder: str, names: Sequence[str]) -> None:
 
 
 def _away(folder: str, name: str) -> None:
-    """Take a package out of the way by one rename, then remove it."""
+    """Rename a package, so that it disappears at once, then remove it."""
     old = os.path.join(folder, f".old-{name}-{os.getpid()}")
     os.rename(os.path.join(folder, name), old)
     shutil.rmtree(old)
@@ -222,11 +222,9 @@ def _away(folder: str, name: str) -> None:
 
 
 def install(package: str, folder: str) -> str:
-    """Install a package and make it the first that programs look at; returns its folder.
-
-    Refused for a damaged package, one that this machine cannot run, and a folder that others can
-    write to; nothing is changed then.
-    """
+    """Install a package as the first that programs search; return its folder. Refused for a damaged
+    package, one that this machine cannot run, and a folder that others can write to; nothing is
+    changed then."""
     manifest, files = read_package(package)
     reason = misfit(manifest)
     if reason:
@@ -260,7 +258,7 @@ def _is_there(folder: str, name: str, manifest: dict[str, Any]) -> bool:
 
 
 def uninstall(name: str, folder: str) -> bool:
-    """Remove a package; False when it was not installed."""
+    """Remove a package; return False if it was not installed."""
     if not os.path.isdir(folder):
         return False
     check_folder(folder)
@@ -278,7 +276,7 @@ def uninstall(name: str, folder: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None, package: str = "") -> int:
-    """The command line of a package; returns 0, or 2 when something is refused."""
+    """Run the command line of a package; return 0, or 2 when something is refused."""
     package = package or sys.argv[0]
     options = _parser(package).parse_args(arguments)
     folder = os.path.abspath(os.path.expanduser(options.path))

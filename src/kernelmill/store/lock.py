@@ -1,4 +1,4 @@
-"""One at a time: between the threads of a process, and between processes.
+"""Locks between the threads of a process, and between processes.
 
 Between processes a lock is `flock` on a file that exists only while somebody compiles. The system
 releases it the moment its owner dies, so a takeover needs no time-out. Waiting has an end all the
@@ -32,7 +32,7 @@ class ThreadLocks:
 
     @contextmanager
     def lock(self, name: str, patience: float) -> Generator[bool, None, None]:
-        """Hold the name's lock, or go on without it after `patience` seconds; True: had to wait."""
+        """Hold the name's lock, or continue without it after `patience` seconds; True: had to wait."""
         lock = self._locks.setdefault(name, threading.Lock())
         held = lock.acquire(blocking=False)
         waited = not held
@@ -45,12 +45,12 @@ class ThreadLocks:
                 lock.release()
 
     def after_fork(self) -> None:
-        """See core/after_fork.py."""
+        """Forget all locks."""
         self._locks = {}
 
 
 class FileLock(NamedTuple):
-    """How a lock file was got. `waited`: somebody else had it first. `stale`: the file was there
+    """The state of a lock file. `waited`: another owner had it first. `stale`: the file existed
     already, so its maker may have died and left other files behind."""
 
     waited: bool
@@ -59,10 +59,8 @@ class FileLock(NamedTuple):
 
 @contextmanager
 def file_lock(folder: int, filename: str, patience: float) -> Generator[FileLock, None, None]:
-    """Hold the lock file `filename` of the open folder `folder`; see the module's text.
-
-    OSError when the folder cannot be written or the file system has no locks.
-    """
+    """Hold the lock file `filename` of the open folder `folder`; see the module's text. OSError
+    when the folder cannot be written or the file system has no locks."""
     deadline = time.monotonic() + patience
     waited = stale = False
     file: io.FileIO | None = None
@@ -84,7 +82,7 @@ def file_lock(folder: int, filename: str, patience: float) -> Generator[FileLock
 
 
 def _try_lock(folder: int, filename: str) -> tuple[io.FileIO | None, bool]:
-    """(the locked file or None, whether it had been there before)."""
+    """Return (the locked file or None, whether it existed before)."""
     existed = False
 
     def opener(path: str, _: int) -> int:
@@ -122,7 +120,7 @@ _HELD: set[io.FileIO] = set()
 
 @after_fork
 def _let_go() -> None:
-    """A forked child owns none of its parent's locks, and must not keep them alive either."""
+    """Close the parent's lock files in a child, which owns none and must not keep them alive."""
     for file in _HELD:
         file.close()
     _HELD.clear()

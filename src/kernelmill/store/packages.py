@@ -1,4 +1,4 @@
-"""Packages of static kernels: building them, and finding those that are installed.
+"""Packages of static kernels: building them, and finding installed ones.
 
 A package is a set of the store's entries with the processor they were compiled for. As a .run file
 it installs itself (installer.py); as a wheel it is found by its entry point in the group
@@ -58,9 +58,9 @@ class Package:
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a package.
+    """Contents of a package.
 
-    files    of the store's entries, by file name
+    files    files of the store's entries, by file name
     kernels  (entry, operator in words), for people
     created  time of the build in words
     """
@@ -85,7 +85,7 @@ class Contents:
 
 
 def check_name(name: str) -> None:
-    """ConfigError when a package cannot be called so."""
+    """Raise ConfigError if a package cannot have this name."""
     if not installer.NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} is no name for a package: up to 121 letters, digits, '_', '-', '.', of "
@@ -94,7 +94,7 @@ def check_name(name: str) -> None:
 
 
 def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
-    """Write `{name}.run`, an executable file that installs itself; returns its path."""
+    """Write `{name}.run`, an executable file that installs itself; return its path."""
     assert installer.__file__ is not None
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
@@ -108,10 +108,8 @@ def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
 
 
 def write_wheel(contents: Contents, folder: str | os.PathLike[str], version: str) -> str:
-    """Write a wheel that pip installs, and whose kernels programs then find; returns its path.
-
-    The format is that of the Python packaging user guide's "Binary distribution format".
-    """
+    """Write a wheel, whose kernels programs find once pip has installed it; return its path. The
+    format is that of the Python packaging user guide's "Binary distribution format"."""
     module = contents.name.replace("-", "_").replace(".", "_")
     info = f"{module}-{version}.dist-info"
     machine = contents.machine.isa.family
@@ -140,7 +138,7 @@ def write_wheel(contents: Contents, folder: str | os.PathLike[str], version: str
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    """With a fixed time, so that the same contents give the same bytes."""
+    """Add a file with a fixed time, so that equal contents give equal bytes."""
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     entry.external_attr = 0o644 << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -166,9 +164,10 @@ def _write(path: str, data: bytes, mode: int) -> None:
 
 
 def installed(on_untrusted: OnUntrusted = "error") -> tuple[Package, ...]:
-    """The packages that this machine can use, in the order in which they are looked at.
+    """Return the packages that this machine can use, in search order.
 
-    They are looked for once in a process: what is installed later is for programs that start later.
+    The search is made once in a process: packages installed later are for programs that start
+    later.
     StoreError when a folder of them can be written by others, or a warning with "memory".
     """
     return _installed(knobs.STATIC_KERNELS.get(), on_untrusted)
@@ -189,8 +188,8 @@ def _installed(folder: str, on_untrusted: OnUntrusted) -> tuple[Package, ...]:
 
 
 def packages_in(folder: str) -> list[Package]:
-    """The packages in use that are installed in a folder. StoreError as `installed`; OSError when
-    it cannot be read now."""
+    """Return the packages in use that are installed in a folder. StoreError as `installed`; OSError
+    if it cannot be read now."""
     if not os.path.isdir(folder):
         return []
     try:
@@ -214,8 +213,8 @@ def _wheels() -> list[Package]:
 
 
 def _has_wheels(folder: str) -> bool:
-    """Whether a wheel in a folder of modules says that it has static kernels. `metadata` would tell
-    too, but it reads several files of each wheel and takes their texts apart."""
+    """Return whether a wheel in a folder of modules declares static kernels. `metadata` would know
+    too, but it reads and parses several files of each wheel."""
     word = ENTRY_POINTS.encode()
     with suppress(OSError):
         for name in os.listdir(folder or "."):
@@ -227,7 +226,7 @@ def _has_wheels(folder: str) -> bool:
 
 
 def _package(path: str) -> Package | None:
-    """The package in a folder; None, with a warning, when it cannot be used."""
+    """Return the package in a folder; None, with a warning, if it cannot be used."""
     folder, name = os.path.split(path)
     try:
         manifest = installer.installed_manifest(folder, name)

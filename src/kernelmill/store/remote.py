@@ -1,4 +1,4 @@
-"""A second level behind the folder: read through, written behind, never in the way.
+"""A remote level behind the folder: read on a miss, written in the background, never blocking.
 
 KERNELMILL_REMOTE names it: `redis://host:port/0` (also rediss:// and unix://), or any URL that
 fsspec knows. An entry travels as one value: a line of JSON with the sizes of its three files, then
@@ -41,15 +41,13 @@ _log = get_logger("store")
 
 
 def connect(url: str) -> Backend:
-    """The backend of a URL."""
+    """Return the backend of a URL."""
     return backends.connect(url, TIMEOUT_SECONDS)
 
 
 class Remote:
-    """A backend with its two threads: one asks, one writes. Both are daemons.
-
-    `key` is that of all signatures; `writes`: whether `write` does anything.
-    """
+    """A backend with two daemon threads: one reads, one writes. `key` is that of all signatures;
+    without `writes`, `write` does nothing."""
 
     def __init__(
         self, url: str, key: bytes, writes: bool, connect: Callable[[str], Backend] = connect
@@ -74,12 +72,12 @@ class Remote:
         self._writer: threading.Thread | None = None
 
     def after_fork(self) -> None:
-        """See core/after_fork.py. What waits to be written is the parent's to write."""
+        """Forget threads and pending writes, which are the parent's (core/after_fork.py)."""
         self._begin()
 
     def read(self, name: str) -> dict[str, bytes] | None:
-        """The files of an entry, with a good signature but else unchecked; None when they are not
-        there, not there in time or not signed."""
+        """Return the files of an entry, with a good signature but else unchecked; None if missing,
+        late or not signed."""
         if not self._backoff.may_ask():
             return None
         asked = self._backoff.now()
@@ -109,8 +107,7 @@ class Remote:
             return None
 
     def write(self, name: str, files: Mapping[str, bytes]) -> None:
-        """Have the entry signed and written when there is time, if this process writes; returns at
-        once."""
+        """Sign the entry and queue it for writing, if this process writes; returns at once."""
         if not self.writes or self._backoff.is_resting:
             return
         try:
@@ -126,7 +123,7 @@ class Remote:
             _log.info("remote store is too slow for %s; not written", name)
 
     def flush(self, seconds: float) -> bool:
-        """Wait for what is to be written, so long at most; whether all of it was."""
+        """Wait for pending writes, at most `seconds`; return whether all are written."""
         end = time.monotonic() + seconds
         while self._writes.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.005)
@@ -161,19 +158,19 @@ class Remote:
         )
 
     def _tell(self, kind: str, message: str) -> None:
-        """A warning the first time for each kind; after that the log has it at INFO."""
+        """Log a message, as a warning the first time for each kind, then at INFO."""
         _log.log(logging.INFO if kind in self._warned else logging.WARNING, "%s", message)
         self._warned.add(kind)
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """The files of an entry as one value."""
+    """Return the files of an entry as one value."""
     head = json.dumps([len(files[suffix]) for suffix in SUFFIXES]).encode() + b"\n"
     return head + b"".join(files[suffix] for suffix in SUFFIXES)
 
 
 def unpack(value: bytes) -> dict[str, bytes]:
-    """What `pack` was given. BadEntry for anything that it did not make."""
+    """Return the files that `pack` was given. BadEntry for any other value."""
     head = value[:100].partition(b"\n")[0]
     try:
         sizes = [int(size) for size in json.loads(head)]
@@ -190,8 +187,8 @@ def unpack(value: bytes) -> dict[str, bytes]:
 
 
 def default_remote() -> Remote | None:
-    """The remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not set, or
-    has no key. ConfigError for a URL that no store has, and for a key that is too short."""
+    """Return the remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not
+    set, or has no key. ConfigError for an invalid URL, and for a key that is too short."""
     url = knobs.REMOTE.get()
     if not url:
         return None

@@ -1,4 +1,4 @@
-"""Files of sections of bytes, each with its checksum, to be mapped into memory.
+"""Sealed files: sections of bytes, each with its checksum, to be mapped into memory.
 
     magic                       one line that says what the file is
     u64, little-endian          how many bytes the header has
@@ -37,8 +37,8 @@ _OTHERWISE = "or copy it to a file of your own"
 
 @dataclass(frozen=True)
 class Kind:
-    """What files there are: `magic` is the first line, `remedy` says what to do about a bad one,
-    and `sections` are those that each has."""
+    """A kind of sealed files: `magic` is the first line, `remedy` the advice for a bad file, and
+    `sections` are those that each file has."""
 
     magic: bytes
     remedy: str
@@ -46,14 +46,12 @@ class Kind:
 
 
 class Damaged(StoreError):
-    """A file whose contents are not what was written, or not what this kernelmill reads."""
+    """A file that was changed after writing, or has a format that this kernelmill does not read."""
 
 
 def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
-    """Write the file in one step: under its name is either the old one or the new one, whole.
-
-    A section is the pieces one behind the other. OSError when it cannot be written.
-    """
+    """Write the file atomically: under its name is either the old one or the new one, whole. A
+    section is its pieces in a row. OSError when it cannot be written."""
     folder, name = os.path.split(os.path.abspath(path))
     fresh = os.path.join(folder, f".{name}.tmp-{os.getpid()}-{threading.get_ident()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -71,7 +69,7 @@ def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
 
 
 def sealed_pieces(kind: Kind, sections: Mapping[str, Pieces]) -> Iterator[bytes | memoryview]:
-    """The bytes of the file, piece by piece."""
+    """Yield the bytes of the file, piece by piece."""
     table: dict[str, tuple[int, int, str]] = {}
     offset = 0
     for name, pieces in sections.items():
@@ -93,8 +91,8 @@ def _padding(size: int) -> int:
 
 
 class SealedFile:
-    """An open file, mapped into memory: its pages are shared with all who map it. `writable`: until
-    they are written to, which the file does not see.
+    """An open file, mapped into memory: its pages are shared with all who map it. `writable`:
+    private copies are made of pages that are written to.
 
     FileNotFoundError when there is none; Damaged when it is of another kind or was changed;
     StoreError when another user could have written it. A `descriptor` of the file may be given,
@@ -157,7 +155,7 @@ class SealedFile:
         return found
 
     def section(self, name: str, check: bool = True) -> memoryview:
-        """The bytes of a section, after comparing their checksum. Damaged when that differs."""
+        """Return the bytes of a section, after comparing their checksum. Damaged when that differs."""
         offset, size, checksum = self.sections[name]
         data = self._view[offset : offset + size]
         if check and hashlib.sha256(data).hexdigest() != checksum:
@@ -165,11 +163,11 @@ class SealedFile:
         return data
 
     def text(self, name: str) -> str:
-        """A section that is text."""
+        """Return a section as text."""
         return bytes(self.section(name)).decode()
 
     def damaged(self, why: str) -> Damaged:
-        """The error for a file that cannot be used."""
+        """Return the error for a file that cannot be used."""
         return Damaged(f"{self.path} is damaged: {why}; {self.kind.remedy}")
 
     def _foreign(self) -> Damaged:

@@ -1,4 +1,4 @@
-"""A store that hosts share, for work in batches: filling it, fetching what a model needs, cleaning.
+"""A store shared by hosts, for work in batches: filling it, fetching a model's kernels, cleaning.
 
 The values are those that `Remote` reads one by one during compiles. Here a request may take
 seconds, is tried again, and ends in an error: whoever fills a store has to know that it is full.
@@ -50,12 +50,12 @@ class SharedStore:
     # ---- entries ----------------------------------------------------------------------------
 
     def present(self, names: Sequence[str]) -> set[str]:
-        """Those of the names that have a value, good or not."""
+        """Return the names that have a value, good or not."""
         return self._ask(lambda backend: backend.present(names))
 
     def fetch(self, names: Sequence[str]) -> Iterator[tuple[Entry, dict[str, bytes]]]:
-        """The entries that are there and good, with their files. A bad one is as if it were not
-        there; a warning says so once."""
+        """Yield the good entries among the names, with their files. A bad one counts as missing,
+        with one warning."""
         values = self._ask(lambda backend: backend.read_many(names))
         for name, value in values.items():
             try:
@@ -75,7 +75,7 @@ class SharedStore:
     # ---- documents and upkeep ---------------------------------------------------------------
 
     def document(self, name: str) -> bytes | None:
-        """What `keep_document` was given under the name. StoreError for one that is not signed."""
+        """Return the text given to `keep_document` under the name. StoreError for an unsigned one."""
         value = self._ask(lambda backend: backend.read(name))
         if value is None:
             return None
@@ -90,7 +90,7 @@ class SharedStore:
         self._ask(lambda backend: backend.write(name, value))
 
     def listing(self) -> list[Stored]:
-        """All that is there."""
+        """Return all values of the store."""
         return self._ask(lambda backend: list(backend.listing()))
 
     def delete(self, names: Iterable[str]) -> None:
@@ -125,10 +125,8 @@ class SharedStore:
 
 
 def open_shared(url: str | None = None) -> SharedStore | None:
-    """The store at a URL, or at KERNELMILL_REMOTE; None when neither is given.
-
-    ConfigError when there is no KERNELMILL_REMOTE_KEY, or no store can be at the URL.
-    """
+    """Return the store at a URL, or at KERNELMILL_REMOTE; None when neither is given. ConfigError
+    without KERNELMILL_REMOTE_KEY, or for an invalid URL."""
     if url:
         try:
             check_url(url)

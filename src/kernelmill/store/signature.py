@@ -1,4 +1,5 @@
-"""Values of a remote store, signed: who can write to the remote cannot by that alone run code here.
+"""Signatures of a remote store's values: who can write to the remote cannot by that alone run code
+here.
 
     kernelmill-signed 1 {HMAC-SHA256, in hexadecimal}
     the value
@@ -19,12 +20,12 @@ _HEAD_BYTES = len(_MARK) + 2 * hashlib.sha256().digest_size + 1
 
 
 def sign(key: bytes, name: str, value: bytes) -> bytes:
-    """What the remote is given to keep under `name`."""
+    """Return the signed value, for the remote to keep under `name`."""
     return _MARK + _code(key, name, value) + b"\n" + value
 
 
 def verified(key: bytes, name: str, signed: bytes) -> bytes:
-    """The value that was signed. BadEntry for anything that was not, with this key and name."""
+    """Return the value that was signed. BadEntry unless it was, with this key and name."""
     head, value = signed[:_HEAD_BYTES], signed[_HEAD_BYTES:]
     if not head.startswith(_MARK):
         raise BadEntry(f"{name} is not signed")

@@ -1,4 +1,4 @@
-"""`Store`: named ingredients in, checked bytes out, compiled once.
+"""`Store`: from named ingredients to checked bytes, each kernel compiled once.
 
 It knows no IR: what a kernel is, and how it is compiled, is the caller's `compile`. Whatever
 happens to the folder, the caller gets its kernel: a damaged entry is set aside and compiled again,
@@ -50,7 +50,7 @@ _log = get_logger("store")
 
 @dataclass
 class Counts:
-    """What a store did so far.
+    """Counters of a store.
 
     `hits` and `misses` count look-ups, `compiled` finished compiles, `waited` the hits that another
     thread or process compiled meanwhile, `set_aside` damaged entries, and `unwritten` entries that
@@ -71,20 +71,19 @@ class Counts:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The entry most like a key, and the names of the ingredients that differ."""
+    """The entry most similar to a key, and the names of the ingredients that differ."""
 
     name: str
     differences: tuple[str, ...]
 
 
 class Store:
-    """Compiled kernels in `folder`, with read-only folders in front that are looked at first.
+    """Compiled kernels in `folder`, behind read-only folders and, first of all, `packages`, the
+    installed static kernels.
 
-    Before those come `packages`, the installed static kernels.
-
-    Raises StoreError, here or when it meets them, for folders and files that others can write to.
-    With `on_untrusted` "memory" such a folder is not used, and what would be kept in it is kept in
-    memory, with one warning.
+    StoreError, at once or on use, for folders and files that others can write to. With
+    `on_untrusted`
+    "memory" such a folder is not used, and its kernels are kept in memory, with one warning.
     Safe to use from several threads, and with any number of processes on one folder.
     """
 
@@ -115,7 +114,7 @@ class Store:
     # ---- looking up -----------------------------------------------------------------------------
 
     def get(self, key: Key, type: str) -> Entry | None:
-        """The entry, or None. No lock is taken unless the entry turns out to be damaged."""
+        """Return the entry, or None. No lock is taken unless the entry turns out to be damaged."""
         name = entry_name(type, key)
         try:
             entry = self._find(name)
@@ -126,10 +125,8 @@ class Store:
         return entry
 
     def get_or_compile(self, key: Key, type: str, compile: Callable[[], Compiled]) -> Entry:
-        """The entry; when there is none, `compile` is run by one caller while the others wait.
-
-        `Entry.source` says which it was. What `compile` raises comes through.
-        """
+        """Return the entry; if missing, `compile` is run by one caller while the others wait.
+        `Entry.source` tells which. Errors of `compile` are raised."""
         name = entry_name(type, key)
         try:
             entry = self._find(name)
@@ -155,32 +152,30 @@ class Store:
             return self._keep(name, key, compiled)
 
     def add_package(self, package: Package) -> None:
-        """Look into a package that was installed just now, before all others.
-
-        Raises StoreError for one that others can write to.
-        """
+        """Search a newly installed package before all others. StoreError for one that others can
+        write to."""
         self.packages = {package: Folder(package.path), **self.packages}
 
     def packaged(self, package: Package, key: Key, type: str) -> Entry | None:
-        """The entry in one of `packages`, or None."""
+        """Return the entry in one of `packages`, or None."""
         return self._load_other(self.packages[package], entry_name(type, key))
 
     def files(self, entry: Entry) -> dict[str, bytes]:
-        """The entry's three files by file name, as they go into a package."""
+        """Return the entry's three files by file name, as a package has them."""
         body = {name: value for name, value in entry.launch.items() if name not in ADDED}
         info = {name: value for name, value in entry.info.items() if name != "ingredients"}
         made = encode(entry.name, entry.key, Compiled(entry.object, info, body))
         return {f"{entry.name}{suffix}": data for suffix, data in made.items()}
 
     def put(self, key: Key, type: str, compiled: Compiled) -> Entry:
-        """Keep what was compiled elsewhere, in place of what may be there."""
+        """Store a kernel that was compiled elsewhere, replacing an old entry."""
         name = entry_name(type, key)
         with self._locked(name):
             return self._keep(name, key, compiled)
 
     def adopt(self, fetched: Iterable[tuple[Entry, Mapping[str, bytes]]]) -> None:
-        """Keep entries that were fetched or compiled elsewhere, with their files by suffix as they
-        came, checked by the caller: together, which is faster than one by one."""
+        """Store entries that were fetched or compiled elsewhere, with their files by suffix,
+        checked by the caller: in batches, which is faster than one by one."""
         rest = iter(fetched)
         while some := {entry.name: (entry, files) for entry, files in islice(rest, _TOGETHER)}:
             with ExitStack() as held:
@@ -197,10 +192,8 @@ class Store:
                     self._uses.add(name)
 
     def nearest(self, key: Key, type: str) -> Nearest | None:
-        """Which other entry of this type has most ingredients in common; None when there is none.
-
-        Reads every .info of the type, so it is for explaining a miss and not for every look-up.
-        """
+        """Return the other entry of this type with most ingredients in common; None without any. It
+        reads every .info of the type, to explain a miss and not for every look-up."""
         mine = entry_name(type, key)
         found: list[tuple[int, str, tuple[str, ...]]] = []
         for folder in (*self.read_only, self.folder):
@@ -217,8 +210,8 @@ class Store:
         return Nearest(*min(found)[1:]) if found else None
 
     def _find(self, name: str) -> Entry | None:
-        """Memory, read-only folders, the folder. BadEntry for a damaged one in the last; None for
-        what cannot be read now."""
+        """Return the entry from memory, packages, read-only folders or the folder. BadEntry for a
+        damaged one in the last; None if it cannot be read now."""
         entry = self._memory.get(name)
         if entry is not None:
             return entry
@@ -249,7 +242,7 @@ class Store:
             self._tell_refused()
 
     def _find_or_set_aside(self, name: str) -> Entry | None:
-        """The same for who holds the entry's lock: a damaged entry is moved out of the way."""
+        """Return the entry as `_find`, for a caller with its lock: a damaged one is set aside."""
         try:
             return self._find(name)
         except BadEntry as bad:
@@ -264,7 +257,7 @@ class Store:
     # ---- keeping --------------------------------------------------------------------------------
 
     def _fetch(self, name: str, key: Key) -> Entry | None:
-        """The entry from the remote store, checked and kept in the folder."""
+        """Return the entry from the remote store, checked and kept in the folder."""
         files = None if self.remote is None else self.remote.read(name)
         if files is None:
             return None
@@ -289,7 +282,7 @@ class Store:
         return entry
 
     def _write(self, name: str, entry: Entry, files: Mapping[str, bytes]) -> None:
-        """To the folder, else to memory."""
+        """Write the entry to the folder, else keep it in memory."""
         try:
             self.folder.save(name, files)
             self._memory.pop(name, None)
@@ -305,10 +298,8 @@ class Store:
 
     @contextmanager
     def _locked(self, name: str) -> Generator[bool, None, None]:
-        """One at a time for this entry, True when somebody else was first.
-
-        Where the folder cannot be written or has no locks, only among this process' threads.
-        """
+        """Hold the entry's lock, True if it had to be waited for. Where the folder cannot be
+        written or has no locks, only among this process' threads."""
         with self._thread_locks.lock(name, self.patience) as waited, ExitStack() as stack:
             with suppress(OSError):
                 waited |= stack.enter_context(self.folder.lock(name, self.patience))
@@ -322,13 +313,14 @@ class Store:
                 setattr(self.counts, name, getattr(self.counts, name) + change)
 
     def _tell_refused(self) -> None:
-        """Of folders in front that are not used. Of the last one, when it is to be written."""
+        """Warn of read-only folders and packages that are refused; the last folder warns on
+        writing."""
         for folder in (*self.packages.values(), *self.read_only):
             if folder.refused and folder.path not in self._warned:
                 self._warn(folder.path, f"not used: {folder.refused}")
 
     def _warn(self, kind: str, message: str) -> None:
-        """A warning the first time for each kind; after that the log has it at INFO."""
+        """Log a message, as a warning the first time for each kind, then at INFO."""
         if kind in self._warned:
             _log.info(message)
         else:
@@ -344,26 +336,25 @@ class Store:
 
 
 def _names(folder: Folder) -> list[str]:
-    """The entries in a folder; none when it cannot be read now."""
+    """Return the entries in a folder; none if it cannot be read now."""
     with suppress(OSError):
         return folder.names()
     return []
 
 
 def default_folders() -> tuple[str, ...]:
-    """KERNELMILL_KERNEL_META, else a folder in `cache_home()`: read-only ones, then the one that is
-    written to."""
+    """Return KERNELMILL_KERNEL_META, else a folder in `cache_home()`: read-only ones, then the one
+    for writing."""
     return knobs.KERNEL_META.get() or (os.path.join(cache_home(), DEFAULT_FOLDER),)
 
 
 def open_store(
     kernel_meta_dir: str | None = None, on_untrusted: OnUntrusted | None = None
 ) -> Store:
-    """The store of a config: its option `kernel_meta_dir`, else `default_folders`.
+    """Return the store of a config: its option `kernel_meta_dir`, else `default_folders`.
 
-    What others can write to comes of its option `on_untrusted`, else KERNELMILL_ON_UNTRUSTED.
-
-    The same folders give the same store within a process. StoreError as `Store` raises it.
+    Its option `on_untrusted`, else KERNELMILL_ON_UNTRUSTED, decides about folders that others can
+    write to. The same folders give the same store within a process. StoreError as in `Store`.
     """
     paths = (kernel_meta_dir,) if kernel_meta_dir else default_folders()
     absolute = tuple(os.path.abspath(path) for path in paths)

@@ -1,4 +1,4 @@
-"""What is in a folder of compiled kernels: every entry read and checked, nothing changed."""
+"""Survey of a folder of compiled kernels: every entry read and checked, nothing changed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kernelmill.store.folder import Folder
 
 @dataclass(frozen=True)
 class Row:
-    """One entry. `state` is "ok", "incomplete" (some of its files are not there: compiled again
-    when it is needed), "bad" (the `reason` says what is damaged) or "unread" (the `reason` says why
-    it cannot be read now). `bytes` is the object's size."""
+    """State of one entry. `state` is "ok", "incomplete" (files are missing: compiled again when
+    needed), "bad" (damaged, see `reason`) or "unread" (not readable now, see `reason`). `bytes` is
+    the object's size."""
 
     name: str
     state: str
@@ -21,7 +21,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Survey:
-    """`leftovers`: files of interrupted writes and entries set aside; they hurt nobody."""
+    """Entries of a folder. `leftovers`: files of interrupted writes and entries set aside, all
+    harmless."""
 
     rows: tuple[Row, ...]
     leftovers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Looking after a folder of compiled kernels: removing the least recently used, moving archives.
+"""Upkeep of a folder of compiled kernels: removal of the least recently used, archives.
 
 An entry's last use is the time of its .json, which every process that uses it sets once.
 """
@@ -32,7 +32,7 @@ _SET_ASIDE, _TEMPORARY = ".bad-", ".tmp-"
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "2G", "500M", "1.5k" or "4096"; a K is 1024. ValueError for anything else."""
+    """Return the bytes of "2G", "500M", "1.5k" or "4096"; a K is 1024. ValueError for others."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no size; write 2G, 500M or a number of bytes")
@@ -41,8 +41,9 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class Collected:
-    """What `collect` did: entries and bytes removed, bytes left, and how many are in use now.
-    `leftovers` counts removed files of interrupted writes and of entries that were set aside."""
+    """Result of `collect`: entries and bytes removed, bytes left, and the number of entries in
+    use now. `leftovers` counts removed files of interrupted writes and of entries that were set
+    aside."""
 
     removed: int
     removed_bytes: int
@@ -54,9 +55,10 @@ class Collected:
 def collect(path: str, max_bytes: int) -> Collected:
     """Remove least recently used entries until the folder holds at most `max_bytes`.
 
-    What a live process uses stays, even when that is more. Files of interrupted writes, and of
+    Entries that a live process uses stay, even when that is more. Files of interrupted writes, and
+    of
     damaged entries that were set aside for a person to look at, go when they are a day old, or
-    when there is no room. StoreError when the folder is not trusted, OSError when it cannot be
+    when space is short. StoreError when the folder is not trusted, OSError when it cannot be
     written.
     """
     folder = Folder(path)
@@ -75,7 +77,7 @@ def collect(path: str, max_bytes: int) -> Collected:
 
 
 def _remove_leftovers(folder: Folder, room: int) -> int:
-    """How many were removed. `room` is how many bytes may stay."""
+    """Remove old leftovers; return how many. `room` is the number of bytes that may stay."""
     found = [(status.st_mtime, name, status.st_size) for name, status in _leftovers(folder)]
     removed = 0
     for written, name, size in sorted(found, reverse=True):
@@ -97,7 +99,7 @@ def _leftovers(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _remove_unused(folder: Folder, name: str) -> bool:
-    """Whether the entry was removed. A process that began to use it meanwhile keeps it."""
+    """Remove the entry unless a process began to use it; return whether it was removed."""
     with folder.lock(name, _PATIENCE_SECONDS):
         if name in names_in_use(folder):
             return False
@@ -121,11 +123,8 @@ class _Stored:
 
 
 def export_archive(path: str, archive: str, names: Sequence[str] | None = None) -> int:
-    """Write all good entries of the folder, or those of `names`, into one tar file; returns how
-    many.
-
-    The same entries give the same bytes. The archive gets its name when it is complete.
-    """
+    """Write all good entries of the folder, or those of `names`, into one tar file; return how
+    many. Equal entries give equal bytes. The archive gets its name when it is complete."""
     folder = Folder(path)
     temporary = f"{archive}.tmp-{os.getpid()}-{threading.get_ident()}"
     count = 0
@@ -146,7 +145,7 @@ def export_archive(path: str, archive: str, names: Sequence[str] | None = None) 
 
 
 def _good_files(folder: Folder, name: str) -> dict[str, bytes]:
-    """The three files; none when one is not there or damaged."""
+    """Return the three files; none if one is missing or damaged."""
     files: dict[str, bytes] = {}
     try:
         for suffix in SUFFIXES:
@@ -161,14 +160,14 @@ def _good_files(folder: Folder, name: str) -> dict[str, bytes]:
 
 
 def check(entry: Entry) -> None:
-    """BadEntry when the entry's name is not made of the ingredients in its .info."""
+    """Raise BadEntry unless the entry's name is made of the ingredients in its .info."""
     if not entry.name.endswith(f"_{entry.key.digest}"):
         raise BadEntry(f"{entry.name}.info: its ingredients give the digest {entry.key.digest}")
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What `import_archive` did. `refused` are lines that say what was wrong with what."""
+    """Result of `import_archive`. `refused` has a line for each bad member or entry."""
 
     added: int
     present: int
@@ -176,10 +175,10 @@ class Imported:
 
 
 def import_archive(path: str, archive: str) -> Imported:
-    """Take over the entries of an archive, each checked as if it were found damaged.
+    """Import the entries of an archive, each checked as if it could be damaged.
 
-    Nothing is extracted: members are read into memory, and only plain files called like an entry's
-    are looked at, so a path in the archive names no file here. StoreError for what is no archive.
+    Nothing is extracted: members are read into memory, and only plain files named like an entry's
+    are read, so a path in the archive names no file here. StoreError for a file that is no archive.
     """
     folder = Folder(path)
     added = present = 0
@@ -203,7 +202,7 @@ def import_archive(path: str, archive: str) -> Imported:
 
 
 def _members(archive: str, refused: list[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """(entry's name, its files). One entry is in memory at a time when its files are together."""
+    """Yield (entry's name, its files), one entry in memory at a time if its files are adjacent."""
     name, files = "", dict[str, bytes]()
     try:
         with tarfile.open(archive, "r:") as tar:
@@ -234,11 +233,9 @@ class Difference:
 
 
 def explain_difference(path: str, first: str, second: str) -> list[Difference]:
-    """Why two entries are two: each ingredient that differs.
-
-    `first` and `second` are names, whose digests may be cut, or the beginnings of digests.
-    StoreError when one is not there or stands for several.
-    """
+    """Return each ingredient in which two entries differ. `first` and `second` are names, whose
+    digests may be cut, or the beginnings of digests. StoreError if one matches no entry or
+    several."""
     folder = Folder(path)
     one, two = (dict(_entry(folder, wanted).key.ingredients) for wanted in (first, second))
     found: list[Difference] = []

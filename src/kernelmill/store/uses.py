@@ -1,4 +1,4 @@
-"""Which entries live processes have in use, told through the folder itself.
+"""Entries in use by live processes, listed in files of the folder itself.
 
 A process lists them in a file `.use-{pid}-{random}` and holds a shared flock on it: however
 the process ends, the lock ends with it, and whoever looks next removes the list. Where the folder
@@ -20,7 +20,7 @@ _MARK = ".use-"
 
 
 class Uses:
-    """The list of this process for one folder. After a fork the child starts one of its own."""
+    """The list of this process for one folder. After a fork the child starts its own."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -33,7 +33,7 @@ class Uses:
         self._file: int | None = None
 
     def add(self, name: str) -> None:
-        """Tell that this process uses the entry, and that it was used now."""
+        """Note that this process uses the entry, and that it was used now."""
         if name in self._named:
             return
         with self._lock:
@@ -47,7 +47,7 @@ class Uses:
                 pass  # read-only, full or gone
 
     def after_fork(self) -> None:
-        """See core/after_fork.py."""
+        """Start a list of its own in a child."""
         # The parent's descriptor stays open here, and its list in force until both are gone.
         self._begin()
 
@@ -70,8 +70,8 @@ def _finish(folder: Folder, filename: str, descriptor: int, owner: int) -> None:
 
 
 def names_in_use(folder: Folder) -> set[str]:
-    """The entries that live processes use; lists of dead ones are removed. OSError when a list
-    cannot be read now."""
+    """Return the entries that live processes use; lists of dead ones are removed. OSError when a
+    list cannot be read now."""
     names: set[str] = set()
     for filename in folder.files():
         if not filename.startswith(_MARK):

@@ -1,1 +1,1 @@
-"""Processors: instruction sets, what work costs on them, and which of them a process may use."""
+"""Processors: instruction sets, costs of work on them, and those that a process may use."""

@@ -1,4 +1,4 @@
-"""Which processors this process may use: its affinity, and the quota of its control group.
+"""Processors that this process may use: its affinity, and the quota of its control group.
 
 Sources: sched_setaffinity(2); Linux, admin-guide/cgroup-v2.rst (cpu.max) and
 scheduler/sched-bwc.rst (cpu.cfs_quota_us of version 1). A group's quota holds for the groups below
@@ -17,10 +17,12 @@ from kernelmill.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Cpus:
-    """online    processors that the machine has
-    allowed   those that this process may run on
-    cores     cores among the allowed: two threads of one core count once
-    quota     time of so many processors that the control group grants, None without a limit
+    """Numbers of processors.
+
+    online   processors that the machine has
+    allowed  those that this process may run on
+    cores    cores among the allowed: two threads of one core count once
+    quota    processors' time that the control group grants, None without a limit
     """
 
     online: int
@@ -30,25 +32,25 @@ class Cpus:
 
     @property
     def usable(self) -> int:
-        """How many threads can work at a time, each on a core of its own."""
+        """Number of threads that can work at a time, each on a core of its own."""
         return max(1, min(self.cores, math.ceil(self.quota) if self.quota else self.cores))
 
 
 def cpus(root: Path = Path("/")) -> Cpus:
-    """Those of this process; files of the system are looked for below `root`."""
+    """Return the numbers for this process; the system's files are below `root`."""
     allowed = os.sched_getaffinity(0)
     cores = {_siblings(root, cpu) for cpu in allowed}
     return Cpus(os.cpu_count() or len(allowed), len(allowed), len(cores), quota(root))
 
 
 def _siblings(root: Path, cpu: int) -> str:
-    """The processors of this one's core, as text; the processor alone where nobody says."""
+    """Return the processors of this one's core, as text; the processor alone if unknown."""
     path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     return _read(path) or str(cpu)
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """Time of processors that the control group grants this process, in processors."""
+    """Return the control group's CPU quota of this process, in processors."""
     limits: list[float] = []
     for version, folder in _groups(root):
         limit = _limit_v2(folder) if version == 2 else _limit_v1(folder)
@@ -58,8 +60,8 @@ def quota(root: Path = Path("/")) -> float | None:
 
 
 def _groups(root: Path) -> Iterator[tuple[int, Path]]:
-    """The version and the folder of each control group around this process that can limit it. In a
-    container its own group is the root of what is mounted, whatever its path says."""
+    """Yield version and folder of each control group around this process that can limit it. In a
+    container its own group is the root of the mounted files, whatever its path says."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":

@@ -9,7 +9,7 @@ from kernelmill.core.dtype import BF16, F32, F64, I8, I16, I32, I64, U8, DType
 
 
 class Sums(Enum):
-    """In which order and with which roundings a dot unit adds products to a sum.
+    """The order and the roundings in which a dot unit adds products to a sum.
 
     Of bf16 every number that is denormal, operand or result, counts as a zero of its sign. A result
     is denormal where, rounded to 24 bits without a least exponent, it is below 2^-126.
@@ -68,25 +68,25 @@ class DotUnit:
 
     @property
     def on_tiles(self) -> bool:
-        """Whether it works on tiles."""
+        """True if it works on tiles."""
         return self.depth > 1
 
     @property
     def on_blocks(self) -> bool:
-        """Whether it works on blocks in vectors."""
+        """True if it works on blocks in vectors."""
         return self.rows > 1 and not self.on_tiles
 
     @property
     def word(self) -> DType:
-        """What a word of a or b is: as many bits as its numbers."""
+        """The integer type of a word of a or b: as many bits as its numbers."""
         return I64 if self.group * self.b.bits == I64.bits else I32
 
     def words(self, sums: int) -> tuple[int, int]:
-        """Words of a and of b for a vector of so many sums."""
+        """Return the number of words of a and of b for a vector of `sums` sums."""
         return (self.rows, self.columns) if self.on_blocks else (sums, sums)
 
     def there(self, features: tuple[str, ...], bits: int) -> bool:
-        """Whether these features bring it for vectors of so many bits."""
+        """Return whether these features include it for vectors of `bits` bits."""
         names = self.requires + (self.narrow if bits <= 256 else ())
         own_level = not self.requires and not self.narrow
         return own_level or any(name in features for name in names)

@@ -1,4 +1,4 @@
-"""Families of processors: what the levels of each have, and the names of what comes beyond them.
+"""Families of processors: features of their levels, and names of features beyond them.
 
 Sources: x86-64 psABI, section "Micro-Architecture Levels"; Intel SDM volume 1, chapter 14; Arm
 Architecture Reference Manual for A-profile, "Armv8-A architecture extensions"; Linux, "ARM64 ELF
@@ -30,7 +30,7 @@ from kernelmill.core.target.dot_units import (
 
 @dataclass(frozen=True)
 class Level:
-    """What all processors of a level have.
+    """The features that all processors of a level have.
 
     flags             of /proc/cpuinfo that it adds to the level below
     llvm_cpu          LLVM's name of such a processor, with `llvm_features` besides
@@ -53,7 +53,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Processors that run the same instructions.
+    """A family of processors, which run the same instructions.
 
     levels           by name, each of which has all of the one before
     extras           flags of /proc/cpuinfo beyond the levels that kernels can use, and LLVM's names
@@ -84,13 +84,13 @@ class Family:
     has_memory_operand: bool = False
 
     def flags_of(self, level: str) -> frozenset[str]:
-        """All flags that a machine of a level has."""
+        """Return all flags that a machine of a level has."""
         names = list(self.levels)
         known = names[: names.index(level) + 1]
         return frozenset[str]().union(*(self.levels[name].flags for name in known))
 
     def highest(self, flags: frozenset[str]) -> str:
-        """The highest level whose flags are all there; the lowest one if there is none."""
+        """Return the highest level whose flags are all present; the lowest one if there is none."""
         first, *others = self.levels
         for name in others:
             if not self.levels[name].flags <= flags:

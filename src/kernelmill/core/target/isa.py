@@ -1,4 +1,4 @@
-"""Instruction sets: what generated code may use. Only this module, core/target/families.py,
+"""Instruction sets that generated code may use. Only this module, core/target/families.py,
 core/target/dot_units.py and codegen/targets name features of processors.
 
 Text form (`str(isa)`, an ingredient of every object's key):
@@ -58,7 +58,7 @@ class Isa:
 
     @property
     def name(self) -> str:
-        """What people call it: its name among `NAMED`; others by their level and features."""
+        """Its name among `NAMED`; of others level and features."""
         found = (name for name, isa in NAMED.items() if isa == self)
         extras = f" with {', '.join(self.features)}" if self.features else ""
         return next(found, f"{self.cpu}{extras}")
@@ -70,7 +70,7 @@ class Isa:
 
     @property
     def is_known(self) -> bool:
-        """Whether its family has such a level; nothing else can be asked of one that has not."""
+        """True if its family has such a level; other properties require that."""
         return self.cpu in self._family.levels
 
     @property
@@ -88,7 +88,7 @@ class Isa:
 
     @property
     def llvm_features(self) -> str:
-        """What there is besides `llvm_cpu`, as LLVM takes it: "+a,+b"."""
+        """Features besides `llvm_cpu`, in LLVM's form: "+a,+b"."""
         own = (name for name in self.features if name != _EMULATED_TILES)
         return ",".join(f"+{name}" for name in (*self._level.llvm_features, *own))
 
@@ -131,7 +131,7 @@ class Isa:
 
     @property
     def needs_permission(self) -> bool:
-        """Whether its code may run only where the system permits it."""
+        """True if its code may run only where the system permits it."""
         return not set(self.features).isdisjoint(self._family.permitted.values())
 
     @property
@@ -155,12 +155,13 @@ class Isa:
         return self._level.has_vector_math
 
     def lanes(self, dtype: DType) -> int:
-        """How many elements of `dtype` fill one vector register, in the type they compute in."""
+        """Return the number of `dtype` elements in one vector register, in their type of
+        computation."""
         return max(1, self.vector_bits // dtype.compute.bits)
 
     def dot_unit(self, dtype: DType, bits: int = 0) -> DotUnit:
-        """The best unit for products of such numbers (i8 by u8 counts as i8), for vectors of `bits`
-        where it is not the preferred width. Others than it take one number at a time."""
+        """Return the best unit for products of such numbers (i8 by u8 counts as i8), for vectors of
+        `bits` if that is not 0. Other units take one number at a time."""
         for unit in self._family.units:
             if unit.b == dtype and unit.there(self.features, bits or self.vector_bits):
                 return unit
@@ -168,41 +169,41 @@ class Isa:
 
     @property
     def word_unit(self) -> DotUnit | None:
-        """The unit for two integers of 16 bits a lane; None where there is none."""
+        """The unit for two integers of 16 bits a lane; None if there is none."""
         return self._family.word_unit
 
     def tile_unit(self, a: DType, b: DType) -> DotUnit | None:
-        """The unit for tiles of such numbers; None where there is none."""
+        """Return the unit for tiles of such numbers; None if there is none."""
         return next((unit for unit in self.tile_units if (unit.a, unit.b) == (a, b)), None)
 
     def block_unit(self, a: DType, b: DType) -> DotUnit | None:
-        """The unit for blocks of such numbers in vectors; None where there is none."""
+        """Return the unit for blocks of such numbers in vectors; None if there is none."""
         return next((unit for unit in self.block_units if (unit.a, unit.b) == (a, b)), None)
 
     @property
     def block_units(self) -> tuple[DotUnit, ...]:
-        """Those that `block_unit` chooses from."""
+        """The units that `block_unit` chooses from."""
         units = self._family.block_units
         return tuple(unit for unit in units if unit.there(self.features, self.vector_bits))
 
     @property
     def tile_units(self) -> tuple[DotUnit, ...]:
-        """Those that `tile_unit` chooses from."""
+        """The units that `tile_unit` chooses from."""
         return self._family.tile_units if self.has_tiles or self.emulates_tiles else ()
 
     @property
     def dot_units(self) -> tuple[DotUnit, ...]:
-        """Those that `dot_unit` chooses from."""
+        """The units that `dot_unit` chooses from."""
         first = (MULTIPLY_ADD, MULTIPLY_ADD_F64)
         return first + tuple(u for u in self._family.units if self.dot_unit(u.b) == u)
 
     def runs(self, other: Isa) -> bool:
-        """Whether a machine that is known to have this has all that code for the other needs."""
+        """Return whether a machine with this ISA has all features that code for `other` needs."""
         return self.family == other.family and set(other.cpu_flags) <= set(self.cpu_flags)
 
     @property
     def cpu_flags(self) -> tuple[str, ...]:
-        """The flags of /proc/cpuinfo that a machine must have to run its code, sorted."""
+        """Flags of /proc/cpuinfo that a machine needs to run its code, sorted."""
         family = self._family
         extras = {f for f, n in {**family.extras, **family.permitted}.items() if n in self.features}
         return tuple(sorted(extras | family.flags_of(self.cpu)))
@@ -232,7 +233,7 @@ it runs what the tile unit would, on machines without it."""
 
 
 def named_isa(name: str) -> Isa:
-    """The ISA called "native" (`host_isa`) or one of `NAMED`. ValueError for others."""
+    """Return the ISA called "native" (`host_isa`) or one of `NAMED`. ValueError for others."""
     if name == "native":
         return host_isa()
     if name not in NAMED:
@@ -241,7 +242,7 @@ def named_isa(name: str) -> Isa:
 
 
 def parse_isa(text: str) -> Isa:
-    """The ISA that `str` gave this text. ValueError for another text."""
+    """Return the ISA whose `str` is this text. ValueError for another text."""
     match = re.fullmatch(r"(\S+) (\S+) (\S+)", text)
     if match is None:
         raise ValueError(f"{text!r} is no instruction set")
@@ -253,10 +254,9 @@ def parse_isa(text: str) -> Isa:
 
 
 def host_isa() -> Isa:
-    """What programs are compiled for: this machine's ISA, or the one that KERNELMILL_TARGET names.
-
-    ConfigError when that is no name, or names what this machine cannot run.
-    """
+    """Return the ISA that programs are compiled for: this machine's, or the one that
+    KERNELMILL_TARGET names. ConfigError when that is no name, or names one that this machine cannot
+    run."""
     name = knobs.TARGET.get()
     return machine_isa() if name in ("", "native") else _forced(name)
 
@@ -272,11 +272,9 @@ def _forced(name: str) -> Isa:
 
 
 def target_isa(target: str | None, to_run: bool = True) -> Isa:
-    """What `config.target` stands for: None is `host_isa`; "native" all that this machine has,
-    whatever KERNELMILL_TARGET names; else one of `NAMED`.
-
-    ConfigError says what this machine lacks of one that is `to_run` here.
-    """
+    """Return the ISA for `config.target`: None is `host_isa`; "native" all that this machine has,
+    whatever KERNELMILL_TARGET names; else one of `NAMED`. ConfigError names the features that this
+    machine lacks of one that is `to_run` here."""
     if target is None:
         return host_isa()
     if target == "native":
@@ -292,8 +290,8 @@ def _checked(isa: Isa, setting: str) -> Isa:
 
 
 def why_not_here(isa: Isa) -> str:
-    """Why this machine cannot run code for an ISA, in words; "" where it can. Code for tiles is
-    code that it can run when the system has permitted this process to."""
+    """Return the reason why this machine cannot run code for an ISA; "" if it can. Code for tiles
+    counts as runnable once the system has permitted it to this process."""
     if platform.machine() != isa.family:
         return f"this machine is {platform.machine()}"
     if missing := sorted(set(isa.cpu_flags) - cpuinfo_flags()):
@@ -304,9 +302,9 @@ def why_not_here(isa: Isa) -> str:
 
 @cache
 def machine_isa() -> Isa:
-    """What this machine's processor has, by /proc/cpuinfo, and the system lets this process use; a
-    warning says what it does not. An unknown architecture gets its baseline, with 128-bit
-    vectors."""
+    """Return the features of this machine's processor, by /proc/cpuinfo, that the system lets this
+    process use; a warning names refused ones. An unknown architecture gets its baseline, with
+    128-bit vectors."""
     family = FAMILIES.get(platform.machine())
     if family is None:
         return Isa(f"{platform.machine()}-unknown-linux-gnu", "generic")
@@ -322,8 +320,8 @@ def machine_isa() -> Isa:
 
 
 def withheld() -> str:
-    """Why this machine's ISA goes without a unit that its processor has, in words; "" where there
-    is none such."""
+    """Return the reason why this machine's ISA lacks a unit that its processor has; "" if it lacks
+    none."""
     family = FAMILIES.get(platform.machine(), UNKNOWN)
     if not _permitted_are_there(family, cpuinfo_flags()):
         return ""
@@ -332,12 +330,12 @@ def withheld() -> str:
 
 
 def _permitted_are_there(family: Family, flags: frozenset[str]) -> bool:
-    """Whether a processor with these flags has all that the system has to permit."""
+    """Return whether a processor with these flags has all features that need permission."""
     return bool(family.permitted) and family.permitted.keys() <= flags
 
 
 def processor_name() -> str:
-    """The model of this machine's processor as /proc/cpuinfo has it; "" where that does not say."""
+    """Return the model of this machine's processor by /proc/cpuinfo; "" if that has none."""
     if model := _cpuinfo("model name"):
         return model
     maker, part = _cpuinfo("CPU implementer"), _cpuinfo("CPU part")
@@ -345,7 +343,7 @@ def processor_name() -> str:
 
 
 def cpuinfo_flags() -> frozenset[str]:
-    """The flags in /proc/cpuinfo of the first processor; none where there is no such file."""
+    """Return the first processor's flags in /proc/cpuinfo; none where there is no such file."""
     family = FAMILIES.get(platform.machine(), UNKNOWN)
     return frozenset(_cpuinfo(family.flags_field).split())
 

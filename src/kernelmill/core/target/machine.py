@@ -1,4 +1,4 @@
-"""What a processor's work costs: the figures that schedules, fusion and estimates are chosen by.
+"""Costs of work on a processor: the figures by which schedules, fusion and estimates are chosen.
 
 Rates are those of one core while the others do the same. The committed profiles are round figures
 for cores of about 4 GHz with two vector units and a shared cache behind their own: schedules are
@@ -47,7 +47,7 @@ _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one core, in a nanosecond.
+    """Rates of one core, in a nanosecond.
 
     operations   vector instructions: arithmetic, or loads from the first cache beside it
     dots         instructions of dot units by name; those not named run at `operations`
@@ -64,13 +64,13 @@ class Rates:
 
     @property
     def dependent(self) -> float:
-        """Vector operations of which each waits for the one before."""
+        """Rate of vector operations of which each waits for the one before."""
         return self.operations / self.latency
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor: its instruction set, its caches in bytes, its rates, and what running costs.
+    """A processor: its instruction set, caches in bytes, rates, and overheads of execution.
 
     l1_bytes, l2_bytes  data caches of one core
     shared_bytes        a buffer of this size and what is read meanwhile fill the cache that the
@@ -99,12 +99,11 @@ class Machine:
 
     @property
     def caches(self) -> str:
-        """The sizes of a core's caches as text: what was measured on one machine is kept for all
-        that have the same."""
+        """Sizes of a core's caches as text: measurements on one machine serve all with the same."""
         return f"l1={self.l1_bytes} l2={self.l2_bytes}"
 
     def level(self, bytes: float) -> Level:
-        """The first level into which so many bytes fit."""
+        """Return the first level into which so many bytes fit."""
         sizes = (self.l1_bytes, self.l2_bytes, self.shared_bytes)
         for level, size in zip(LEVELS, sizes, strict=False):
             if bytes <= size:
@@ -112,11 +111,13 @@ class Machine:
         return "memory"
 
     def passing(self, bytes: float) -> float:
-        """Nanoseconds of writing so many bytes, or of reading what was written a kernel ago."""
+        """Return nanoseconds of writing so many bytes, or of reading the output of the kernel
+        before."""
         return bytes / self.rates.bytes[LEVELS.index(self.level(bytes))]
 
     def time(self, operations: float, bytes_by_level: Mapping[Level, float]) -> float:
-        """Nanoseconds of so many vector operations and of moving so many bytes at each level."""
+        """Return nanoseconds of so many vector operations and of moving so many bytes at each
+        level."""
         spent = operations / self.rates.operations
         if not bytes_by_level:
             return spent
@@ -124,30 +125,28 @@ class Machine:
         return spent + sum(bytes_by_level.get(level, 0.0) / rate for level, rate in moved)
 
     def streaming(self, bytes: float) -> float:
-        """Nanoseconds of so many bytes of operands from beyond the second cache."""
+        """Return nanoseconds of so many bytes of operands from beyond the second cache."""
         return bytes / self.rates.stream
 
     def dot_rate(self, unit: DotUnit) -> float:
-        """Instructions of this unit in a nanosecond."""
+        """Return the number of this unit's instructions in a nanosecond."""
         for name, rate in self.rates.dots:
             if name == unit.name:
                 return rate
         return self.rates.operations
 
     def dot_unit(self, dtype: DType) -> DotUnit:
-        """The unit for products of such numbers; not one that takes several at once where its
-        measured rate is below that of multiplying and adding them one by one."""
+        """Return the unit for products of such numbers; not one of several numbers at once if its
+        measured rate is below that of single multiply-adds."""
         unit = self.isa.dot_unit(dtype)
         if unit.group * self.dot_rate(unit) < self.dot_rate(MULTIPLY_ADD) and dtype.is_float:
             return MULTIPLY_ADD
         return unit
 
     def product_unit(self, a: DType, b: DType, m: int, n: int, k: int) -> DotUnit:
-        """The unit for a product of such matrices, m x k and k x n in numbers: tiles where they
-        take less time than vectors, which is that of bringing in b where that is longer.
-
-        Of few rows that is the longer one: they need no tiles.
-        """
+        """Return the unit for a product of such matrices, m x k and k x n in numbers: tiles where
+        they take less time than vectors, or than reading b if that is longer. With few rows it is
+        longer: they need no tiles."""
         vectors, tiles = self._unit_in_vectors(a, b, m, n, k), self.isa.tile_unit(a, b)
         if tiles is None:
             return vectors
@@ -158,7 +157,7 @@ class Machine:
         return tiles if by_tiles < by_vectors else vectors
 
     def _unit_in_vectors(self, a: DType, b: DType, m: int, n: int, k: int) -> DotUnit:
-        """Blocks where they take less time than rows of sums, with that of copying a for them."""
+        """Return blocks if they take less time than rows of sums, copying a included; else rows."""
         rows, blocks = self.dot_unit(b), self.isa.block_unit(a, b)
         if blocks is None:
             return rows
@@ -167,13 +166,13 @@ class Machine:
         return blocks if by_blocks < self._instructions_ns(rows, m, n, k) else rows
 
     def _instructions_ns(self, unit: DotUnit, m: int, n: int, k: int) -> float:
-        """Nanoseconds of a product's instructions of this unit."""
+        """Return nanoseconds of a product's instructions of this unit."""
         columns = unit.columns or self.isa.vector_bits // unit.sum.bits
         sizes = ((m, unit.rows), (n, columns), (k, unit.group * unit.depth))
         return math.prod(-(-size // most) for size, most in sizes) / self.dot_rate(unit)
 
     def products(self, lanes: int) -> int:
-        """Multiply-adds in a nanosecond, vectors having so many lanes; at least 1."""
+        """Return multiply-adds in a nanosecond for vectors of so many lanes; at least 1."""
         return max(1, round(lanes * self.dot_rate(MULTIPLY_ADD)))
 
     @property
@@ -183,8 +182,8 @@ class Machine:
 
 
 def committed(isa: Isa, beside_tiles: bool = False) -> Machine:
-    """The committed figures of an ISA. `beside_tiles`: of a processor that has a tile unit, whether
-    or not the ISA has it."""
+    """Return the committed figures of an ISA. `beside_tiles`: of a processor with a tile unit,
+    whether or not the ISA has it."""
     if isa.family == "aarch64":
         # Not measured. Caches as Neoverse N1, V1, N2 and V2 have them (Arm's technical reference
         # manuals); two vectors in each of 3 cycles a nanosecond.
@@ -196,9 +195,10 @@ def committed(isa: Isa, beside_tiles: bool = False) -> Machine:
 
 
 def _beside_tiles(isa: Isa) -> dict[str, float]:
-    """Of a Sapphire Rapids Xeon, where multiply-adds of vectors reach 130 GFLOP/s: 68 GFLOP/s of
-    pairs of bf16 and 580 GOP/s of bytes in vectors; of tiles, with operands in the first cache,
-    2160 GFLOP/s of bf16 and 4840 GOP/s of bytes. The levels' bytes were not measured there."""
+    """Return rates of a Sapphire Rapids Xeon, where multiply-adds of vectors reach 130 GFLOP/s:
+    68 GFLOP/s of pairs of bf16 and 580 GOP/s of bytes in vectors; of tiles, with operands in the
+    first cache, 2160 GFLOP/s of bf16 and 4840 GOP/s of bytes. The levels' bytes were not
+    measured there."""
     vectors = {BF16: 1.1, I8: 4.5}
     tiles = {unit.name: 0.13 if unit.b == BF16 else 0.15 for unit in isa.tile_units}
     return {isa.dot_unit(dtype).name: rate for dtype, rate in vectors.items()} | tiles
@@ -209,7 +209,7 @@ PROFILES: Mapping[str, Machine] = {name: committed(isa) for name, isa in NAMED.i
 
 
 def parse_machine(text: str) -> Machine:
-    """The machine that `str` gave this text, with the committed rates. ValueError for another."""
+    """Return the machine whose `str` is this text, with committed rates. ValueError for another."""
     match = re.fullmatch(r"(.+) l1=(\d+) l2=(\d+)", text)
     if match is None:
         raise ValueError(f"{text!r} is no machine")
@@ -218,32 +218,30 @@ def parse_machine(text: str) -> Machine:
 
 
 def profile(name: str) -> Machine:
-    """The committed profile of the ISA of this name, or of this machine's with its own caches for
-    "native". ValueError for no such name."""
+    """Return the committed profile of the ISA of this name, or of this machine's with its own
+    caches for "native". ValueError for no such name."""
     if name == "native":
         return host()
     return PROFILES.get(name) or committed(named_isa(name))
 
 
 def host() -> Machine:
-    """The machine that programs are compiled for: `core.isa.host_isa` with the committed figures.
-
-    Its caches are this machine's own unless KERNELMILL_TARGET names an ISA: then lowering is the
-    same everywhere. ConfigError as `host_isa`.
-    """
+    """Return the machine that programs are compiled for: `core.isa.host_isa` with the committed
+    figures. Its caches are this machine's own unless KERNELMILL_TARGET names an ISA: then lowering
+    is the same everywhere. ConfigError as `host_isa`."""
     return _host(host_isa(), is_own(None))
 
 
 def target_machine(target: str | None) -> Machine:
-    """The machine that programs with this `config.target` are compiled for, which need not be able
-    to run here (`core.isa.target_isa`): a named one has the committed figures."""
+    """Return the machine that programs with this `config.target` are compiled for, which need not
+    be able to run here (`core.isa.target_isa`): a named one has the committed figures."""
     if target is None:
         return host()
     return _host(machine_isa(), True) if target == "native" else PROFILES[target]
 
 
 def is_own(target: str | None) -> bool:
-    """Whether that is this machine itself, with its own caches."""
+    """Return whether the target is this machine itself, with its own caches."""
     forced = knobs.TARGET.get() not in ("", "native")
     return target == "native" or (target is None and not forced)
 
@@ -258,7 +256,7 @@ def _host(isa: Isa, own_caches: bool) -> Machine:
 
 
 def _cache_bytes(level: int, default: int) -> int:
-    """Size of the first core's data cache of a level; `default` where the kernel does not tell."""
+    """Return the size of the first core's data cache of a level; `default` if unknown."""
     for folder in sorted(_CACHE.glob("index*")):
         try:
             kind = (folder / "type").read_text().strip()

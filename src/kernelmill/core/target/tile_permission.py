@@ -1,4 +1,4 @@
-"""Whether the system lets this process use the processor's tile unit.
+"""The system's permission for this process to use the processor's tile unit.
 
 Tiles are registers of 8 KiB a thread. Linux keeps no memory to save them in before a process has
 asked for the permission, and code that touches them without it ends the process. The permission
@@ -31,8 +31,8 @@ _REASONS = {
 
 @cache
 def refusal() -> str:
-    """Why this process may not use tiles, in words; "" where it may. The system is asked at the
-    first call, and what it said holds as long as the process."""
+    """Return the reason why this process may not use tiles; "" if it may. The system is asked at
+    the first call, and its answer holds as long as the process."""
     if _permitted():
         return ""
     error = _arch_prctl(_REQUEST, _TILE_DATA)
@@ -42,14 +42,14 @@ def refusal() -> str:
 
 
 def _permitted() -> bool:
-    """Whether the system says that tiles are permitted. A filter may have answered a request."""
+    """Return whether tiles are permitted. A filter of system calls may have faked the request."""
     bits = ctypes.c_uint64(0)
     failed = _arch_prctl(_GET_PERMITTED, ctypes.addressof(bits))
     return not failed and bool(bits.value >> _TILE_DATA & 1)
 
 
 def _arch_prctl(code: int, argument: int) -> int:
-    """The number of the error; 0 where there was none."""
+    """Return the number of the error; 0 without one."""
     library: Any = ctypes.CDLL(None, use_errno=True)
     call = library.syscall
     call.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_ulong)

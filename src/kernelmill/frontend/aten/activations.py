@@ -1,4 +1,4 @@
-"""Activation functions. Eager computes them in f32 inside and rounds once; so do these."""
+"""Activation functions, computed in f32 and rounded once, as in eager."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def mish(e: Emitter, x: Value) -> Value:
 
 @translates("log_sigmoid_forward")
 def log_sigmoid(e: Emitter, x: Value) -> tuple[Value, Value]:
-    """min(x, 0) - log1p(exp(-|x|)), and exp(-|x|) for the backward."""
+    """Return min(x, 0) - log1p(exp(-|x|)), and exp(-|x|) for the backward."""
     w = e.wide(x)
     decay = e.emit("exp", e.emit("neg", e.emit("abs", w)))
     result = e.cast(e.sub(e.clamp(w, None, 0), e.emit("log1p", decay)), x.dtype)

@@ -1,4 +1,4 @@
-"""Scaled dot product attention: one operator for inference, spelled out where training needs the
+"""Scaled dot product attention: one operator for inference, decomposed where training needs the
 normaliser as well."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _scale(query: Value, scale: Number | None) -> float:
 
 
 def known_scale(scale: Number | None) -> float:
-    """What scores are multiplied by. NotTranslated where only a call knows."""
+    """Return the factor of scores. NotTranslated if it is known only during a call."""
     if not isinstance(scale, (int, float)):
         raise NotTranslated("attention with a scale known only while running")
     return float(scale)
@@ -76,7 +76,7 @@ def _rank4(e: Emitter, mask: Value) -> Value:
 
 
 def _repeat_heads(e: Emitter, x: Value, heads: Dim) -> Value:
-    """Grouped queries: each of x's heads serves several of the query's, side by side."""
+    """Repeat each of x's heads for the neighbouring query heads of its group."""
     batch, groups, length, width = x.shape
     if groups == heads:
         return x
@@ -89,7 +89,7 @@ def _repeat_heads(e: Emitter, x: Value, heads: Dim) -> Value:
 def _scores(
     e: Emitter, query: Value, key: Value, mask: tuple[Value, ...], scale: float, causal: bool
 ) -> Value:
-    """The masked, scaled products in f32 (f64 for f64): (batch, heads, rows, columns)."""
+    """Return the masked, scaled products in f32 (f64 for f64): (batch, heads, rows, columns)."""
     query, key = e.wide(query), e.wide(key)
     scores = e.mul(e.emit("matmul", query, e.permute(key, (0, 1, 3, 2))), scale)
     if mask:
@@ -119,7 +119,7 @@ def attention_backward(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> tuple[Value, Value, Value]:
-    """Dao 2023 (FlashAttention-2), section 3.1.1: probabilities again from the normaliser."""
+    """Recompute probabilities from the normaliser: Dao 2023 (FlashAttention-2), section 3.1.1."""
     if dropout != 0.0 or key.shape[1] != query.shape[1]:
         raise NotTranslated("attention backward with dropout or grouped queries")
     factor = _scale(query, scale)

@@ -13,13 +13,14 @@ from kernelmill.graph.ir import Attr, Value
 
 
 def _arithmetic(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
-    """add, sub, mul and div in the promoted dtype, rounded once."""
+    """Emit add, sub, mul or div in the promoted dtype, rounded once."""
     a, b = _as_values(e, (a, b), _compute_dtype(e, op, (a, b)))
     return e.cast(e.pointwise(op, a, b), e.dtype)
 
 
 def _compute_dtype(e: Emitter, op: str, operands: tuple[Operand, ...]) -> DType:
-    """With half results eager takes numbers and 0-d tensors unrounded in products and quotients."""
+    """Return the dtype to compute in: with half results eager keeps numbers and 0-d tensors
+    unrounded in products and quotients."""
     dtype = promote(operands)
     if not dtype.is_float and e.dtype.is_float:
         dtype = e.dtype
@@ -34,8 +35,9 @@ def _as_values(e: Emitter, operands: tuple[Operand, ...], dtype: DType) -> tuple
 def _fused(
     e: Emitter, other: Operand, alpha: Number, added: Operand, sign: int = 1
 ) -> Value | None:
-    """sign * alpha * other + added where eager multiplies by `alpha`, rounded to the result's type,
-    and adds with one rounding: a product too large for the type does not make the sum infinite."""
+    """Emit sign * alpha * other + added where eager multiplies by `alpha`, rounded to the result's
+    type, and adds with one rounding: a product too large for the type does not make the sum
+    infinite."""
     if isinstance(alpha, (Expr, Computed)) or alpha == 1:
         return None
     if not e.dtype.is_float or not isinstance(other, Value):
@@ -44,13 +46,13 @@ def _fused(
 
 
 def _multiply_add(e: Emitter, a: Operand, b: Operand, c: Operand) -> Value:
-    """a * b + c in the type that eager computes in."""
+    """Emit a * b + c in the type that eager computes in."""
     a, b, c = _as_values(e, (a, b, c), e.dtype.compute)
     return e.cast(e.pointwise("multiply_add", a, b, c), e.dtype)
 
 
 def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
-    """alpha * other, as the second operand of add and sub."""
+    """Return alpha * other, as the second operand of add and sub."""
     if not isinstance(alpha, (Expr, Computed)):
         if alpha == 1:
             return other
@@ -85,8 +87,8 @@ def rsub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
 
 
 def _refuse_bools(e: Emitter, *numbers: Operand) -> None:
-    """Leave to ATen, and so to its errors, what has a bool for a number or, as some of torch's own
-    traces of writes to expanded views have it, a difference of bools."""
+    """Leave bools to ATen, and so to its errors: a bool for a number, or a difference of bools, as
+    in some of torch's own traces of writes to expanded views."""
     if e.dtype == BOOL or any(isinstance(number, bool) for number in numbers):
         raise NotTranslated("torch subtracts no bools and multiplies by none")
 
@@ -139,7 +141,7 @@ def _division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
 
 
 def _integer_division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
-    """Only by a divisor that cannot be zero: eager raises ZeroDivisionError."""
+    """Emit a division if the divisor cannot be zero: eager raises ZeroDivisionError."""
     if not _never_zero(e, b):
         raise NotTranslated("integer division by a tensor may have to raise")
     left, right = e.broadcast(*_as_values(e, (a, b), e.dtype))
@@ -157,7 +159,7 @@ def _never_zero(e: Emitter, divisor: Operand) -> bool:
 
 
 def _number(operand: Operand) -> Attr:
-    """The number that an operand is everywhere, or None where it may be another."""
+    """Return the constant that an operand is everywhere, or None if it is not known to be one."""
     if isinstance(operand, Value):
         node = operand.node
         return node.attrs["value"] if node is not None and node.op == "full" else None
@@ -325,7 +327,8 @@ def clamp(e: Emitter, x: Value, low: Operand | None = None, high: Operand | None
 
 
 def _within(e: Emitter, op: str, x: Value, bound: Operand) -> Value:
-    """Of zeros of either sign eager takes x where the bound is a number, else the bound."""
+    """Emit a clamp. Of zeros of either sign eager takes x where the bound is a number, else the
+    bound."""
     pair = x, e.operand(bound, e.dtype)
     return e.pointwise(op, *(pair if isinstance(bound, Value) else reversed(pair)))
 
@@ -351,7 +354,7 @@ def addcdiv(e: Emitter, x: Value, a: Value, b: Value, *, value: Number = 1) -> V
 
 @translates("linalg_cross")
 def cross(e: Emitter, a: Value, b: Value, *, dim: int = -1) -> Value:
-    """Each product rounded, and their difference: half types as eager has them."""
+    """Emit rounded products and their difference, as eager has for half types."""
     a, b = (e.expand(e.cast(x, e.dtype), e.shape) for x in (a, b))
     dim = wrap(dim, len(e.shape))
 
@@ -365,7 +368,7 @@ def cross(e: Emitter, a: Value, b: Value, *, dim: int = -1) -> Value:
 
 @translates("lerp.Tensor", "lerp.Scalar")
 def lerp(e: Emitter, start: Value, end: Value, weight: Operand) -> Value:
-    """From the nearer end, so that weight 1 gives `end` exactly (aten/src/ATen/native/Lerp.h)."""
+    """Interpolate from the nearer end: weight 1 gives `end` (aten/src/ATen/native/Lerp.h)."""
     start, end, w = (e.operand(v, e.dtype.compute) for v in (start, end, weight))
     start, end, w = e.broadcast(start, end, w)
     difference = e.sub(end, start)

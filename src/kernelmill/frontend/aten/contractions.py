@@ -12,17 +12,17 @@ from kernelmill.graph.ir import Value
 
 
 def matmul(e: Emitter, a: Value, b: Value) -> Value:
-    """(B..., M, K) x (B..., K, N); NotTranslated unless the dtypes are one type of numbers."""
+    """Emit (B..., M, K) x (B..., K, N); NotTranslated unless the dtypes are one type of numbers."""
     return e.emit("matmul", *_factors(e, a, b))
 
 
 def sums(e: Emitter, a: Value, b: Value) -> Value:
-    """As `matmul`, the sums of half types not rounded."""
+    """Emit as `matmul`, with sums of half types left unrounded."""
     return e.emit("matmul", *_factors(e, a, b), **_unrounded(a))
 
 
 def _factors(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:
-    """Both, with the sizes of the second one that have to be equal written as in the first."""
+    """Return both factors, with the sizes of `b` that have to be equal spelled as in `a`."""
     a, b = _numbers(a, b)
     return a, e.respelled(b, (*a.shape[:-2], a.shape[-1], b.shape[-1]))
 
@@ -34,7 +34,7 @@ def _numbers(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _unrounded(a: Value) -> dict[str, DType]:
-    """The attribute of a contraction whose sums something is added to before they are rounded."""
+    """Return the attribute that leaves a contraction's sums unrounded, for a later addition."""
     return {} if a.dtype.compute == a.dtype else {"dtype": a.dtype.compute}
 
 
@@ -47,8 +47,8 @@ def mm(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def _widened(x: Value) -> Value | None:
-    """The int8 value that was cast to make an int32 one. Products of such are exact either way,
-    and there are instructions for those of bytes."""
+    """Return the int8 value that was cast to this int32 one, if so. Products of such are exact
+    either way, and int8 has instructions of its own."""
     if x.dtype != I32 or x.node is None or x.node.op != "cast":
         return None
     source = x.node.operands[0]
@@ -64,7 +64,7 @@ def grouped_mm(
     bias: Value | None = None,
     out_dtype: DType | None = None,
 ) -> Value:
-    """Rows of `a`, up to each of `offs` with the next matrix of `b`."""
+    """Multiply consecutive rows of `a`, up to each of `offs`, by the next matrix of `b`."""
     if offs is None and bias is None and len(a.shape) == len(b.shape) == 3:
         return matmul(e, a, b)
     if offs is None or bias is not None or (len(a.shape), len(b.shape)) != (2, 3):
@@ -85,7 +85,7 @@ def int_mm(e: Emitter, a: Value, b: Value) -> Value:
 
 @translates("_weight_int8pack_mm.default")
 def weight_int8pack_mm(e: Emitter, x: Value, weight: Value, scales: Value) -> Value:
-    """x (m, k) times int8 weight (n, k), the sums scaled by column before they are rounded."""
+    """Multiply x (m, k) by int8 weight (n, k), sums scaled by column before they are rounded."""
     columns = e.permute(e.cast(weight, x.dtype), (1, 0))
     result = e.mul(sums(e, x, columns), e.expand(e.wide(scales), e.shape))
     return e.cast(result, e.dtype)
@@ -95,8 +95,8 @@ def weight_int8pack_mm(e: Emitter, x: Value, weight: Value, scales: Value) -> Va
 def weight_int4pack_mm(
     e: Emitter, x: Value, weight: Value, group: int, scales_and_zeros: Value
 ) -> Value:
-    """x (m, k) times a weight (n, k) of four bits a number in ATen's layout, each number less 8
-    times the scale and plus the zero of its group of k: (k / group, n, 2)."""
+    """Multiply x (m, k) by a four-bit weight (n, k) in ATen's layout: each number less 8, times the
+    scale, plus the zero of its group of k: (k / group, n, 2)."""
     layout = int4_layout()
     n, k = weight.shape[0], x.shape[1]
     if layout is None:
@@ -130,7 +130,7 @@ def addmv(
 
 
 def _plus(e: Emitter, result: Value, bias: Value, beta: Number, alpha: Number) -> Value:
-    """beta * bias + alpha * result, rounded once; beta 0 ignores the bias, NaN and all."""
+    """Return beta * bias + alpha * result, rounded once; beta 0 ignores the bias, NaN and all."""
     if alpha != 1:
         result = e.mul(result, alpha)
     if beta == 0:

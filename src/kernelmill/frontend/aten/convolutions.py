@@ -65,8 +65,8 @@ def _plus(e: Emitter, result: Value, bias: Value | None) -> Value:
 
 @dataclass(frozen=True)
 class _Window:
-    """What a convolution does along each axis. `sums` is the attribute of one whose sums something
-    is added to before they are rounded."""
+    """The geometry of a convolution along each axis. `sums` is the dtype attribute that leaves sums
+    unrounded for an addition."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -90,7 +90,7 @@ def _require_known(e: Emitter, x: Value, weight: Value, kind: str) -> None:
 
 
 def _require_constant(e: Emitter, weight: Value, kind: str) -> None:
-    """ATen's kernels are the better ones where weights cannot be packed ahead of the call."""
+    """Leave weights that cannot be packed before the call to ATen's kernels, which are faster."""
     while weight.node is not None and (OPS[weight.node.op].transparent or weight.node.op == "cast"):
         weight = weight.node.operands[0]
     entries = (entry for entry in e.builder.graph.inputs if isinstance(entry, Input))
@@ -120,7 +120,7 @@ def _convolved(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
 
 
 def _of_single_voxels(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
-    """The depth is more rows of the same image."""
+    """Convolve by 1x1x1 windows: the depth becomes rows of the image."""
     images, channels, depth, high, wide = x.shape
     rows = e.reshape(x, (images, channels, depth * high, wide))
     flat = e.reshape(weight, weight.shape[:4])
@@ -155,8 +155,8 @@ def _of_depth(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
 
 @dataclass(frozen=True)
 class _Phase:
-    """Every so many outputs of an axis: `tap` is the first one that they meet, `border` how far
-    the windows reach beyond both ends of the input."""
+    """Outputs of an axis with one remainder modulo the stride: `tap` is the first tap that they
+    meet, `border` the reach of windows beyond both ends of the input."""
 
     tap: int
     border: tuple[int, int]
@@ -164,7 +164,7 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis of a transposed convolution; places `first` to `last` of each phase are needed."""
+    """One axis of a transposed convolution; indices `first` to `last` of each phase are needed."""
 
     stride: int
     padding: int
@@ -183,13 +183,13 @@ class _Axis:
 
     @property
     def border(self) -> tuple[int, int]:
-        """How far windows reach beyond both ends of the input; negative where they stay away."""
+        """Reach of windows beyond both ends of the input; negative where they stay inside."""
         reach = self.dilation * (self.taps // self.stride - 1)
         return reach - self.first, self.last - (self.size - 1)
 
     def phases(self) -> list[_Phase]:
-        """The phases in the order in which their outputs take turns. All of them have as many
-        places: those after the last output are cut off."""
+        """Return the phases in the order in which their outputs alternate. All have equally many
+        outputs: those after the last are cut off."""
         count = -(-self.output // self.stride)
         found: list[_Phase] = []
         for output in range(self.stride):
@@ -231,7 +231,7 @@ def _transposed(
 def _bordered(
     e: Emitter, x: Value, taps: Value, window: _Window, borders: Sequence[tuple[int, int]]
 ) -> Value:
-    """The convolution of stride 1 whose windows reach so far beyond both ends of the input."""
+    """Emit the convolution of stride 1 whose windows reach beyond the input by `borders`."""
     inside, low, high = list[int](), [0, 0], [0, 0]
     for d, (before, after) in enumerate(borders, 2):
         x = e.slice(x, d, max(0, -before), int(str(x.shape[d])) - max(0, -after))
@@ -254,7 +254,7 @@ def _phase_by_phase(
     window: _Window,
     axes: list[_Axis],
 ) -> Value:
-    """A convolution for each phase along each axis. `weight` is (O, I, taps...)."""
+    """Emit a convolution for each phase along each axis. `weight` is (O, I, taps...)."""
     if math.prod(axis.stride for axis in axes) > _MOST_PHASES:
         raise NotTranslated("transposed convolution of many phases with different taps")
     if any(axis.taps < axis.stride for axis in axes):
@@ -273,7 +273,7 @@ def _phase_by_phase(
 
 
 def _take_turns(e: Emitter, images: list[Value], dim: int, axis: _Axis) -> list[Value]:
-    """Neighbouring images joined so that their places along `dim` take turns."""
+    """Join neighbouring images so that their pixels along `dim` alternate."""
     joined: list[Value] = []
     for first in range(0, len(images), axis.stride):
         turns = [e.unsqueeze(image, dim + 1) for image in images[first : first + axis.stride]]
@@ -285,7 +285,7 @@ def _take_turns(e: Emitter, images: list[Value], dim: int, axis: _Axis) -> list[
 
 
 def _turned(e: Emitter, weight: Value, groups: int) -> Value:
-    """(I, O / groups, taps...) as (O, I / groups, taps...)."""
+    """Reorder (I, O / groups, taps...) to (O, I / groups, taps...)."""
     inner, outs, *taps = weight.shape
     apart = e.reshape(weight, (groups, inner // groups, outs, *taps))
     swapped = e.permute(apart, (0, 2, 1, *range(3, len(apart.shape))))
@@ -293,7 +293,7 @@ def _turned(e: Emitter, weight: Value, groups: int) -> Value:
 
 
 def _taps(e: Emitter, weight: Value, axes: list[_Axis]) -> Value:
-    """(O, I, taps...) as (O times phases, I, taps of a phase...), the last tap first."""
+    """Reorder (O, I, taps...) to (O times phases, I, taps of a phase...), the last tap first."""
     rank = len(axes)
     outs, inner = weight.shape[:2]
     cut = [n for axis in axes for n in (axis.taps // axis.stride, axis.stride)]
@@ -305,7 +305,7 @@ def _taps(e: Emitter, weight: Value, axes: list[_Axis]) -> Value:
 
 
 def _interleaved(e: Emitter, x: Value, axes: list[_Axis]) -> Value:
-    """(N, O times phases, places...) as the image whose pixels take turns among the phases."""
+    """Reorder (N, O times phases, pixels...) to the image in which phases' pixels alternate."""
     if all(axis.stride == 1 for axis in axes):
         return x
     rank, strides = len(axes), [axis.stride for axis in axes]

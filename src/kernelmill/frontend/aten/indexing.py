@@ -11,26 +11,26 @@ from kernelmill.graph.ir import Value
 
 
 def as_index(e: Emitter, index: Value) -> Value:
-    """An index tensor as i64."""
+    """Return an index tensor as i64."""
     if index.dtype in (BOOL, U8):
         raise NotTranslated("a mask as index: the result's size depends on its values")
     return e.cast(index, I64)
 
 
 def at_least_1d(e: Emitter, x: Value) -> Value:
-    """A 0-d tensor as one of a single element, which is how these operators take it."""
+    """Reshape a 0-d tensor to one element in 1-d, as these operators take it."""
     return x if x.shape else e.reshape(x, (1,))
 
 
 def lookup(e: Emitter, x: Value, indices: Sequence[Value | None]) -> tuple[tuple[int, ...], int]:
-    """(dims looked up, place of the indices' shape) of advanced indexing, as NumPy places it."""
+    """Return the indexed dims, and the place of the indices' shape in the result, as in NumPy."""
     dims = tuple(d for d, index in enumerate(indices) if index is not None)
     adjacent = dims == tuple(range(dims[0], dims[-1] + 1))
     return dims, dims[0] if adjacent else 0
 
 
 def shaped_indices(e: Emitter, indices: Sequence[Value | None]) -> list[Value]:
-    """The index tensors there are, as i64, in one common shape."""
+    """Return the index tensors that are not None, as i64, expanded to one common shape."""
     present = [as_index(e, index) for index in indices if index is not None]
     shape = common_shape([index.shape for index in present])
     return [e.expand(index, shape) for index in present]

@@ -1,4 +1,4 @@
-"""How ATen's CPU kernels lay out a weight of four bits a number (`_weight_int4pack_mm_for_cpu`).
+"""Layout of ATen's four-bit weights on the CPU (`_weight_int4pack_mm_for_cpu`).
 
 The layout is not documented, and depends on which of its kernels ATen has chosen for the processor
 (`torch.backends.cpu.get_cpu_capability()`): blocks of neighbouring columns, for each k their
@@ -21,15 +21,15 @@ from kernelmill.graph.ir import Value
 
 @dataclass(frozen=True)
 class Int4Layout:
-    """Blocks of so many columns. `halves`: in a whole block the low four bits of bytes are its
+    """Blocks of `block` columns. `halves`: in a whole block the low four bits of the bytes are its
     first half."""
 
     block: int
     halves: bool
 
     def blocks(self, n: int) -> list[tuple[int, int, bool]]:
-        """For each run of blocks of one kind how many there are, their columns, and whether the low
-        four bits are the first half of these."""
+        """Return the number of blocks of each kind, their columns, and whether the low four bits
+        are the first half of these."""
         whole, rest = divmod(n, self.block)
         found = [(whole, self.block, self.halves), (1, rest, False)]
         return [(count, size, halves) for count, size, halves in found if count and size]
@@ -43,7 +43,7 @@ _COLUMNS, _DEPTH = 112, 32
 
 @cache
 def int4_layout() -> Int4Layout | None:
-    """That of this process; None where it is none of those that are known."""
+    """Return the layout of this process; None if it is none of the known ones."""
     numbers = torch.randint(
         0, 16, (_COLUMNS, _DEPTH), dtype=torch.int32, generator=torch.Generator().manual_seed(0)
     )
@@ -56,7 +56,7 @@ def int4_layout() -> Int4Layout | None:
 
 
 def _unpacked(packed: Tensor, layout: Int4Layout) -> Tensor:
-    """The numbers (n, k) int32 of a packed weight."""
+    """Return the numbers (n, k) int32 of a packed weight."""
     n, k = packed.shape[0], packed.shape[1] * 2
     parts: list[Tensor] = []
     flat, at = packed.reshape(-1), 0
@@ -70,7 +70,7 @@ def _unpacked(packed: Tensor, layout: Int4Layout) -> Tensor:
 
 
 def unpacked_int4(e: Emitter, packed: Value, n: int, k: int, layout: Int4Layout) -> Value:
-    """The same in the graph: numbers (n, k) of u8."""
+    """Emit the unpacking in the graph: numbers (n, k) of u8."""
     flat, at, parts = e.reshape(packed, (n * k // 2,)), 0, list[Value]()
     for count, size, halves in layout.blocks(n):
         end = at + count * size * k // 2

@@ -1,4 +1,4 @@
-"""Operators that lay tensors side by side: cat, stack, repeat, roll, pad."""
+"""Operators that join tensors: cat, stack, repeat, roll, pad."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _roll_one(e: Emitter, x: Value, shift: Dim, dim: int) -> Value:
 
 @translates("constant_pad_nd")
 def constant_pad(e: Emitter, x: Value, amounts: Sequence[Dim], value: Number = 0) -> Value:
-    """`amounts` are (low, high) for the last dim, then the one before; negative ones crop."""
+    """Pad by `amounts`: (low, high) of the last dim, then the one before; negative ones crop."""
     rank = len(x.shape)
     low: list[Dim] = [0] * rank
     high: list[Dim] = [0] * rank

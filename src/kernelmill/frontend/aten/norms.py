@@ -1,5 +1,5 @@
 """Normalisations: layer, group, RMS and batch norm. Backwards come from torch's decompositions,
-except for layer norm's, which every transformer's training runs."""
+except layer norm's, which training of every transformer runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def _scale_and_shift(e: Emitter, x: Value, weight: Value | None, bias: Value | N
 def _standardised(
     e: Emitter, x: Value, dims: Sequence[int], eps: Number, bounded: bool
 ) -> tuple[Value, Value, Value]:
-    """(normalised, mean, 1 / deviation), the last two with the dims kept."""
+    """Return (normalised, mean, 1 / deviation), the last two with the dims kept."""
     variance, mean = moments(e, x, dims, bounded=bounded)
     rstd = e.emit("rsqrt", e.add(variance, eps))
     return e.mul(e.sub(x, mean), rstd), mean, rstd
 
 
 def _may_overflow(x: Value) -> bool:
-    """Whether a sum of what is finite can overflow in the type that norms are computed in; eager
-    carries the mean along, which cannot."""
+    """Return whether a sum of finite elements can overflow in the type that norms are computed in;
+    eager updates a running mean, which cannot."""
     return x.dtype != F16
 
 
@@ -157,7 +157,7 @@ def batch_norm_inference(
 def _batch_norm_training(
     e: Emitter, x: Value, weight: Value | None, bias: Value | None, eps: Number
 ) -> tuple[Value, Value, Value, Value]:
-    """(result, mean, 1 / deviation, unbiased variance), the last three of shape (channels,)."""
+    """Return (result, mean, 1 / deviation, unbiased variance), the last three (channels,)."""
     rank = len(x.shape)
     dims = [d for d in range(rank) if d != 1]
     wide = e.wide(x)
@@ -192,7 +192,7 @@ def batch_norm_functional(
     momentum: float,
     eps: Number,
 ) -> tuple[Value, ...]:
-    """(result, saved mean, saved 1 / deviation, new running mean, new running variance)."""
+    """Return (result, saved mean, saved 1 / deviation, new running mean, new running variance)."""
     if not training:
         inference = batch_norm_inference(
             e, x, weight, bias, running_mean, running_var, momentum, eps

@@ -1,4 +1,4 @@
-"""Orders of elements, searches among them, and counts of them: sort, topk, searchsorted, histc."""
+"""Sorting, searching and counting of elements: sort, topk, searchsorted, histc."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def topk(
 
 
 def _taken(e: Emitter, x: Value, order: Value, dim: int) -> tuple[Value, Value]:
-    """The elements in this order, and the order, as traced."""
+    """Return the elements in this order, and the order, both in the traced shapes."""
     values = e.emit("gather", x, order, dim=dim)
     return e.reshape(values, e.out[0].shape), e.reshape(order, e.out[1].shape)
 
@@ -85,7 +85,7 @@ def bucketize(
 
 
 def _as_numbers(e: Emitter, values: Value | Number, rows: Value) -> Value:
-    """The values to search for, where they are compared as what the rows have."""
+    """Return the values to search for in the dtype of the rows, if the comparison allows it."""
     if isinstance(values, Value):
         return values
     if not isinstance(values, (int, float)) or isinstance(values, bool):
@@ -101,7 +101,7 @@ _EXACT = {F32: 1 << 24, F64: 1 << 53}
 
 @translates("histc.default")
 def histc(e: Emitter, x: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
-    """How many elements lie in each of `bins` equal parts of [min, max], which rounds as eager."""
+    """Count the elements in each of `bins` equal parts of [min, max], with eager's rounding."""
     if x.dtype not in _EXACT:
         raise NotTranslated(f"histc of {x.dtype}")
     if not (isinstance(min, (int, float)) and isinstance(max, (int, float))):

@@ -1,4 +1,4 @@
-"""Pooling: a reduction over sliding windows."""
+"""Pooling as a reduction over sliding windows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Windows:
         self.output = e.shape[-count:]
 
     def view(self, e: Emitter, x: Value, value: bool | int | float) -> Value:
-        """x with its windows as `count` new last dims, places outside x holding `value`."""
+        """Return x with its windows as `count` new last dims, padded with `value`."""
         rank = len(x.shape)
         high = tuple(self._high(d) for d in range(self.count))
         found = e.emit(
@@ -49,7 +49,7 @@ class _Windows:
         return e.reshape(found, (*x.shape[: -self.count], *self.output, *self.size))
 
     def _high(self, d: int) -> Dim:
-        """Padding at the end, so that `ceil_mode` gets the last window it asks for."""
+        """Return the padding at the end, enough for the last window of `ceil_mode`."""
         reach = self.dilation[d] * (self.size[d] - 1) + 1
         needed = (self.output[d] - 1) * self.stride[d] + reach - self.input[d] - self.padding[d]
         return maximum(needed, self.padding[d]) if self.ceil else self.padding[d]
@@ -67,7 +67,7 @@ def _lowest(dtype: DType) -> int | float:
 
 
 def _max_pool(count: int) -> Callable[..., tuple[Value, Value | None]]:
-    """The translator for windows of so many dims."""
+    """Return the translator for windows of `count` dims."""
 
     def max_pool(
         e: Emitter,
@@ -84,7 +84,7 @@ def _max_pool(count: int) -> Callable[..., tuple[Value, Value | None]]:
 
 
 def _maxima(e: Emitter, windows: _Windows, x: Value) -> tuple[Value, Value | None]:
-    """The largest of each window, and its place if anybody reads it."""
+    """Return the largest of each window, and its position if it is used."""
     count = windows.count
     view = windows.view(e, x, _lowest(x.dtype))
     rank = len(view.shape)
@@ -98,7 +98,7 @@ def _maxima(e: Emitter, windows: _Windows, x: Value) -> tuple[Value, Value | Non
 
 
 def _input_position(e: Emitter, windows: _Windows, inside: Value) -> Value:
-    """The place in the flattened pooled dims of x, from the place inside the window.
+    """Return the position in the flattened pooled dims of x, from the position inside the window.
 
     In a window of nothing but the lowest value a padded place comes first; eager then has the first
     place that is in x.
@@ -152,7 +152,7 @@ def max_pool2d_backward(
 
 
 def _avg_pool(count: int) -> Callable[..., Value]:
-    """The translator for windows of so many dims."""
+    """Return the translator for windows of `count` dims."""
 
     def avg_pool(
         e: Emitter,
@@ -173,7 +173,7 @@ def _avg_pool(count: int) -> Callable[..., Value]:
 def _means(
     e: Emitter, windows: _Windows, x: Value, include_padding: bool, divisor: int | None
 ) -> Value:
-    """Sums of windows over the divisor, or over their numbers of elements."""
+    """Return sums of windows over the divisor, or over the windows' numbers of elements."""
     count = windows.count
     if not x.dtype.is_float:
         raise NotTranslated(f"average pooling of {x.dtype}")
@@ -187,7 +187,7 @@ def _means(
 
 
 def _elements(e: Emitter, windows: _Windows, model: Value, include_padding: bool) -> Value:
-    """How many elements each window averages, in the shape and dtype of `model`."""
+    """Return the number of elements each window averages, in the shape and dtype of `model`."""
     factors: list[Value] = []
     constant = 1
     rank = len(model.shape)
@@ -220,7 +220,7 @@ for _count in (1, 2, 3):
 
 @translates("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def adaptive_avg_pool(e: Emitter, x: Value, size: Sequence[Dim]) -> Value:
-    """One dim after the other: the windows of all dims are independent of each other."""
+    """Average one dim after the other: the windows of all dims are independent."""
     first = len(x.shape) - len(size)
     result = e.wide(x)
     for dim, want in enumerate(size, first):
@@ -236,7 +236,7 @@ def adaptive_avg_pool(e: Emitter, x: Value, size: Sequence[Dim]) -> Value:
 
 
 def _uneven_means(e: Emitter, x: Value, dim: int, have: int, want: int) -> Value:
-    """Means over [i * have // want, ceil((i + 1) * have / want)) along `dim`, for i < want."""
+    """Return means over [i * have // want, ceil((i + 1) * have / want)) along `dim`, i < want."""
     longest = -(-have // want) + 1
     plane = (want, longest)
     place = e.iota(plane, 0)

@@ -1,4 +1,4 @@
-"""Operators with random numbers: the numbers come from ATen's generator, as in eager."""
+"""Random operators: the numbers come from ATen's generator, as in eager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmill.graph.ir import TensorType, Value
 def native_dropout(
     e: Emitter, x: Value, p: float, train: bool | None
 ) -> tuple[Value, Value | None]:
-    """Eager's functional dropout on CPU: noise = bernoulli(1 - p) / (1 - p); x * noise."""
+    """Emit eager's functional dropout on CPU: noise = bernoulli(1 - p) / (1 - p); x * noise."""
     if not train or p == 0:
         return x, e.constant(True, BOOL, x.shape)
     if p >= 1 or not x.dtype.is_float:

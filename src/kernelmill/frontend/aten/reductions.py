@@ -58,8 +58,7 @@ def _largest(e: Emitter, op: str, x: Value, dims: tuple[int, ...], keep: bool) -
 
 
 def _refuse_nothing(e: Emitter, x: Value, dims: Iterable[int]) -> None:
-    """torch has an error for the largest and smallest of nothing; so have programs for sizes that
-    vary."""
+    """Refuse extremes over empty dims, an error in torch; have varying sizes be non-empty."""
     sizes = [x.shape[dim] for dim in dims]
     if 0 in sizes:
         raise NotTranslated("the largest or smallest of nothing")
@@ -187,8 +186,8 @@ def logsumexp(e: Emitter, x: Value, dims: Dims, keep: bool = False) -> Value:
 def moments(
     e: Emitter, x: Value, dims: Sequence[int], correction: Number = 0, bounded: bool = False
 ) -> tuple[Value, Value]:
-    """(variance, mean) over dims, which are kept with size 1; x is f32 or f64. `bounded`: the mean
-    is finite wherever x is."""
+    """Return (variance, mean) over dims, which are kept with size 1; x is f32 or f64. `bounded`:
+    the mean is finite wherever x is."""
     mean = _bounded_mean(e, x, dims) if bounded else e.mean(x, dims, True)
     centred = e.sub(x, mean)
     total = e.reduce("reduce_sum", e.mul(centred, centred), dims, True)
@@ -196,7 +195,7 @@ def moments(
 
 
 def _bounded_mean(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
-    """The mean of what is scaled such that the sum cannot overflow."""
+    """Return the mean of scaled elements, so that the sum cannot overflow."""
     count: Dim = product(x.shape[d] for d in dims)
     # A power of two above the count: exact, but for what is lost of numbers near the smallest.
     scale = 2.0 ** -(count.bit_length() if isinstance(count, int) else _LONGEST_BITS)
@@ -304,9 +303,9 @@ def _norm(e: Emitter, size: Value, order: float, axes: Sequence[int], keep: bool
 
 @translates("_cdist_forward")
 def distances(e: Emitter, a: Value, b: Value, order: float, mode: int | None) -> Value:
-    """Between all points of two sets, by their differences: where eager takes a product, it is not
-    called by `cdist`. Eager's largest difference is one of numbers, and its count of differences
-    NaN where one is."""
+    """Return distances between all points of two sets, by their differences: where eager takes a
+    product, it is not called by `cdist`. Eager's largest difference ignores NaN, and its count of
+    differences is NaN where one is."""
     if e.dtype.compute != e.dtype or a.shape[-1] == 0:
         raise NotTranslated("distances of half types, or of points without coordinates")
     differences = e.sub(e.unsqueeze(a, len(a.shape) - 1), e.unsqueeze(b, len(b.shape) - 2))

@@ -29,8 +29,8 @@ _MODES = {
 
 
 def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: Combine) -> Value:
-    """Sums and products of half types are rounded when they are complete, as eager's are: one by
-    one, a sum would stop where a term is less than half of its last digit."""
+    """Emit a scatter. Sums and products of half types are rounded when complete, as eager's are:
+    rounded one by one, a sum would stop growing at terms below half of its last digit."""
     if x.dtype == BOOL and mode is not Combine.SET:
         raise NotTranslated("scatter with arithmetic on bools")
     narrow = x.dtype
@@ -51,7 +51,7 @@ def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: 
 
 
 def _one_index(e: Emitter, positions: Value, x: Value, dim: int) -> Value | None:
-    """The index of whole slices, where a scatter writes such: all elements of one have the same."""
+    """Return the index of whole slices, if all elements of each slice have the same index."""
     node, others = positions.node, [d for d in range(len(x.shape)) if d != dim]
     if node is None or node.op != "expand" or not others:
         return None
@@ -93,7 +93,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Value:
-    """Without the input itself, what is written to begins with a number that changes nothing."""
+    """Scatter with a reduction; without the input itself, it starts at the neutral element."""
     narrow, mode = x.dtype, _MODES[reduce]
     if reduce == "mean":
         x, source = e.wide(x), e.wide(source)
@@ -113,7 +113,7 @@ def scatter_reduce(
 
 
 def _neutral(mode: Combine, dtype: DType) -> int | float:
-    """The number that leaves any other as it is: the lowest one for the largest."""
+    """Return the neutral element of a combination: the lowest number for the largest."""
     if mode in (Combine.ADD, Combine.MUL):
         return int(mode is Combine.MUL)
     if dtype.is_float:
@@ -152,7 +152,7 @@ def index_put(
 def _masked_put(
     e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
 ) -> Value | None:
-    """`x[mask] = number` needs no index: one value for every place is a `where`."""
+    """Emit a `where` for `x[mask] = number`, which needs no index."""
     mask = indices[0]
     if len(indices) != 1 or mask is None or mask.dtype != BOOL or values.type.elements != 1:
         return None
@@ -176,7 +176,7 @@ def _put_along(
     mode: Combine,
     unsigned: bool = True,
 ) -> Value:
-    """x with its slices number index[i] along `dim` set to, or increased by, slice i of values."""
+    """Return x with its slices index[i] along `dim` set to, or increased by, slice i of values."""
     if x.dtype == BOOL and mode is Combine.ADD:
         raise NotTranslated("sums of bools")
     x, values = at_least_1d(e, x), at_least_1d(e, values)
@@ -220,7 +220,7 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Value:
-    """Sums the gradients of each row, those of the padding row left out."""
+    """Sum the gradients of each row, except those of the padding row."""
     if scale_grad_by_freq:
         raise NotTranslated("embedding gradient scaled by frequency")
     positions = as_index(e, indices)
@@ -256,8 +256,8 @@ def slice_scatter(
 
 
 def _replace(e: Emitter, x: Value, source: Value, dim: int, first: Dim) -> Value:
-    """x with what lies from `first` along `dim` taken from source: a join, which fuses as views
-    do."""
+    """Return x with the elements from `first` along `dim` replaced by source: a join, which fuses
+    as views do."""
     last, size = first + source.shape[dim], x.shape[dim]
     before = [e.slice(x, dim, 0, first)] if first != 0 else []
     after = [e.slice(x, dim, last, size)] if last != size else []

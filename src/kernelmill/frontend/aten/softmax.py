@@ -17,7 +17,7 @@ from kernelmill.graph.ir import Value
 
 
 def _axes(x: Value, dim: int) -> tuple[int, ...]:
-    """The dim to reduce, or none where there is nothing to reduce: a maximum needs an element."""
+    """Return the dim to reduce, or none for a 0-d or empty tensor: a maximum needs an element."""
     return () if not x.shape or 0 in x.shape else (wrap(dim, len(x.shape)),)
 
 
@@ -27,14 +27,14 @@ def _shifted(e: Emitter, x: Value, dim: int) -> tuple[Value, tuple[int, ...]]:
 
 
 def _power(e: Emitter, shifted: Value) -> Value:
-    """e^x for x that is not above 0."""
+    """Emit e^x for x that is not above 0."""
     if shifted.dtype != F32:
         return e.emit("exp", shifted)
     return e.emit("exp2", e.mul(shifted, math.log2(math.e)))
 
 
 def _share(e: Emitter, power: Value, total: Value) -> Value:
-    """A part of a sum that is 1 at least, or NaN."""
+    """Emit power / total, for a total that is 1 at least, or NaN."""
     return e.mul(power, e.emit("reciprocal", total))
 
 
@@ -47,7 +47,7 @@ def softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> Valu
 
 @translates("_safe_softmax")
 def safe_softmax(e: Emitter, x: Value, dim: int, dtype: object = None) -> Value:
-    """Softmax that gives zeros where a whole row is -inf."""
+    """Emit a softmax that is zero in rows of -inf alone."""
     wide = e.wide(e.cast(x, e.dtype))
     axes = _axes(wide, dim)
     top = e.reduce("reduce_max", wide, axes, True)

@@ -1,4 +1,4 @@
-"""Tensors made from nothing: full, arange, eye, triangles."""
+"""Tensors made without operands: full, arange, eye, triangles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelmill.graph.ir import Value
 
 @translates("full", "full_like", "new_full")
 def full(e: Emitter, shape_or_like: object, *args: Any, **kwargs: Any) -> Value:
-    """full(size, value), full_like(x, value), new_full(x, size, value): the value comes last."""
+    """Emit full(size, value), full_like(x, value) or new_full(x, size, value): value is last."""
     return e.constant(args[-1], e.dtype, e.shape)
 
 
@@ -35,8 +35,8 @@ def zeros(e: Emitter, *args: Any, **kwargs: Any) -> Value:
 @translates("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
 @translates("empty_permuted", "prims.empty_strided")
 def empty(e: Emitter, *args: Any, **kwargs: Any) -> Value:
-    """Zeros, or what eager fills memory with where algorithms are to be deterministic: NaN, True,
-    or the largest integer."""
+    """Emit zeros, or, if algorithms are to be deterministic, the fill of eager: NaN, True, or the
+    largest integer."""
     settings: Any = torch.utils.deterministic
     mode = e.builder.deterministic
     mode = torch.get_deterministic_debug_mode() if mode is None else mode
@@ -66,7 +66,7 @@ def iota(e: Emitter, length: Dim, *, start: Dim, step: Dim, **kwargs: Any) -> Va
 
 
 def _ramp(e: Emitter, start: Number, step: Number) -> Value:
-    """start + step * index: in i64 for integers, in f64 for floats (the type eager counts in)."""
+    """Emit start + step * index: in i64 for integers, in f64 for floats (eager's counting type)."""
     if any(isinstance(bound, Computed) for bound in (start, step)):
         raise NotTranslated("arange over numbers known only while running")
     kind = F64 if e.dtype.is_float else I64
@@ -84,7 +84,7 @@ def _is_number(number: Number, value: int) -> bool:
 
 @translates("linspace.default")
 def linspace(e: Emitter, start: Number, end: Number, steps: Dim, **kwargs: Any) -> Value:
-    """Counted from both ends, as eager does, so that the last element is `end` exactly."""
+    """Count from both ends, as eager does, so that the last element is `end` exactly."""
     known = isinstance(start, (int, float)) and isinstance(end, (int, float))
     if not known or not e.dtype.is_float or not isinstance(steps, int):
         raise NotTranslated("linspace of integers or of numbers known only while running")
@@ -115,7 +115,7 @@ def triu(e: Emitter, x: Value, diagonal: Dim = 0) -> Value:
 
 
 def _triangle(e: Emitter, x: Value, op: str, diagonal: Dim) -> Value:
-    """Keeps the elements whose column `op` row + diagonal; others become zero."""
+    """Keep the elements whose column `op` row + diagonal; others become zero."""
     plane = x.shape[-2:]
     row, column = e.iota(plane, 0), e.iota(plane, 1)
     if diagonal != 0:
@@ -127,7 +127,7 @@ def _triangle(e: Emitter, x: Value, op: str, diagonal: Dim) -> Value:
 
 
 def index_ramp(e: Emitter, start: Dim, count: Dim, step: int = 1) -> Value:
-    """The i64 indices start, start + step, ... (count of them)."""
+    """Emit the i64 indices start, start + step, ... (count of them)."""
     ramp = e.iota((count,), 0)
     if step != 1:
         ramp = e.mul(ramp, step)
@@ -135,5 +135,5 @@ def index_ramp(e: Emitter, start: Dim, count: Dim, step: int = 1) -> Value:
 
 
 def spread(e: Emitter, index: Value, shape: Sequence[Dim], dim: int) -> Value:
-    """A 1-d index along `dim`, expanded to `shape`."""
+    """Expand a 1-d index along `dim` to `shape`."""
     return e.expand(e.align(index, len(shape), dim), shape)

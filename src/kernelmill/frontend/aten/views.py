@@ -1,4 +1,4 @@
-"""Views. The traced shape says what a size of -1 became; only slicing needs arithmetic."""
+"""Views. The traced shape resolves sizes of -1; only slicing needs arithmetic."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def t(e: Emitter, x: Value) -> Value:
 
 
 def sign_known(index: Dim) -> int:
-    """1 when index >= 0, -1 when it is negative; NotTranslated when that depends on the run."""
+    """Return 1 when index >= 0, -1 when it is negative; NotTranslated if that is unknown."""
     if provably_nonnegative(index):
         return 1
     high = bounds(index)[1]
@@ -72,7 +72,7 @@ def sign_known(index: Dim) -> int:
 
 
 def slice_start(e: Emitter, size: Dim, start: Dim | None) -> Dim:
-    """0 <= start <= size of the slice that Python would take; tracing says how long it is."""
+    """Return the start, 0 <= start <= size, of a Python slice; its length is that of the trace."""
     return 0 if start is None else e.symbols.clamped(start, size)
 
 
@@ -157,7 +157,7 @@ def diagonal(e: Emitter, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 def as_strided(
     e: Emitter, x: Value, size: Sequence[Dim], stride: Sequence[Dim], offset: Dim | None = None
 ) -> Value:
-    """Of a tensor that was traced as row-major from the start of its memory."""
+    """Emit a view of a tensor that was traced as row-major from the start of its memory."""
     if x.node is None:
         raise NotTranslated("a view of an argument's memory")
     start = 0 if offset is None else offset

@@ -167,7 +167,7 @@ class DimTable:
         return self._array.from_buffer_copy(self._known)
 
     def layout_numbers(self, of: ir.TensorInput | ir.BufferSpec) -> tuple[list[int], list[int]]:
-        """Return the indices of shape and strides of an argument or buffer in an array of values."""
+        """Return the indices of shape and strides of an argument or a buffer among the values."""
         return self.numbers(of.shape), self.numbers(of.strides)
 
     def layout(self, of: ir.TensorInput | ir.BufferSpec, values: Values) -> Layout:
