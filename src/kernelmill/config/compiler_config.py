@@ -105,13 +105,13 @@ class CompilerConfig(Group):
     post_grad_custom_post_pass = hook("The same, behind registered replacements.")
 
     def as_dict(self) -> dict[str, Any]:
-        """Dotted name -> value of every option, in the order of their declaration."""
+        """Return dotted name -> value of every option, in the order of their declaration."""
         return {name: value for name, _, value in self.options()}
 
     def ingredients(self) -> tuple[tuple[str, str], ...]:
-        """(name, text of the value) of the options that change what is compiled, for a key.
+        """Return (name, text of the value) of the options that change compiled code, for a key.
 
-        Options at their default are left out, so a new option does not spoil old keys.
+        Options at their default are left out, so a new option does not invalidate old keys.
         """
         return tuple(
             (f"config.{name}", repr(value))
@@ -120,10 +120,8 @@ class CompilerConfig(Group):
         )
 
     def warn_other_mode(self) -> None:
-        """One UserWarning for each option that is set but belongs to the other mode.
-
-        A backend calls this when it is made.
-        """
+        """Give a UserWarning for each option that is set but belongs to the other mode. A backend
+        calls this when it is made."""
         for name, option, value in self.options():
             if option.mode and option.mode != self.mode and value != option.default:
                 warnings.warn(
@@ -135,7 +133,7 @@ class CompilerConfig(Group):
 
 
 def given_config(config: object) -> CompilerConfig:
-    """The config that somebody passed, a new one for None. ConfigTypeError for anything else."""
+    """Return the config that was passed, a new one for None. ConfigTypeError for anything else."""
     if config is None:
         return CompilerConfig()
     if not isinstance(config, CompilerConfig):

@@ -1,4 +1,4 @@
-"""`config.dump_config`, and the file that may have its options: JSON as Ascend's runtime reads it.
+"""`config.dump_config`, and its options from a file: JSON as Ascend's runtime reads it.
 
     {"dump": {"dump_path": "out", "dump_mode": "output", "dump_list": [{"layer": ["mm", "relu"]}]}}
 
@@ -36,7 +36,7 @@ _DEFAULT = {name: values[0] for name, values in _CHOICES.items()}
 
 
 class _File(Path):
-    """A file of these options, which is read when it is named, too."""
+    """A file of dump options, which is read and checked when the option is set."""
 
     def check(self, where: str, value: object) -> str | None:
         path = super().check(where, value)
@@ -49,7 +49,7 @@ class _File(Path):
 
 
 class DumpConfig(Group):
-    """config.dump_config: what operators read and give, written as the graph runs in torch."""
+    """config.dump_config: operands and results of operators, written as the graph runs in torch."""
 
     enable_dump = Switch(
         False,
@@ -94,8 +94,8 @@ class DumpConfig(Group):
 
 @dataclass(frozen=True)
 class Dump:
-    """What is to be dumped: options; only operators that give what is not finite; names of those
-    whose results are written again behind the ones that `dump_layer` names."""
+    """A request to dump: its options; `overflow`: only operators with non-finite results;
+    `watched`: names of those whose results are written again after each that `dump_layer` names."""
 
     options: DumpConfig
     overflow: bool = False
@@ -103,7 +103,8 @@ class Dump:
 
 
 def given_in(path: str) -> Dump:
-    """What a file asks for. ConfigError, or one of its subclasses, for what it may not have."""
+    """Return the dump that a file requests. ConfigError, or one of its subclasses, for invalid
+    content."""
     given = _read(path)
     for name, value in given.items():
         if name not in _KNOWN:
@@ -141,7 +142,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _names(path: str, given: Mapping[str, Any], kind: str) -> list[list[str]]:
-    """The names of this kind that each entry of the dump_list has."""
+    """Return the names of this kind in each entry of the dump_list."""
     entries: Any = given.get("dump_list", [])
     is_fine = {type(entries)} <= {list} and {type(entry) for entry in entries} <= {dict}
     named = [(name, names) for entry in entries for name, names in entry.items()] if is_fine else []
@@ -156,7 +157,7 @@ def _names(path: str, given: Mapping[str, Any], kind: str) -> list[list[str]]:
 
 
 def _without_effect(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What of a file means nothing here, and why."""
+    """Yield the settings of a file that have no effect here, each with the reason."""
     for name, reason in _NO_EFFECT.items():
         if given.get(name, _DEFAULT.get(name)) != _DEFAULT.get(name):
             yield name, reason

@@ -1,4 +1,4 @@
-"""What an option is: a typed attribute of a group that checks every value when it is set.
+"""Options: typed attributes of a group that check every value when it is set.
 
 An option is declared once, in tree.py, with its default, its allowed values and a sentence that
 says what it does here. Two marks keep an option from being accepted and then silently ignored:
@@ -23,7 +23,8 @@ G = TypeVar("G", bound="Group")
 
 
 class Option(Generic[T]):
-    """One option. Subclasses say in `check` which values are good.
+    """An option. Subclasses define the allowed values in `check`. Subclasses say in `check` which
+    values are good.
 
     `summary` says what it does, `advice` when to set it. `mode`: the compile mode it belongs to,
     else that of its group ("" for both). `in_key`: it changes what is compiled, so keys have it of
@@ -70,11 +71,11 @@ class Option(Generic[T]):
             warnings.warn(f"config.{where} {kind}: {reason}", UserWarning, stacklevel=3)
 
     def check(self, where: str, value: object) -> T:
-        """`value` as it is to be kept. ConfigError, or one of its two subclasses, for a bad one."""
+        """Return `value` as it is kept. ConfigError, or one of its two subclasses, if it is bad."""
         raise NotImplementedError
 
     def values(self) -> str:
-        """What may be set, in words, for the documents."""
+        """Return a description of the allowed values, for the documents."""
         raise NotImplementedError
 
 
@@ -167,13 +168,14 @@ class Steps(Text):
 
 
 def steps_of(text: str) -> list[range]:
-    """The ranges that a value of `Steps` names."""
+    """Return the ranges that a value of `Steps` names."""
     ends = [part.partition("-") for part in text.split("|") if part]
     return [range(int(first), int(last or first) + 1) for first, _, last in ends]
 
 
 class Path(Option[str | None]):
-    """A path, kept as text. `must_be`: "folder" or "file" that exists, "" when we make it."""
+    """A path, kept as text. `must_be`: "folder" or "file" for one that must exist, "" for one that
+    we make."""
 
     def __init__(
         self, default: str | None, summary: str, *, must_be: str = "", **marks: Any
@@ -200,7 +202,7 @@ class Path(Option[str | None]):
 
 
 class Instance(Option[T]):
-    """Any object that `accepts` says yes to; `expected` names what that is."""
+    """An object that `accepts` approves; `expected` names its kind."""
 
     def __init__(
         self,
@@ -285,14 +287,14 @@ class Group:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Options and inner groups in the order of their declaration."""
+        """Return options and inner groups in the order of their declaration."""
         return [n for n, v in vars(cls).items() if isinstance(v, (Option, Sub))]
 
     def path_of(self, name: str) -> str:
         return f"{self._path}.{name}" if self._path else name
 
     def options(self) -> Iterator[tuple[str, Option[Any], Any]]:
-        """(dotted name, option, value now) of every option here and below, as declared."""
+        """Yield (dotted name, option, current value) of every option here and below, in order."""
         for name in self.names():
             declared = vars(type(self))[name]
             if isinstance(declared, Option):
@@ -301,7 +303,7 @@ class Group:
                 yield from getattr(self, name).options()
 
     def changed(self) -> dict[str, Any]:
-        """Dotted name -> value of those that are not at their default."""
+        """Return dotted name -> value of the options that are not at their default."""
         return {name: value for name, option, value in self.options() if value != option.default}
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -311,7 +313,7 @@ class Group:
         declared.__set__(self, value)
 
     def set(self, name: str, value: object) -> None:
-        """Set the option of this dotted name. ConfigError where there is none."""
+        """Set the option of this dotted name. ConfigError if there is none."""
         *groups, option = name.split(".")
         target: Group = self
         for group in groups:

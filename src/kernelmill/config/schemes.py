@@ -1,4 +1,4 @@
-"""Which layers are computed with smaller numbers, and how: the values of `config.quantize`."""
+"""Quantisation schemes of layers: the values of `config.quantize`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _checked(where: str, scheme: object) -> str:
 
 
 def scheme_of(quantize: Quantize, *names: str) -> str | None:
-    """The scheme for a layer with these names, None for one that stays as it is.
+    """Return the scheme for a layer with these names, None for one that is not quantised.
 
     >>> scheme_of({"encoder.*": "int8", "*": "int8-weights"}, "head")
     'int8-weights'
@@ -78,7 +78,7 @@ _RANGED = re.compile(r"int8\((-?[0-9.]+(?:e[+-]?\d+)?), (-?[0-9.]+(?:e[+-]?\d+)?
 
 
 def with_range(low: float, high: float) -> str:
-    """The scheme "int8" for inputs between these numbers, and zero.
+    """Return the scheme "int8" for inputs between these numbers, and zero.
 
     >>> with_range(0.5, 3.0)
     'int8(0, 3)'
@@ -87,7 +87,7 @@ def with_range(low: float, high: float) -> str:
 
 
 def range_of(scheme: str) -> tuple[float, float] | None:
-    """The least and the largest input of a scheme that names them; None for others.
+    """Return the least and the largest input of a scheme that names them; None for others.
 
     >>> range_of("int8(-1.5, 2.25)"), range_of("int8"), range_of("int8(1, 2)")
     ((-1.5, 2.25), None, None)
@@ -102,8 +102,8 @@ def range_of(scheme: str) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Steps:
-    """Numbers of eight bits for inputs of a range: `round(x * factor) - zero`, in -128 to 127, is
-    what stands for x, `size` the difference of neighbours. All are numbers of 32 bits."""
+    """Quantisation of a range of inputs to int8: x is `round(x * factor) - zero`, in -128 to 127,
+    and `size` the difference of neighbours. All are float32."""
 
     size: float
     factor: float
@@ -111,7 +111,7 @@ class Steps:
 
 
 def steps_of(low: float, high: float) -> Steps:
-    """The steps of a range that has zero.
+    """Return the steps of a range that includes zero.
 
     >>> steps_of(0.0, 255.0)
     Steps(size=1.0, factor=1.0, zero=128)
@@ -122,7 +122,7 @@ def steps_of(low: float, high: float) -> Steps:
 
 
 def _rounded(number: float) -> float:
-    """The nearest number of 32 bits."""
+    """Return the nearest float32."""
     return struct.unpack("f", struct.pack("f", number))[0]
 
 
@@ -138,12 +138,12 @@ MOST_INPUTS = 2**16
 
 
 def group_of(scheme: str) -> int:
-    """The inputs that share a scale; 0 where all inputs of an output do."""
+    """Return the number of inputs that share a scale; 0 where all inputs of an output do."""
     return {"int4-weights": 32, "int4-weights-128": 128}.get(scheme, 0)
 
 
 def why_not(scheme: str, inputs: int, outputs: int) -> str:
-    """Why a layer of this size stays as it is; "" where it is quantised."""
+    """Return the reason why a layer of this size is not quantised; "" if it is."""
     group = group_of(scheme)
     if outputs < LEAST_OUTPUTS:
         return f"it has fewer than {LEAST_OUTPUTS} outputs"
@@ -155,8 +155,8 @@ def why_not(scheme: str, inputs: int, outputs: int) -> str:
 def why_no_convolution(
     scheme: str, shape: Sequence[int], groups: int = 1, transposed: bool = False
 ) -> str:
-    """Why a convolution with weights of this shape stays as it is; "" where "int8" for a range of
-    its inputs quantises it."""
+    """Return the reason why a convolution with weights of this shape is not quantised; "" where
+    "int8" for a range of its inputs quantises it."""
     outputs, channels, *kernel = shape
     if scheme != "int8" and range_of(scheme) is None:
         return f"{scheme} is for products of matrices"
@@ -169,7 +169,7 @@ def why_no_convolution(
 
 
 def layer_name(weight: str) -> str:
-    """The name of the layer of a parameter.
+    """Return the name of the layer of a parameter.
 
     >>> layer_name("encoder.0.weight"), layer_name("attention.in_proj_weight")
     ('encoder.0', 'attention.in_proj')

@@ -1,4 +1,5 @@
-"""Marks of super-kernel ranges: what `kernelmill.scope` puts on operators, as text and as data.
+"""Marks of super-kernel ranges: the data that `kernelmill.scope` attaches to operators, and its
+text.
 
     mark    = [NAME] ["?" options] ["#" TAG "," PRIORITY] ["@" THREADS] ["~" MODE] ["<" events]
               [">" events]
@@ -54,10 +55,12 @@ HARDWARE_OPTIONS = (
 
 @dataclass(frozen=True)
 class RangeOptions:
-    """stream_fusion      as many streams as the graph offers, else two at most
-    abort              what cannot be fused is an error; else it splits the range
-    sync_all           the whole team meets after every sub-kernel
-    threads            the most that the range runs on; 0: all
+    """Options of a super-kernel range.
+
+    stream_fusion  as many streams as the graph offers, else two at most
+    abort          a step that cannot be fused is an error; else it splits the range
+    sync_all       all threads meet after every sub-kernel
+    threads        the most that the range runs on; 0: all
     """
 
     stream_fusion: bool = False
@@ -67,7 +70,7 @@ class RangeOptions:
 
 
 def parse_options(text: str) -> RangeOptions:
-    """The options in "name=value:name=value". ConfigError names what is wrong and what is not."""
+    """Return the options in "name=value:name=value". ConfigError names the fault and its place."""
     values: dict[str, str] = {}
     for part in text.split(":") if text else ():
         name, equals, value = part.partition("=")
@@ -92,7 +95,7 @@ def parse_options(text: str) -> RangeOptions:
 
 
 def options_of(values: Mapping[str, Any]) -> RangeOptions:
-    """The options in a dict of names and values. ConfigError as `parse_options`."""
+    """Return the options in a dict of names and values. ConfigError as `parse_options`."""
     return parse_options(":".join(f"{name}={value}" for name, value in values.items()))
 
 
@@ -118,9 +121,9 @@ def _check(name: str, value: str) -> None:
 
 @dataclass(frozen=True)
 class Mark:
-    """An operator's place: the range's name, its options, its stream's tag ("": none), priority;
-    the events it waits for, and those that it gives; the most threads it may have (0: all); torch's
-    mode of deterministic algorithms (None: the caller's). False where there is no range."""
+    """The mark of an operator: the range's name, its options, its stream's tag ("": none),
+    priority; the events it waits for, and those that it gives; the most threads it may have (0:
+    all); torch's mode of deterministic algorithms (None: the caller's). False outside of ranges."""
 
     scope: str = ""
     options: str = ""
@@ -136,13 +139,13 @@ class Mark:
 
     @property
     def taken_out(self) -> bool:
-        """Whether a block in the range has taken the operator out of it."""
+        """True if a block inside the range excludes the operator."""
         return self.scope == TAKEN_OUT.scope
 
     def with_events(
         self, awaited: frozenset[int] = frozenset(), given: frozenset[int] = frozenset()
     ) -> Mark:
-        """With these events too. What is in no range has none."""
+        """Return the mark with these events added. Operators outside of ranges have none."""
         if not self or self.taken_out:
             return self
         return replace(self, awaited=self.awaited | awaited, given=self.given | given)
@@ -174,7 +177,7 @@ def _events(text: str) -> frozenset[int]:
 
 
 def check_range(scope: object, options: object) -> None:
-    """ConfigError when these are no range's name (or None) and options."""
+    """Raise ConfigError unless these are a range's name (or None) and options."""
     if not isinstance(options, str):
         raise ConfigError(f"super_kernel options {options!r} are no text")
     if scope is not None and scope != "":
@@ -183,14 +186,14 @@ def check_range(scope: object, options: object) -> None:
 
 
 def check_stream(tag: object, priority: object) -> None:
-    """ConfigError when these are no stream's tag and priority."""
+    """Raise ConfigError unless these are a stream's tag and priority."""
     _check_name("stream_switch tag", tag)
     if type(priority) is not int or not -8 <= priority <= 8:
         raise ConfigError(f"stream_switch priority {priority!r} is no whole number from -8 to 8")
 
 
 def check_threads(count: object) -> None:
-    """ConfigError when this is no number of threads."""
+    """Raise ConfigError unless this is a number of threads."""
     if type(count) is not int or count < 1:
         raise ConfigError(f"limit_threads: {count!r} is no whole number from 1")
 
@@ -202,7 +205,7 @@ def _check_name(what: str, name: object) -> None:
 
 @lru_cache(1024)
 def read_mark(text: str) -> Mark:
-    """The mark that a text stands for. ValueError for one that is none."""
+    """Return the mark of a text. ValueError for an invalid one."""
     rest, _, given = text.partition(">")
     rest, _, awaited = rest.partition("<")
     rest, _, mode = rest.partition("~")
@@ -216,8 +219,8 @@ def read_mark(text: str) -> Mark:
 
 
 def mark_of(custom: Mapping[str, Any]) -> Mark:
-    """The mark that tracing has kept for an operator. ConfigError when what the model says there is
-    wrong: code that is being traced cannot raise it itself."""
+    """Return the mark that tracing has kept for an operator. ConfigError if the model's is invalid:
+    code that is being traced cannot raise it itself."""
     scope, options = custom.get(MARK_KEY, (None, ""))
     check_range(scope, options)
     tag, priority = "", 0

@@ -1,4 +1,4 @@
-"""The groups of options below `CompilerConfig`, each with what it does here.
+"""The groups of options below `CompilerConfig`, each with its effect here.
 
 Names, defaults and allowed values are TorchAir's (its `configs` package), so that a TorchAir script
 runs unchanged; `kernel_meta_dir` is our own.
@@ -34,7 +34,7 @@ def _is_dict(value: object) -> bool:
 
 
 def is_int_list(value: object) -> bool:
-    """Whether it is a list or tuple of integers."""
+    """Return whether the value is a list or tuple of integers."""
     items: list[Any] = list(value) if isinstance(value, (list, tuple)) else [""]
     return all(type(item) is int for item in items)
 
@@ -45,12 +45,12 @@ def _is_text_list(value: object) -> bool:
 
 
 def hook(summary: str, **marks: Any) -> Instance[Callable[..., Any] | None]:
-    """An option that holds a function of the user, or None."""
+    """Return an option that holds a function of the user, or None."""
     return Instance[Callable[..., Any] | None](None, callable, "callable", summary, **marks)
 
 
 def mapping(summary: str, **marks: Any) -> Instance[dict[str, Any] | None]:
-    """An option that holds a dict, or None."""
+    """Return an option that holds a dict, or None."""
     return Instance[dict[str, Any] | None](None, _is_dict, "dict", summary, **marks)
 
 
@@ -68,7 +68,7 @@ class GraphDump(Group):
 
 
 class DataDump(Group):
-    """config.debug.data_dump: what every operator reads and gives, written as the graph runs in
+    """config.debug.data_dump: operands and results of every operator, written as the graph runs in
     torch."""
 
     type = Choice[str | None](
@@ -125,7 +125,7 @@ class AclGraphDebug(Group):
 
 
 class Debug(Group):
-    """config.debug: looking into a compile."""
+    """config.debug: options for inspecting a compile."""
 
     graph_dump = Sub(GraphDump)
     data_dump = Sub(DataDump)

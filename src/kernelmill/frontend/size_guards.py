@@ -44,7 +44,7 @@ class SizeGuards:
                 self._symbols[str(symbol)] = symbol
 
     def compute(self, symbol: Sym, expr: Any) -> None:
-        """Add a symbol that is computed from others; `expr` is torch's expression for it, or None."""
+        """Add a symbol computed from others; `expr` is torch's expression for it, or None."""
         scalar = symbol.value
         if (
             expr is not None

@@ -23,7 +23,7 @@ from kernelmill.graph.ops import OPS
 
 @torch.library.custom_op("kernelmill::wait_tensor", mutates_args=())
 def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
-    """A copy of t."""
+    """Return a copy of t."""
     return t.clone()
 
 

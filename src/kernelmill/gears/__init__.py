@@ -1,1 +1,1 @@
-"""Gears as pure arithmetic: what a declaration means, how several combine, which one a size has."""
+"""Gears as pure arithmetic: declarations, their combination, and the gear of a size."""

@@ -1,4 +1,4 @@
-"""Good gears of several dims: each call is served by the gear with the least work that holds it.
+"""Good gears of several dims: each call is served by the gear of least work that holds it.
 
 The work of a call is the product of its sizes. One dim alone has an exact answer (ladder.py); with
 several, which calls share a gear is a choice among very many, so this starts from merging what is
@@ -27,13 +27,13 @@ _POINTS = 256
 
 
 def work_of(points: Mapping[Point, float], gears: Sequence[Point]) -> float:
-    """The work of all points, each padded to the cheapest gear that holds it; inf when one is in
-    none."""
+    """Return the work of all points, each padded to the cheapest gear that holds it; inf if none
+    holds one."""
     return float((_works(points, gears).min(1) @ _weights(points)) if gears else inf)
 
 
 def best_rows(points: Mapping[Point, float], most: int) -> tuple[Point, ...]:
-    """At most `most` gears, any combination of sizes each, in ascending order.
+    """Return at most `most` gears, any combination of sizes each, in ascending order.
 
     `points` are calls (a size for each dim) with their weights. Every point is held by a gear.
     """
@@ -53,9 +53,10 @@ def best_rows(points: Mapping[Point, float], most: int) -> tuple[Point, ...]:
 def best_grid(
     points: Mapping[Point, float], most: int, ties: Sequence[int] = (), least: int = 1
 ) -> tuple[tuple[int, ...], ...]:
-    """Sizes for each dim, so that at most `most` combinations come of them.
+    """Return sizes for each dim, such that they make at most `most` combinations.
 
-    `ties[d]` is how many dims of tensors the d-th one stands for (1 by default): each of them
+    `ties[d]` is the number of tensors' dims that the d-th one represents (1 by default): each of
+    them
     multiplies. A dim with several sizes gets at least `least`, for which `most` must be enough.
     """
     dims = len(next(iter(points)))
@@ -68,7 +69,7 @@ def best_grid(
 def _counts(
     known: Sequence[int], ties: Sequence[int], most: int, least: int
 ) -> list[tuple[int, ...]]:
-    """How many sizes each dim may have, where none may have one more."""
+    """Return the numbers of sizes per dim that fit, but would not with one size more."""
 
     def fits(counts: Sequence[int]) -> bool:
         return math.prod(n**t for n, t in zip(counts, ties, strict=True)) <= most
@@ -86,7 +87,7 @@ def _counts(
 
 
 def _grid(points: Mapping[Point, float], counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Each dim's best sizes while the others stay, in turns."""
+    """Return the grid that improves each dim's sizes in turns while the others are fixed."""
     grid = [tuple(sorted({point[d] for point in points})) for d in range(len(counts))]
     work = inf
     while True:
@@ -102,7 +103,7 @@ def _grid(points: Mapping[Point, float], counts: Sequence[int]) -> tuple[tuple[i
 
 
 def grid_work(points: Mapping[Point, float], grid: Sequence[Sequence[int]]) -> float:
-    """The work of all points, each size padded to its dim's next one."""
+    """Return the work of all points, each size padded to its dim's next one."""
     return sum(weight * math.prod(map(padded, point, grid)) for point, weight in points.items())
 
 
@@ -110,7 +111,7 @@ def grid_work(points: Mapping[Point, float], grid: Sequence[Sequence[int]]) -> f
 
 
 def _rounded(points: Mapping[Point, float]) -> dict[Point, float]:
-    """The points, rounded up to few enough different ones."""
+    """Return the points, rounded up to few enough distinct ones."""
     if len(points) <= _POINTS:
         return dict(points)
     dims = len(next(iter(points)))
@@ -129,7 +130,7 @@ def _total(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
 
 
 def _merged(points: Mapping[Point, float], most: int) -> tuple[Point, ...]:
-    """Groups of points joined, the pair whose joining costs least first, until `most` are left."""
+    """Merge groups of points, the cheapest pair first, until `most` are left."""
     corners = np.array(list(points), dtype=np.float64)
     weights = _weights(points)
     costs = corners.prod(1) * weights
@@ -146,7 +147,7 @@ def _merged(points: Mapping[Point, float], most: int) -> tuple[Point, ...]:
 
 
 def _improved(points: Mapping[Point, float], gears: Sequence[Point]) -> list[Point]:
-    """One size of one gear changed at a time, as long as that makes less work."""
+    """Change one size of one gear at a time, as long as that reduces the work."""
     weights = _weights(points)
     dims = len(gears[0])
     sizes = [sorted({point[d] for point in points}) for d in range(dims)]
@@ -168,13 +169,13 @@ def _improved(points: Mapping[Point, float], gears: Sequence[Point]) -> list[Poi
 
 
 def _levels(sizes: Sequence[int]) -> Sequence[int]:
-    """A few dozen of the sizes, evenly taken, the largest among them."""
+    """Return a few dozen of the sizes, evenly spaced, the largest among them."""
     step = -(-len(sizes) // 48)
     return sizes[::-1][::step]
 
 
 def _tightened(points: Mapping[Point, float], gears: Sequence[Point]) -> list[Point]:
-    """Each gear no larger than what it serves; gears that serve nothing stay as they are."""
+    """Shrink each gear to the points that it serves; gears that serve none are unchanged."""
     serving = _works(points, gears).argmin(1)
     found = list(gears)
     for place in range(len(gears)):
@@ -185,7 +186,7 @@ def _tightened(points: Mapping[Point, float], gears: Sequence[Point]) -> list[Po
 
 
 def _works(points: Mapping[Point, float], gears: Sequence[Point]) -> Floats:
-    """The work of each point (row) in each gear (column); inf where it does not fit."""
+    """Return the work of each point (row) in each gear (column); inf where it does not fit."""
     if not gears:
         return np.empty((len(points), 0))
     calls, rows = (np.array(list(corners), dtype=np.float64) for corners in (points, gears))

@@ -1,4 +1,4 @@
-"""What one `set_dim_gears` call declares, and the rules it keeps."""
+"""The declaration of one `set_dim_gears` call, and its rules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ATTRIBUTE = "_kernelmill_gears"
 
 @dataclass(frozen=True)
 class Link:
-    """Says that the gears of several tensors belong together, value by value: the sizes that the
-    combinations of one graph give to what it took and made. Compared by identity."""
+    """A link between the gears of several tensors, value by value: the sizes that the combinations
+    of one graph give to its inputs and results. Compared by identity."""
 
     __hash__ = object.__hash__
 
@@ -33,8 +33,8 @@ class Link:
 class DimGears:
     """The gears of one tensor: (dim, values) in the order of the dims.
 
-    `link` joins it with the other tensors that have the same one: `linked` then has a value of
-    each dim for each combination that the link stands for.
+    Tensors with the same `link` are combined: `linked` then has a value of each dim for each
+    combination of the link.
     """
 
     dims: tuple[tuple[int, tuple[int, ...]], ...]
@@ -43,20 +43,20 @@ class DimGears:
 
     @property
     def smallest(self) -> int:
-        """The least value of any dim."""
+        """Least value of any dim."""
         return min(value for _, values in self.dims for value in values)
 
 
 def gears_of(tensor: object) -> DimGears | None:
-    """The gears that were set on a tensor, or None."""
+    """Return the gears that were set on a tensor, or None."""
     return getattr(tensor, ATTRIBUTE, None)
 
 
 def declare(dim_gears: object, shape: Sequence[int]) -> DimGears:
-    """The declaration for a tensor of this shape: {dim: [size, size, ...]}.
+    """Return the declaration for a tensor of this shape: {dim: [size, size, ...]}.
 
-    GearTypeError or GearError say which rule it breaks: a dict from dims of the tensor to lists
-    or tuples of 2 to 100 sizes. Sizes 0 and 1 are for the compiler to judge, by its options.
+    GearTypeError or GearError name the rule it breaks: a dict from dims of the tensor to lists
+    or tuples of 2 to 100 sizes. Sizes 0 and 1 are checked by the compiler, by its options.
     """
     if not isinstance(dim_gears, Mapping):
         raise GearTypeError(

@@ -1,4 +1,4 @@
-"""All gears of a graph's arguments: which combinations of sizes there are."""
+"""Gears of all arguments of a graph: the combinations of their sizes."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ class Marked:
 
 @dataclass(frozen=True)
 class GearSet:
-    """The combinations of sizes that `gears` lists, each over all `axes`; no two are the same."""
+    """The combinations of sizes in `gears`, each over all `axes`, without duplicates."""
 
     axes: tuple[Axis, ...]
     gears: tuple[Gear, ...]
 
     def of(self, shapes: Mapping[str, Sequence[int]]) -> Gear:
-        """The sizes that these arguments have on the axes."""
+        """Return the sizes that these arguments have on the axes."""
         return tuple(shapes[axis.argument][axis.dim] for axis in self.axes)
 
     def nearest(self, sizes: Gear, count: int = 3) -> tuple[Gear, ...]:
-        """Up to `count` gears, those that differ least from these sizes (by ratio) first."""
+        """Return up to `count` gears, those that differ least from these sizes (by ratio) first."""
         return tuple(sorted(self.gears, key=lambda gear: _distance(gear, sizes))[:count])
 
     def describe(self, gear: Gear) -> str:
-        """The gear in words: "x[0]=2, y[0]=2"."""
+        """Return the gear in words: "x[0]=2, y[0]=2"."""
         named = zip(self.axes, gear, strict=True)
         return ", ".join(f"{axis.argument}[{axis.dim}]={size}" for axis, size in named)
 
     def describe_all(self) -> str:
-        """The gears in words, the first few of them when there are many."""
+        """Return the gears in words, the first few of them when they are many."""
         shown = [f"({self.describe(gear)})" for gear in self.gears[:_SHOWN]]
         more = len(self.gears) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
     def refusal(self, came: str, sizes: Gear) -> str:
-        """Why a call of these sizes is refused; `came` are the arguments that have them."""
+        """Return why a call of these sizes is refused; `came` are the arguments that have them."""
         alone = any(
             size not in {gear[place] for gear in self.gears} for place, size in enumerate(sizes)
         )
@@ -77,12 +77,12 @@ class GearSet:
 
 
 def combine(arguments: Sequence[Marked], policy: str) -> GearSet:
-    """The gears of all arguments, by the policy "zip" or "product".
+    """Return the gears of all arguments, by the policy "zip" or "product".
 
     zip: position by position over all dims and tensors, whose lists are of one length. product:
     every value of each dim with every one of the others. Linked arguments are always zipped among
-    each other, and come as one in a product with the rest. Combinations that occur twice count
-    once. GearError: lists of unequal length under zip, more than 100 combinations.
+    each other, and come as one in a product with the rest. Duplicate combinations count once.
+    GearError: lists of unequal length under zip, more than 100 combinations.
     """
     loose: list[tuple[Axis, tuple[int, ...]]] = []
     linked: dict[int, list[tuple[Axis, tuple[int, ...]]]] = {}
@@ -123,7 +123,7 @@ def _zipped(block: Sequence[tuple[Axis, tuple[int, ...]]]) -> list[Gear]:
 
 
 def _ordered(arguments: Sequence[Marked], found: GearSet) -> GearSet:
-    """The same set with its axes in the order of the arguments."""
+    """Return the same set with its axes in the order of the arguments."""
     place = {argument.name: number for number, argument in enumerate(arguments)}
     order = sorted(
         range(len(found.axes)),
@@ -142,7 +142,7 @@ def _distance(gear: Gear, sizes: Gear) -> float:
 
 
 def check_small(arguments: Sequence[Marked], allowed: bool) -> None:
-    """GearError when a gear is 0 or 1 and that is not `allowed`."""
+    """Raise GearError if a gear is 0 or 1 and that is not `allowed`."""
     for argument in arguments:
         if argument.gears is not None and argument.gears.smallest < 2 and not allowed:
             dim, values = next((d, v) for d, v in argument.gears.dims if min(v) < 2)
@@ -154,7 +154,7 @@ def check_small(arguments: Sequence[Marked], allowed: bool) -> None:
 
 
 def graph_options(arguments: Sequence[Marked], found: GearSet) -> dict[str, str]:
-    """The options that the graph is compiled with, by the names of Ascend's graph engine.
+    """Return the graph's compile options, by the names of Ascend's graph engine.
 
     `ge.inputShape` has -1 for each dim with gears; `ge.dynamicDims` the sizes of those dims, gear
     by gear, in the order of the -1.

@@ -9,11 +9,11 @@ from math import inf
 
 
 def best_ladder(weights: Mapping[int, float], most: int) -> tuple[int, ...]:
-    """At most `most` of these sizes, ascending, so that padding every size up to the next one of
-    them makes the least work: the sum of weight times padded size. The largest is always one.
+    """Return at most `most` of these sizes, ascending, such that padding every size up to the next
+    one of them makes the least work: the sum of weight times padded size. The largest is included.
 
-    Time grows with most * sizes * log(sizes): between neighbouring gears, where the last gap
-    begins moves up with where it ends, so each row is filled by halving.
+    Time grows with most * sizes * log(sizes): the start of the last gap between neighbouring gears
+    moves up with its end, so each row is filled by halving.
     """
     sizes = sorted(weights)
     if len(sizes) <= most:
@@ -37,8 +37,8 @@ def best_ladder(weights: Mapping[int, float], most: int) -> tuple[int, ...]:
 def _row(
     sizes: Sequence[int], before: Sequence[float], best: Sequence[float]
 ) -> tuple[list[float], list[int]]:
-    """The least work of the first j sizes with one gear more than `best` has, and where its last
-    gap begins."""
+    """Return the least work of the first j sizes with one gear more than `best` has, and the starts
+    of the last gaps."""
     row, begin = [0.0] * len(best), [0] * len(best)
     waiting = [(1, len(sizes), 0, len(sizes) - 1)]
     while waiting:
@@ -56,5 +56,5 @@ def _row(
 
 
 def padded(size: int, ladder: Sequence[int]) -> int:
-    """The least gear that holds a size; ascending, and the last one holds it."""
+    """Return the least gear that holds a size, from an ascending ladder whose last one does."""
     return ladder[bisect_left(ladder, size)]

@@ -17,13 +17,13 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def line_of(shapes: Mapping[str, Sequence[int]]) -> str:
-    """The line of one call, with its end."""
+    """Return the line of one call, with its newline."""
     listed = {name: list(shape) for name, shape in shapes.items()}
     return json.dumps({"shapes": listed}, ensure_ascii=False) + "\n"
 
 
 def read_shapes(lines: Iterable[str]) -> Counter[Shapes]:
-    """How often each call occurs. Raises GearError with the number of a line that is no record."""
+    """Return the number of occurrences of each call. GearError names the number of a bad line."""
     found: Counter[Shapes] = Counter()
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -1,4 +1,4 @@
-"""Proposes gears for calls that were seen: those with the least work spent on padding."""
+"""Suggestion of gears for recorded calls: those with the least work spent on padding."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from kernelmill.gears.shape_log import Shapes
 class Suggestion:
     """Gears for `calls` calls, by the policy "zip" or "product".
 
-    `sizes` lists for each axis what `set_dim_gears` takes; `gears` is how many combinations that
-    makes. `padding` is the share of the work that would be spent on padding, between 0 and 1, and
-    `padding_to_largest` that share with one gear, the largest. The work of a call is the product of
-    its sizes, of which equal ones count once. `left_out` calls had other arguments.
+    `sizes` lists for each axis the argument of `set_dim_gears`; `gears` is the number of
+    combinations. `padding` is the share of the work that would be spent on padding, between 0 and
+    1,
+    and `padding_to_largest` that share with one gear, the largest. The work of a call is the
+    product
+    of its sizes, of which equal ones count once. `left_out` calls had other arguments.
     """
 
     axes: tuple[Axis, ...]
@@ -35,7 +37,7 @@ class Suggestion:
     left_out: int = 0
 
     def summary(self) -> str:
-        """What the gears cost, in one sentence or two."""
+        """Return the cost of the gears, in one sentence or two."""
         text = (
             f"{counted(self.gears, 'gear')} for {counted(self.calls, 'call')}: "
             f"{self.padding:.1%} of the work is padding "
@@ -45,7 +47,7 @@ class Suggestion:
         return text + other if self.left_out else text
 
     def code(self) -> str:
-        """Python that sets the gears: options for `config`, and a call for each tensor."""
+        """Return Python that sets the gears: options for `config`, and a call for each tensor."""
         lines = ['config.inference_config.gear_miss = "pad"']
         lines.append(f'config.inference_config.dynamic_gears_merge_policy = "{self.policy}"')
         if any(size < 2 for sizes in self.sizes for size in sizes):
@@ -61,11 +63,11 @@ class Suggestion:
 def suggest(
     calls: Mapping[Shapes, int], most: int = 8, policy: str = "zip", smallest: int = 2
 ) -> Suggestion:
-    """At most `most` gears, none below `smallest`, with little padding: the least there is where
-    one size varies.
+    """Suggest at most `most` gears, none below `smallest`, with little padding: the least possible
+    if one size varies.
 
-    `calls` are the shapes that were seen, each with how often. Dims that always have the same size
-    as each other count as one. GearError: nothing varies, or `most` does not fit the policy.
+    `calls` are recorded shapes, each with its number of occurrences. Dims that always have the same
+    size as each other count as one. GearError: nothing varies, or `most` does not fit the policy.
     """
     if not 2 <= most <= MOST_GEARS:
         raise GearError(f"at most {most} gears were asked for: give 2 to {MOST_GEARS}")
@@ -98,7 +100,7 @@ def suggest(
 def _chosen(
     points: Counter[tuple[int, ...]], ties: Sequence[int], most: int, policy: str
 ) -> tuple[int, float, Sequence[Sequence[int]]]:
-    """How many gears there are, their work, and the sizes of each dim."""
+    """Return the number of gears, their work, and the sizes of each dim."""
     if policy == "zip":
         rows = best_rows(points, most)
         return len(rows), work_of(points, rows), list(zip(*rows, strict=True))
@@ -118,8 +120,8 @@ def _chosen(
 
 
 def _alike(calls: Mapping[Shapes, int]) -> tuple[dict[Shapes, int], int]:
-    """The most frequent calls that have the same tensors of the same ranks, and how many calls
-    others were. Raises GearError when there are none."""
+    """Return the most frequent calls with the same tensors of the same ranks, and the number of
+    others. GearError if there are none."""
     if not calls:
         raise GearError("no calls were recorded: there is nothing to suggest gears for")
     kinds: Counter[tuple[tuple[str, int], ...]] = Counter()
@@ -139,7 +141,7 @@ def _axes(shapes: Shapes) -> list[Axis]:
 
 
 def _tied(seen: Mapping[Shapes, int]) -> list[list[Axis]]:
-    """The axes whose sizes vary, those together that are always equal. Raises GearError."""
+    """Return the axes whose sizes vary, grouped by equal sizes. GearError if none varies."""
     sizes = zip(*([size for _, shape in shapes for size in shape] for shapes in seen), strict=True)
     groups: dict[tuple[int, ...], list[Axis]] = {}
     for axis, column in zip(_axes(next(iter(seen))), sizes, strict=True):

@@ -1,1 +1,1 @@
-"""What is made for one library each; import the module of that library."""
+"""Integrations of single libraries; import the module of that library."""

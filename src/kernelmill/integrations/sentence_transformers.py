@@ -34,19 +34,19 @@ def compile(
     cache_dir: str | os.PathLike[str] | None = None,
     quantize: Quantize = None,
 ) -> Any:
-    """A SentenceTransformer like `model`, with its weights, whose `encode` runs programs for these
-    sizes: texts in a batch, 1 among them, and tokens of each.
+    """Return a SentenceTransformer like `model`, with its weights, whose `encode` runs programs for
+    these sizes: texts in a batch, 1 among them, and tokens of each.
 
-    `encode` gives it batches of any size. Texts of one are sorted by their tokens, those for one
+    `encode` accepts batches of any size. Texts of one are sorted by their tokens, those for one
     length put together, and padded to it behind a mask: `batch_size` may be large. Longer texts
     than the longest length, images, texts padded at the left and calls while gradients are on run
     as `model` runs them; the log says so once.
 
-    batches    sizes of batches; larger ones are divided
-    lengths    in tokens; None: `LENGTHS` as far as the model takes texts, and its own limit
-    config, cache_dir, quantize   of `kernelmill.compile`
+    batches  sizes of batches; larger ones are divided
+    lengths  in tokens; None: `LENGTHS` as far as the model takes texts, and its own limit
+    config, cache_dir, quantize  of `kernelmill.compile`
 
-    InputError for what is no SentenceTransformer, ConfigError for sizes that cannot be.
+    InputError for an object that is no SentenceTransformer, ConfigError for invalid sizes.
     """
     try:
         from sentence_transformers import SentenceTransformer
@@ -70,7 +70,7 @@ def compile(
 
 
 def _sizes(name: str, given: Sequence[int]) -> tuple[int, ...]:
-    """Ascending, each once."""
+    """Return the sizes, ascending and without duplicates."""
     if not given or any(type(size) is not int for size in given):
         raise ConfigTypeError(f"{name}: {given!r} are no sizes")
     if min(given) < (2 if name == "lengths" else 1):
@@ -81,8 +81,9 @@ def _sizes(name: str, given: Sequence[int]) -> tuple[int, ...]:
 
 
 class Encoder(nn.Module):
-    """The model as a function of tensors: ids, mask and, where it has them, types of tokens, each
-    (batch, length) int64. `rest` is what else sentence-transformers tells its modules."""
+    """The model as a function of tensors: ids, mask and, for models that have them, types of
+    tokens, each (batch, length) int64. `rest` are other arguments of sentence-transformers to its
+    modules."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -103,8 +104,8 @@ class Encoder(nn.Module):
 
 
 class SortedCalls:
-    """The forward of a compiled model. `report()` says what was made, for batches of one text and
-    for larger ones: the code of models asks whether a size is 1, so that these are two traces."""
+    """The forward of a compiled model. `report()` has a report for batches of one text and one for
+    larger ones: the code of models asks whether a size is 1, so that these are two traces."""
 
     def __init__(
         self,
@@ -125,11 +126,11 @@ class SortedCalls:
         }
 
     def report(self) -> dict[str, CompileReport]:
-        """By "one" and "several"."""
+        """Return the reports by "one" and "several"."""
         return {name: each.report() for name, each in self._compiled.items()}
 
     def __call__(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """The features with what the modules add."""
+        """Return the features, with the results of the modules added."""
         reason = self._why_not(input, kwargs)
         if reason:
             if not self._told:
@@ -164,7 +165,7 @@ class SortedCalls:
         return ""
 
     def _parts(self, counts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-        """The numbers of texts that have so many tokens, a batch at a time, and its length."""
+        """Yield batches of texts' numbers that need the same length, with that length."""
         by_length: dict[int, list[int]] = {}
         for number in sorted(range(len(counts)), key=counts.__getitem__):
             length = next(size for size in self._lengths if size >= counts[number])
@@ -177,14 +178,14 @@ class SortedCalls:
 
 
 def _gears(sizes: Sequence[tuple[int, int]]) -> dict[str, dict[int, list[int]]]:
-    """The same for each tensor; a dim that has one size has none."""
+    """Return the gears of each tensor; a dim with one size has none."""
     columns = [[size[dim] for size in sizes] for dim in (0, 1)]
     dims = {dim: each for dim, each in enumerate(columns) if len(set(each)) > 1}
     return {name: dims for name in _TENSORS if dims}
 
 
 def _cut(value: Tensor, length: int) -> Tensor:
-    """The first tokens (rows, length), with zeros behind them where there are not so many."""
+    """Return the first `length` tokens of each row, padded with zeros."""
     missing = length - value.shape[1]
     return nn.functional.pad(value, (0, missing)) if missing > 0 else value[:, :length].contiguous()
 
@@ -197,7 +198,7 @@ def _put(
     length: int,
     shape: Sequence[int],
 ) -> None:
-    """A result of these rows among those of all. Of tokens, zeros are where a text has none."""
+    """Write a result of these rows into that of all rows; tokens that a text lacks are zero."""
     of_tokens = value.dim() > 2 and value.shape[1] == length
     size = (shape[0], shape[1], *value.shape[2:]) if of_tokens else (shape[0], *value.shape[1:])
     if name not in found:

@@ -1,4 +1,4 @@
-"""vLLM on CPUs: what it would give to Inductor goes to kernelmill.
+"""vLLM on CPUs: graphs for Inductor are compiled by kernelmill.
 
 vLLM calls `install` where it loads the plug-ins of its group vllm.general_plugins, in each of its
 processes.
@@ -20,8 +20,8 @@ default. On CPUs it takes the first with Inductor where it would take the second
 
 
 def install() -> None:
-    """Have the platform for CPUs name this backend where nobody chose a mode or an eager run.
-    KERNELMILL_VLLM=0 leaves vLLM as it is; so do its platforms for other devices."""
+    """Make the platform for CPUs name this backend unless the user chose a mode or an eager run.
+    KERNELMILL_VLLM=0 leaves vLLM unchanged; so do its platforms for other devices."""
     if not knobs.VLLM.get():
         return
     try:

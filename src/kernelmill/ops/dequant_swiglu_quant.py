@@ -1,4 +1,4 @@
-"""Dequantise, swiglu, quantise: what stands between the two products of a quantised MLP.
+"""Dequantise, swiglu, quantise: the operator between the two products of a quantised MLP.
 
 The formula and the arguments are those of `torch_npu.npu_dequant_swiglu_quant` (documentation and
 test of the Ascend op-plugin, docs/context/torch_npu-npu_dequant_swiglu_quant.md).
@@ -30,7 +30,8 @@ def dequant_swiglu_quant(
     glu_alpha: float = 1.702,
     glu_bias: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """(y int8 (tokens, h), scale float32 (tokens,)) of x (tokens, 2h), int32 or a float type.
+    """Return y int8 (tokens, h) and scale float32 (tokens,) for x (tokens, 2h), int32 or a float
+    type.
 
     Computed in float32, in this order:
 
@@ -80,7 +81,7 @@ def reference(
     glu_alpha: float = 1.702,
     glu_bias: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The formula in plain PyTorch, which is what the operator is made of."""
+    """Compute the formula in plain PyTorch; the operator is made of this."""
     _check_modes(x, weight_scale, quant_scale, quant_offset, quant_mode, swiglu_mode)
     rows = x.reshape(-1, x.shape[-1])
     inside = None
@@ -106,7 +107,7 @@ def reference(
 
 
 def _groups(rows: int, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The group of each row, and whether it has one (the last group otherwise)."""
+    """Return the group of each row, and whether it has one (the last group otherwise)."""
     ends = torch.cumsum(counts, 0)
     numbers = torch.arange(rows, device=counts.device)
     group = (numbers.unsqueeze(1) >= ends).sum(1)

@@ -1,4 +1,4 @@
-"""Tensors in the memory order that a kernel wants, with the shape they had.
+"""Tensors in the memory order that a kernel reads, with their shape unchanged.
 
 The numbers are those of `torch_npu.npu_format_cast`. On a processor, what stands for the fractal
 format is the order in which int8 products read a weight: the k of one column side by side.
@@ -16,7 +16,7 @@ FRACTAL_NZ = 29
 
 
 def format_cast(self: Tensor, acl_format: int) -> Tensor:
-    """A copy with the same shape and values, in the format 2 (ND) or 29 (FRACTAL_NZ).
+    """Return a copy with the same shape and values, in the format 2 (ND) or 29 (FRACTAL_NZ).
 
     ND is row-major. FRACTAL_NZ is packed for being the second operand of a product: of the last two
     dims (k, n) the first is the closest in memory, strides (1, k). Any operator takes the result.

@@ -28,7 +28,7 @@ def quant_matmul(
     bias: Tensor | None = None,
     output_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """`(x1 @ x2 + bias) * scale * pertoken_scale + offset`, as `output_dtype` (None: int8).
+    """Compute `(x1 @ x2 + bias) * scale * pertoken_scale + offset`, as `output_dtype` (None: int8).
 
     x1 (..., m, k) and x2 (..., k, n), int8, 2 to 6 dims, batch dims broadcast. Sums are exact in
     int32 (they wrap beyond k = 131072). The rest is computed in float32, in this order: an int32
@@ -54,7 +54,7 @@ def reference(
     bias: Tensor | None = None,
     output_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """What `quant_matmul` gives, by the plainest means."""
+    """Compute `quant_matmul` in plain PyTorch."""
     sums = torch.matmul(x1.to(torch.int32), x2.to(torch.int32))
     return _scaled(sums, scale, offset, pertoken_scale, bias, output_dtype or torch.int8)
 
@@ -82,7 +82,7 @@ def _formula(
 
 
 def _sums(x1: Tensor, x2: Tensor) -> Tensor:
-    """x1 @ x2 in int32."""
+    """Return x1 @ x2 in int32."""
     if x2.dim() == 2:
         rows = torch.ops.aten._int_mm(x1.flatten(0, -2), x2)
         return rows.reshape(*x1.shape[:-1], x2.shape[-1])

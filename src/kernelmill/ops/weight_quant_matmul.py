@@ -24,7 +24,7 @@ def weight_quant_matmul(
     bias: Tensor | None = None,
     antiquant_group_size: int = 0,
 ) -> Tensor:
-    """`x @ ((weight + antiquant_offset) * antiquant_scale) + bias`, in the dtype of x.
+    """Compute `x @ ((weight + antiquant_offset) * antiquant_scale) + bias`, in the dtype of x.
 
     x (..., k), float16, bfloat16 or float32. weight (k, n) int8; or (k / 2, n) uint8, two numbers
     0 to 15 in each byte: the low four bits are those of the even k, the high ones of the odd k
@@ -74,7 +74,7 @@ def _formula(
 
 
 def _numbers(weight: Tensor) -> Tensor:
-    """The weight as (k, n) integers."""
+    """Return the weight as (k, n) integers."""
     if weight.dtype == torch.int8:
         return weight
     halves = torch.stack((weight & 15, weight >> 4), dim=1)
@@ -82,7 +82,7 @@ def _numbers(weight: Tensor) -> Tensor:
 
 
 def _spread(name: str, values: Tensor, k: int, n: int, group: int) -> Tensor:
-    """One float32 value for each element of the weight."""
+    """Return one float32 value for each element of the weight."""
     real, shape = values.dtype in _FLOATS, tuple(values.shape)
     require(real, f"weight_quant_matmul: {name} must be float, not {values.dtype}")
     values = values.to(torch.float32)

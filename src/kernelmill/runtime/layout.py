@@ -162,9 +162,9 @@ class EdgeRecord(ctypes.Structure):
 
 
 class WatchState(ctypes.Structure):
-    """State of scans for written pages: the descriptor of /proc/self/pagemap, and `takes`, a count
-    of times that results were being taken (weights/write_watch.py). `epoch` differs in each forked
-    process, from 1 on; 0 where a process cannot read its number of page faults."""
+    """State of scans for written pages: the descriptor of /proc/self/pagemap; `takes`, which counts
+    beginnings and ends of looks, and so is odd during one (weights/write_watch.py). `epoch` differs
+    in each forked process, from 1 on; 0 where a process cannot read its number of page faults."""
 
     _fields_ = (("pagemap", word), ("takes", word), ("epoch", word))
 

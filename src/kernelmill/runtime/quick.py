@@ -370,7 +370,7 @@ class QuickCall(NativeWatch):
 
     def _are_outside_apart(self, held: Sequence[Any], sizes: Sizes) -> bool:
         """Return whether the call's own tensors that the program writes to share no memory with
-        tensors bound outside the call; km_quick checks the opposite case."""
+        tensors bound outside the call. Writes to the latter are km_quick's to check."""
         places = tuple([held[n].data_ptr() for n in (*self._written, *self._held)])
         last, known = self._apart
         if places == known and sizes is last:

@@ -1,4 +1,4 @@
-"""Static kernels apart from a run: record operators, compile them offline, pack them."""
+"""Static kernels apart from a run: operators recorded, compiled offline and packed."""
 
 from kernelmill.static_kernels.entry import Built, build, compile_log, from_profiler, record
 

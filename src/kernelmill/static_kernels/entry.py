@@ -1,4 +1,4 @@
-"""The public functions. Importing this loads neither torch._dynamo nor the compiler."""
+"""Public functions of static kernels. Importing this loads no compiler and no torch._dynamo."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kernelmill.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Built:
-    """What was done with a log.
+    """Result of work on a log.
 
     operators  distinct ones in it
-    compiled   those for which nothing was known before
+    compiled   those without a known choice before
     failures   (operator, reason) of those that got no static kernel
-    path       of the package, "" when none was asked for
+    path       of the package, "" if none was requested
     """
 
     operators: int
@@ -28,7 +28,7 @@ class Built:
 
 @contextmanager
 def record(path: str | os.PathLike[str]) -> Generator[None]:
-    """Note the operators and shapes of all compiled programs that are called inside.
+    """Record the operators and shapes of all compiled programs that are called inside the context.
 
     They are appended to the log at `path`, one JSON document a line, each once. Models run as they
     do without it. FileError when the log cannot be written.
@@ -44,9 +44,10 @@ def record(path: str | os.PathLike[str]) -> Generator[None]:
 def from_profiler(profiler: Any, path: str | os.PathLike[str]) -> tuple[int, int]:
     """Append the operators of a finished `torch.profiler.profile(record_shapes=True)` to a log.
 
-    Operators that ran inside of others are left out. Returns how many were new, and how many kinds
-    cannot be recorded (lists of tensors, operators that write into their arguments, and those that
-    have no kernel). ConfigError for a session without shapes, FileError as `record`.
+    Operators that ran inside of others are left out. Return the number of new ones, and the number
+    of
+    kinds that cannot be recorded (lists of tensors, operators that write into their arguments, and
+    those without kernel). ConfigError for a session without shapes, FileError as `record`.
     """
     from kernelmill.static_kernels.profiler import record_session
 
@@ -58,9 +59,9 @@ def compile_log(
 ) -> Built:
     """Compile static kernels for the operators of a log, or of a folder of documents.
 
-    `jobs` operators at a time (0: one for each processor), into the kernel folder. Those for which
-    a choice is known are left alone. KernelmillError for what is no log, FileError for what cannot
-    be read.
+    `jobs` operators at a time (0: one for each processor), into the kernel folder. Those with a
+    known choice are skipped. KernelmillError for a file that is no log, FileError for one that
+    cannot be read.
     """
     from kernelmill.static_kernels.logs import known_operators
 
@@ -82,7 +83,7 @@ def build(
     target: str = "native",
     folder: str | None = None,
 ) -> Built:
-    """Compile a log as `compile_log` does, and pack all it needs as a .run file or a wheel.
+    """Compile a log as `compile_log` does, and pack all its kernels as a .run file or a wheel.
 
     `name` is that of the package; static_kernel_{datetime} by default. Raises as `compile_log`, and
     FileError when it cannot be written.

@@ -1,4 +1,5 @@
-"""Logs of operators: read, and looked up. Importing this loads neither torch nor the compiler."""
+"""Logs of operators, and look-up of their choices. Importing this loads neither torch nor the
+compiler."""
 
 from __future__ import annotations
 
@@ -18,11 +19,9 @@ _log = get_logger("static_kernels")
 
 
 def known_operators(path: str, target: str, folder: str | None) -> int | None:
-    """How many operators a log has, when a choice is known for all of them and it has nothing else;
-    else None. KernelmillError for what is no log.
-
-    The text of an operator in a document is what its choice's key is made of.
-    """
+    """Return the number of operators in a log if all have a known choice and it has nothing else;
+    else None. KernelmillError for a file that is no log. An operator's text in a document is the
+    ingredient of its choice's key."""
     texts: set[str] = set()
     for document in documents(path):
         text = document.get("graph")
@@ -40,7 +39,7 @@ def known_operators(path: str, target: str, folder: str | None) -> int | None:
 
 
 def documents(path: str) -> Iterator[dict[str, Any]]:
-    """The documents of a log, or of all .json files in a folder. Raises KernelmillError."""
+    """Yield the documents of a log, or of all .json files in a folder. Raises KernelmillError."""
     if os.path.isdir(path):
         files = sorted(Path(path).rglob("*.json"))
         if not files:

@@ -1,4 +1,4 @@
-"""Logs of operators to kernels and packages, with no model at hand."""
+"""Compilation of logs of operators to kernels and packages, without a model."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ Done = tuple[int, int, tuple[tuple[str, str], ...]]
 
 
 class Offline:
-    """The operators and programs of one log. Raises KernelmillError for what is no log.
-
-    `unreadable` are (name, reason) of documents that are none of this version's: one such stops
-    none of the others.
-    """
+    """The operators and programs of one log. KernelmillError for a file that is no log.
+    `unreadable` are (name, reason) of documents that this version cannot read; the others are
+    used."""
 
     def __init__(self, path: str, target: str, folder: str | None) -> None:
         try:
@@ -66,7 +64,7 @@ class Offline:
             self._operators.setdefault(print_graph(operator.graph, names=False), operator)
 
     def compile(self, jobs: int) -> Done:
-        """Compile what no choice is known for, `jobs` operators at a time."""
+        """Compile the operators without a known choice, `jobs` at a time, and the programs."""
         new = [operator for operator in self.operators if self.choices.known(operator) is None]
         failed = self.choices.make(new, jobs or len(os.sched_getaffinity(0)))
         failures = [*self.unreadable]
@@ -79,7 +77,7 @@ class Offline:
         return len(self.operators), len(new), tuple(failures)
 
     def build(self, jobs: int, output: str, wheel: bool, name: str) -> tuple[Done, str]:
-        """Compile, and write the package; also gives its path. See `static_kernels.build`."""
+        """Compile, and write the package; return its path too. See `static_kernels.build`."""
         name = name or f"static_kernel_{datetime.now().strftime('%Y%m%d%H%M%S%f')}"
         check_name(name)
         done = self.compile(jobs)
@@ -95,7 +93,7 @@ class Offline:
         return done, path
 
     def _compile_program(self, graph: Graph) -> Iterator[Any]:
-        """The entries of a fused program's kernels."""
+        """Return the entries of a fused program's kernels."""
         lowered = lower_graph(graph, self.machine)
         requests = requests_of(lowered.plan, lowered.kernels)
         return iter(obtain(requests, self.choices.store, self.machine.isa).values())

@@ -1,4 +1,4 @@
-"""Operators of a torch.profiler session: each is traced by itself, with the shapes it had."""
+"""Operators of a torch.profiler session, each traced by itself, with its recorded shapes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _DTYPES = {
 
 
 class _CannotRecord(Exception):
-    """This call cannot be made again from what the session knows of it."""
+    """A call that cannot be repeated from the session's data."""
 
 
 def record_session(profiler: Any, path: str) -> tuple[int, int]:
-    """See `static_kernels.from_profiler`."""
+    """Record a profiler session; see `static_kernels.from_profiler`."""
     fake_mode.require()
     events = _outermost(profiler.profiler.kineto_results.events())
     if events and not any(event.shapes() for event in events):
@@ -55,7 +55,7 @@ def record_session(profiler: Any, path: str) -> tuple[int, int]:
 
 
 def _outermost(events: list[Any]) -> list[Any]:
-    """ATen calls that no other ATen call made."""
+    """Return ATen calls that no other ATen call made."""
     found: list[Any] = []
     ends: dict[int, int] = {}
     calls = (event for event in events if event.name().startswith("aten::"))
@@ -88,9 +88,9 @@ def _traced(event: Any) -> list[Document]:
 
 
 def _call(event: Any) -> tuple[Any, list[Any], dict[str, Any]]:
-    """(overload, positional arguments, the others) of a call, found by trying: the session does not
-    say which overload it was. Called in a fake mode. An operator that writes into its first
-    argument is recorded as the one that does not."""
+    """Return (overload, positional arguments, the others) of a call, found by trying: the session
+    does not record the overload. Called in a fake mode. An operator that writes into its first
+    argument is recorded as its functional form."""
     arguments = _arguments(event)
     packet = getattr(torch.ops.aten, event.name().removeprefix("aten::").removesuffix("_"))
     names: list[str] = packet.overloads()

@@ -193,7 +193,7 @@ class _Files:
                 yield Stored(name, entry["size"], time.time() - self._written(entry))
 
     def _written(self, entry: Mapping[str, Any]) -> float:
-        """Return the time of writing, in seconds since the epoch; the field differs by file system."""
+        """Return the time of writing, in seconds since the epoch, whose field differs by system."""
         for field in ("mtime", "LastModified", "last_modified", "updated", "created"):
             value = entry.get(field)
             if isinstance(value, (int, float)):

@@ -126,7 +126,7 @@ class Folder:
         return PermissionError(errno.EACCES, self.refused, self.path)
 
     def refuse(self, error: StoreError) -> None:
-        """Raise this error about a file that others could have written, or stop using the folder."""
+        """Raise this error about a file that others could have written, or give up the folder."""
         if self._on_untrusted == "error":
             raise error
         self.refused = str(error)

@@ -32,7 +32,7 @@ class ThreadLocks:
 
     @contextmanager
     def lock(self, name: str, patience: float) -> Generator[bool, None, None]:
-        """Hold the name's lock, or continue without it after `patience` seconds; True: had to wait."""
+        """Hold the name's lock, or continue without after `patience` seconds; True: had to wait."""
         lock = self._locks.setdefault(name, threading.Lock())
         held = lock.acquire(blocking=False)
         waited = not held

@@ -155,7 +155,7 @@ class SealedFile:
         return found
 
     def section(self, name: str, check: bool = True) -> memoryview:
-        """Return the bytes of a section, after comparing their checksum. Damaged when that differs."""
+        """Return the bytes of a section, its checksum compared. Damaged when that differs."""
         offset, size, checksum = self.sections[name]
         data = self._view[offset : offset + size]
         if check and hashlib.sha256(data).hexdigest() != checksum:

@@ -75,7 +75,7 @@ class SharedStore:
     # ---- documents and upkeep ---------------------------------------------------------------
 
     def document(self, name: str) -> bytes | None:
-        """Return the text given to `keep_document` under the name. StoreError for an unsigned one."""
+        """Return the text given to `keep_document` under the name. StoreError if not signed."""
         value = self._ask(lambda backend: backend.read(name))
         if value is None:
             return None

@@ -32,7 +32,7 @@ _DLPACK_CODES = {
 
 
 def dlpack_dtype(dtype: DType) -> int:
-    """The 32 bits of a DLDataType: code, bits, one lane."""
+    """Return the 32 bits of a DLDataType: code, bits, one lane."""
     code = _DLPACK_CODES.get(dtype.name)
     code = _DLPACK_KINDS[dtype.kind] if code is None else code
     return code | dtype.bits << 8 | 1 << 16
