@@ -22,7 +22,7 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "dump_debug": ("off", "on"), "dump_scene": ("", "watcher"), "dump_op_switch": ("off", "on"),
     "dump_level": ("all", "op", "kernel")
 }  # fmt: skip
-"""Settings of the file that are no options, each with its default first."""
+"""Settings of the file without an option, each with its default first."""
 
 _NO_EFFECT: Mapping[str, str] = {
     "dump_op_switch": "operators outside of compiled code are not written",

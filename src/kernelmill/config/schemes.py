@@ -15,11 +15,9 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 SCHEMES = ("int8", "int8-weights", "int4-weights", "int4-weights-128")
-"""Ways to quantise a layer. "int8": weights by output channel and inputs by row; "int8-weights":
-weights by output channel; "int4-weights": weights by groups of 32 inputs, or of 128.
-
-"int8(-1.5, 2.25)" is "int8" for inputs between these numbers, whatever the row: that of
-convolutions."""
+"""Schemes to quantise a layer. "int8": weights by output channel and inputs by row; "int8-weights":
+weights by output channel; "int4-weights": weights by groups of 32 inputs, or of 128. "int8(-1.5,
+2.25)" is "int8" for inputs between these numbers in all rows, for convolutions."""
 
 Quantize = Union[str, Mapping[str, Union[str, None]], None]
 """A scheme for all layers, or a scheme or None by patterns of layer names."""
@@ -132,9 +130,9 @@ _INFINITE = 2.0**127
 
 
 LEAST_OUTPUTS = 16
-"""A layer of fewer outputs, such as a head of two classes, stays as it is: nothing is gained."""
+"""Least outputs of a quantised layer: fewer, as of a head of two classes, gain nothing."""
 MOST_INPUTS = 2**16
-"""Sums of more products of int8 might not fit in 32 bits."""
+"""Most inputs of a quantised layer: sums of more products of int8 could exceed 32 bits."""
 
 
 def group_of(scheme: str) -> int:

@@ -30,7 +30,7 @@ STREAM_KEY = "kernelmill.stream"
 THREADS_KEY = "kernelmill.threads"
 DUMP_KEY = "kernelmill.dump"
 DETERMINISTIC_KEY = "kernelmill.deterministic"
-"""Where torch's tracing keeps the marks, in a node's `meta["custom"]`."""
+"""Keys of the marks in a traced node's `meta["custom"]`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _CHOICES = {
@@ -40,7 +40,7 @@ _CHOICES = {
     "debug-sync-all": ("0", "1"),
 }
 _COUNTS = ("debug-aic-num", "debug-aiv-num")
-"""Cores of an NPU by their kind: threads here, the larger number."""
+"""Numbers of an NPU's cores by kind; here the larger one is a number of threads."""
 
 HARDWARE_OPTIONS = (
     "split-mode",
@@ -159,10 +159,10 @@ class Mark:
 
 
 UNMARKED = Mark()
-"""The mark of what is in no range."""
+"""The mark of an operator outside of ranges."""
 
 LIMITED = "limit_threads"
-"""The range of operators that are in none, of which each has a limit of its own."""
+"""The range of operators outside of ranges that have a limit of threads."""
 
 TAKEN_OUT = Mark("!")
 """The mark of an operator in a block whose range is None or ""."""

@@ -24,7 +24,7 @@ FOLDER = "torch_compile_debug"
 _NAME = re.compile(r"graph_(\d+)(?:_(\w+))?")
 _numbers: dict[str, count[int]] = {}
 _runs: dict[int, str] = {}
-"""The folder of a process, by its number."""
+"""Folders by process number."""
 
 
 def write_stage(graph: str, stage: str, text: Callable[[], str], numbered: bool = True) -> None:

@@ -49,7 +49,7 @@ FOLD: dict[str, Callable[[Dim, Dim], Dim]] = {
     "min": minimum,
     "max": maximum,
 }
-"""What each kind of `Op` computes, simplified."""
+"""The simplifying function for each kind of `Op`."""
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:

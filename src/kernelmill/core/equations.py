@@ -16,7 +16,7 @@ from kernelmill.core.dim import FOLD, Atom, Dim, Expr, Op, of_atom
 Pair = tuple[Dim, Dim]
 
 _STEPS = 8
-"""So often a dim is rewritten at most: a limit for rules that lead in circles."""
+"""Most rewrites of a dim: a limit for rules that lead in circles."""
 
 
 class Equations:

@@ -140,7 +140,7 @@ class Apply:
 
 
 Scalar = Union[bool, int, float, Expr, Apply]
-"""What a call computes from its sizes; core/scalar.py says which functions there are."""
+"""A number that a call computes from its sizes; its functions are in core/scalar.py."""
 _Range = tuple[str, int, Union[Dim, None], int]
 
 

@@ -31,4 +31,4 @@ def _digest() -> str:
 
 
 GENERATOR_VERSION = _digest()
-"""Changes with every change of the code generator: an ingredient of every kernel's key."""
+"""Digest of the code generator: an ingredient of every kernel's key."""

@@ -18,7 +18,7 @@ from kernelmill.core.urls import check_url, without_password
 T = TypeVar("T")
 
 LEAST_KEY = 32
-"""Characters of a key: so many hexadecimal digits are 128 bits."""
+"""Least characters of a key: as many hexadecimal digits are 128 bits."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +367,7 @@ KNOBS: tuple[_Any, ...] = (
 
 _PREFIX = "KERNELMILL_"
 _NEAR = 0.9
-"""How much of a name is that of another, which it misspells."""
+"""Least similarity of a name to a known one that makes it a misspelling."""
 
 
 def unknown() -> tuple[str, ...]:

@@ -80,15 +80,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": _rounded,
     "sum": lambda *terms: reduce(operator.add, terms),
 }
-"""By name, what a scalar may be computed with."""
+"""Functions of scalars, by name."""
 
 TO_WORD = {"float": "bits", "bool": "int"}
 FROM_WORD = {"float": "from_bits", "bool": "bool"}
-"""By the kind of number, the functions that give the integer that stands for it, and it back."""
+"""By kind of number, the functions that encode it as an integer, and decode it."""
 NUMBERS: dict[str, Callable[[int], float | bool]] = {k: FUNCTIONS[f] for k, f in FROM_WORD.items()}
 
 DEEPEST = 128
-"""How many functions of one another a text may have."""
+"""Most nested functions in a text."""
 
 
 def evaluate_scalar(scalar: Scalar, values: Mapping[str, int]) -> Any:

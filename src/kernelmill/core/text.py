@@ -29,7 +29,7 @@ _TOKEN = re.compile(
 
 
 _ENDS = frozenset(",)]}>")
-"""What follows a whole item."""
+"""Marks that end an item."""
 
 
 def number_text(value: int | float) -> str:

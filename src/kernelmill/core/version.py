@@ -1,13 +1,13 @@
 """The name of the backend, and versions that are ingredients of keys."""
 
 BACKEND_NAME = "kernelmill"
-"""What this package is called among the backends of torch.compile."""
+"""The name of this package among the backends of torch.compile."""
 
 VERSION = "0.1.0"
-"""Of kernelmill: of the package, and an ingredient of every key."""
+"""Version of the package, and an ingredient of every key."""
 
 ABI_VERSION = "1"
-"""Raised when the way a kernel is called changes: part of every kernel's key."""
+"""Version of the kernels' calling convention: part of every kernel's key."""
 
 
 def minor_of(version: str) -> str:

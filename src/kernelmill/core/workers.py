@@ -35,9 +35,9 @@ class Job(Generic[Result]):
 
     def __init__(self) -> None:
         self.is_done = False
-        """Whether it has returned or raised."""
+        """True once it has returned or raised."""
         self.error: BaseException | None = None
-        """What it raised."""
+        """The error that it raised, if any."""
         self._result: Result | None = None
 
     def result(self) -> Result:

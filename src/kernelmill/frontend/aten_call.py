@@ -27,7 +27,7 @@ from kernelmill.graph.ir import Attr, NumberResult, TensorType, Value
 from kernelmill.torch_internals.operators import name_of_operator
 
 UNDEFINED = TensorType(BOOL, (0,))
-"""The type of a result that the operator leaves undefined (a gradient nobody asked for)."""
+"""The type of a result that the operator leaves undefined (a gradient that is not needed)."""
 
 
 @dataclass(frozen=True)

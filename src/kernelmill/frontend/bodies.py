@@ -24,7 +24,7 @@ _log = get_logger("frontend")
 _numbers = count()
 
 Importing = Callable[[fx.GraphModule, str, Sequence[InputRole], Sequence[str]], Any]
-"""`import_fx`."""
+"""The type of `import_fx`."""
 
 _OPERANDS: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
     "higher_order.cond": lambda args: args[3],
@@ -34,8 +34,8 @@ _OPERANDS: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
     "higher_order.while_loop": lambda args: args[3],
     "higher_order.while_loop_stack_output": lambda args: args[3],
 }
-"""The operators that call their graphs with tensors and nothing more, and of the arguments those
-that are the same in each of these calls: the last ones of the graph, in this order."""
+"""Operators that call their graphs with tensors alone, each with the arguments that are the same in
+all these calls: the last inputs of the graph, in this order."""
 
 
 class Bodies:

@@ -22,7 +22,7 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import TensorType, Value
 
 _STEPS = 8
-"""How many functions of one another are one number."""
+"""Most nested functions in one number."""
 
 
 class ImportContext:
@@ -146,7 +146,7 @@ _DISTANCES: dict[str, Callable[[Dim, Dim], Dim]] = {
     "le": lambda a, b: b - a,
     "lt": lambda a, b: b - a - 1,
 }
-"""What has to be at least zero."""
+"""Differences that are at least zero exactly if the comparison holds."""
 
 
 def from_word(kind: str, word: Dim) -> Computed:

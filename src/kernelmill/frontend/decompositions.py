@@ -34,7 +34,7 @@ _BEYOND_CORE = (
     _aten.upsample_trilinear3d,
     _aten.dist,
 )
-"""Operators that torch counts as core but can take apart, and that we would leave to ATen."""
+"""Operators that torch counts as core but can decompose, and that we would leave to ATen."""
 
 
 _LEFT_TO_ATEN = (
@@ -42,11 +42,11 @@ _LEFT_TO_ATEN = (
     _aten.linspace,
     _aten.logspace,
 )
-"""Operators whose decomposition rounds half types, or integers, otherwise than eager does."""
+"""Operators whose decomposition rounds half types, or integers, unlike eager."""
 
 
 _ROW_MAJOR = {_aten.max_unpool2d.default, _aten.channel_shuffle.default}
-"""Operators whose decomposition has row-major results, where eager's lie as the operand does."""
+"""Operators whose decomposition has row-major results, where eager keeps the operand's layout."""
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 
 
 _MEAN = 1
-"""The number that losses have for reduction="mean"."""
+"""The value of reduction="mean" in losses."""
 
 
 def _smooth_l1_loss_backward(

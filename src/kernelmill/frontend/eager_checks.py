@@ -23,7 +23,7 @@ from kernelmill.torch_internals.graphs import graph_modules
 from kernelmill.torch_internals.operators import OpOverload
 
 _LARGEST = 8
-"""Sizes and counts beyond are cut down to it, alike in all arguments."""
+"""Cap of sizes and counts, in all arguments."""
 _USUAL = (torch.float32, torch.float64)
 _LEFT = (operator.getitem, operator.setitem)
 _OF_MODULES = (
@@ -31,7 +31,7 @@ _OF_MODULES = (
 )  # fmt: skip
 _MODULES = {each.__module__ for each in _OF_MODULES}
 _known: dict[Any, str | None] = {}
-"""What eager says to a call, by its key; None where it has nothing against it."""
+"""Eager's error for a call, by its key; None if it accepts the call."""
 
 
 def refused_by_eager(gm: fx.GraphModule) -> str | None:

@@ -31,10 +31,10 @@ from kernelmill.graph.ops import OPS
 NAME = "higher_order.flex_attention"
 
 _MOST_NODES = 64
-"""Of one function: what is computed for each score is code of the kernel."""
+"""Most nodes of a function, whose code is run for each score."""
 
 _ALL_KEYS = 1 << 30
-"""The sizes of blocks where torch was given no mask: one has all rows and keys."""
+"""The sizes of blocks if torch was given no mask: one block has all rows and keys."""
 
 _RANK = 4
 _WIDE = (1,) * _RANK
@@ -42,7 +42,7 @@ _VIEWS = ("expand", "reshape", "slice", "permute")
 _INDEX = torch.ops.aten.index.Tensor
 
 Translate = Callable[[fx.Node, list[TensorType]], Any]
-"""Translates a node that no position has to do with."""
+"""Translates a node that depends on no position."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.symbols import SymbolTable
 
 _Part = tuple[int, Dim, Dim | None]
-"""The dim along which a part is taken, the first place, and how many there are (None: one)."""
+"""The dim of a slice or selection, its start, and its length (None: a selection)."""
 
 
 def _slice(

@@ -50,7 +50,7 @@ _INTO_VIEWS = (
     _aten.select_scatter, _aten.slice_scatter, _aten.diagonal_scatter
 )  # fmt: skip
 _BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
-"""Operators that count elements in memory and not in the tensor."""
+"""Operators that index memory and not elements of the tensor."""
 
 
 class OperatorImporter:

@@ -18,7 +18,7 @@ from kernelmill.torch_internals.dispatch import any_autocast
 from kernelmill.torch_internals.graphs import all_nodes, graph_modules
 
 MOST_STEPS = 32
-"""So many steps of time, over all layers and directions, are taken apart in training."""
+"""Most steps of time, over all layers and directions, that are decomposed in training."""
 
 _torch: Any = torch
 _LAYERS = {getattr(_torch, name): name for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}

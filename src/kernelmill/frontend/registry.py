@@ -17,7 +17,7 @@ Translator = Callable[..., Any]
 F = TypeVar("F", bound=Translator)
 
 TRANSLATORS: dict[Any, Translator] = {}
-"""By operator overload (`torch.ops.aten.add.Tensor`) or, for all its overloads, by packet."""
+"""Translators by overload (`torch.ops.aten.add.Tensor`), or by packet for all its overloads."""
 
 
 class NotTranslated(Exception):
@@ -36,7 +36,7 @@ def translates(*names: str) -> Callable[[F], F]:
 
 
 FOREIGN: dict[str, Translator] = {}
-"""By name, operators of libraries that may not be there ("transformers.grouped_mm_fallback")."""
+"""Translators by name, for optional libraries ("transformers.grouped_mm_fallback")."""
 
 
 def translates_foreign(name: str) -> Callable[[F], F]:

@@ -23,7 +23,7 @@ Point = tuple[int, ...]
 Floats = NDArray[np.float64]
 
 _POINTS = 256
-"""Calls are first rounded up to this many different ones at most: merging compares all pairs."""
+"""Most distinct calls after rounding up: merging compares all pairs."""
 
 
 def work_of(points: Mapping[Point, float], gears: Sequence[Point]) -> float:

@@ -9,13 +9,13 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, GearTypeError
 
 MOST_GEARS = 100
-"""Gears of a dim, and combinations of all dims, at most."""
+"""Most gears of a dim, and combinations of all dims."""
 
 MOST_SIZE = 2**63 - 1
-"""What torch counts with."""
+"""Largest size in torch."""
 
 ATTRIBUTE = "_kernelmill_gears"
-"""Where a tensor keeps its DimGears."""
+"""Attribute of a tensor that holds its DimGears."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ Gear = tuple[int, ...]
 """One combination: a size for each axis of the set."""
 
 _SHOWN = 8
-"""Gears that a message lists before it says how many more there are."""
+"""Most gears that a message lists."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 LIBRARY = torch.library.Library("kernelmill", "DEF")
 NAMES: list[str] = []
-"""Of the operators that were registered; overloads have one of their own."""
+"""Names of the registered operators, one for each overload."""
 
 
 def operator(schema: str) -> Callable[[F], F]:

@@ -19,7 +19,7 @@ from kernelmill.runtime.memory.allocation import empty_strided, lie_alike, lie_i
 from kernelmill.torch_internals.dispatch import plain_memory
 
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
-"""Classes whose instances are nothing but their memory."""
+"""Classes whose instances are memory and nothing else."""
 
 
 def validated(

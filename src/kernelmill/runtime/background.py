@@ -21,7 +21,7 @@ from kernelmill.core.after_fork import Overlapping, after_fork
 from kernelmill.core.log import get_logger
 
 Work = Callable[[], Iterator[None]]
-"""Begins some work; each step of the iterator is a piece of it."""
+"""A function that begins some work; each step of its iterator is a piece of it."""
 
 _THREAD = "kernelmill background"
 _NICENESS = 5

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 Count = tuple[str, Hashable, int]
-"""A counter's name, what it belongs to, and the number."""
+"""A counter's name, its owner, and the number."""
 
 OF_ONE_CALL = frozenset(("launches", "super_kernels", "aten_calls"))
-"""What is counted of one call: of several programs the most counts."""
+"""Counters of one call: the largest of several programs counts."""
 
 
 def summed(counts: Iterable[Count]) -> dict[str, int]:

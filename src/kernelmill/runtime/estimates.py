@@ -8,10 +8,10 @@ from kernelmill.core.dim import evaluate
 from kernelmill.plan.ir import Launch, Plan
 
 SYMBOLIC_NS = 100
-"""More for a launch of a kernel of symbolic sizes: addresses and the ends of loops are computed."""
+"""Extra time of a launch with symbolic sizes: addresses and ends of loops are computed."""
 
 _SYMBOLIC_LOSS = 0.1
-"""The part of its time that a kernel of symbolic sizes takes longer where nobody has said more."""
+"""Share by which a kernel of symbolic sizes is slower, if unknown."""
 
 
 def estimated_ns(plan: Plan, sizes: Mapping[str, int]) -> float:

@@ -59,7 +59,7 @@ from kernelmill.torch_internals.objects import (
 )  # fmt: skip
 
 REFUSED: Any = object()
-"""What a quick call gives when something is not as it expects: nothing has been done then."""
+"""The result of a fast call that is refused: nothing has been done then."""
 
 GIVEN, ARGUMENTS, FIRST_FREE = range(3)
 """Registers: the tuple of a call's values, that of the program's arguments, those that follow."""
@@ -68,7 +68,7 @@ Row = tuple[int, Any, Any, int, int]
 """The fields of a WatchRecord, objects as themselves."""
 
 Build = Callable[[list[Any], tuple[Any, ...]], Any]
-"""Makes what a call returns from its new tensors and the values that were passed."""
+"""Builds a call's result from its new tensors and the values that were passed."""
 
 
 def version_row(owner: dict[Any, Any]) -> Row:
@@ -117,7 +117,7 @@ def cell_row(owner: types.CellType) -> Row | None:
 
 
 FunctionField = Literal["__code__", "__defaults__", "__kwdefaults__"]
-"""What a function is, besides its closure."""
+"""Attributes that define a function, besides its closure."""
 
 
 def field_row(field: FunctionField, owner: types.FunctionType) -> Row | None:
@@ -205,7 +205,7 @@ class CallEffects(Protocol):
     """The changes that calls make to the objects that they are passed."""
 
     changed: Sequence[int]
-    """As many as there are such objects."""
+    """A number for each object that is changed."""
 
     def are_apart(self, owners: Sequence[Any]) -> bool:
         """Whether these objects may be changed; asked before anything is written."""

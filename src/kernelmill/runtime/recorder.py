@@ -22,7 +22,7 @@ from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, call_
 
 _LEAST_ROOM = 4096
 _CALLS = 8
-"""So many calls of all programs fit into the log between two times that it is read."""
+"""Most calls of all programs that fit into the log between two readings."""
 
 _POINTER_BYTES = ctypes.sizeof(pointer)
 

@@ -26,7 +26,7 @@ from kernelmill.store.packages import check_name, write_run, write_wheel
 from kernelmill.store.store import open_store
 
 Done = tuple[int, int, tuple[tuple[str, str], ...]]
-"""How many operators there are, how many were compiled, and (operator, reason) of the failures."""
+"""The numbers of operators and of compiled ones, and (operator, reason) of the failures."""
 
 
 class Offline:

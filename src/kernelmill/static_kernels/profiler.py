@@ -25,7 +25,7 @@ _DTYPES = {
     "signed char": torch.int8, "short": torch.int16, "short int": torch.int16,
     "int": torch.int32, "long": torch.int64, "long int": torch.int64,
 }  # fmt: skip
-"""What the profiler calls the dtypes of tensors; for other arguments it says "Scalar" and so on."""
+"""The profiler's names of tensor dtypes; other arguments are "Scalar" and so on."""
 
 
 class _CannotRecord(Exception):

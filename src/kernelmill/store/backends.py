@@ -18,7 +18,7 @@ from kernelmill.core.urls import is_redis
 
 _PREFIX = "kernelmill:"
 _BATCH = 256
-"""Names in a request."""
+"""Most names in a request."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES, Key, sha256
 
 SUFFIXES = (".o", ".info", ".json")
-"""In the order in which they are written."""
+"""Suffixes of an entry's files, in the order of writing."""
 
 ADDED = ("binFileName", "binFileSuffix", "sha256", "infoSha256", "checksum")
 """Fields of the launch document that the store adds."""

@@ -39,7 +39,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE = 1 << 20
 _SYNCING = 16
-"""Files that are synced side by side: 390 of them took 1.2 s one by one, 40 ms so."""
+"""Files that are synced in parallel: 390 of them took 1.2 s one by one, and 40 ms so."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -39,7 +39,7 @@ python3 -c 'import sys, zipfile; sys.exit(not zipfile.is_zipfile(sys.argv[1]))' 
 echo "$0 is damaged: it ends early; build or copy it anew" >&2
 exit 2
 """
-"""Python by itself would only say that a file which was cut short is no program."""
+"""The head of a .run file, which reports a truncated file better than Python would."""
 
 _log = get_logger("store")
 

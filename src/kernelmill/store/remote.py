@@ -35,7 +35,7 @@ from kernelmill.store.signature import sign, verified
 TIMEOUT_SECONDS = 0.2
 
 _WAITING = 256
-"""Writes waiting for the thread; more are dropped, the next process offers them again."""
+"""Most writes waiting for the thread; more are dropped, the next process offers them again."""
 
 _log = get_logger("store")
 

@@ -24,7 +24,7 @@ from kernelmill.store.upkeep import check
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 3
 _PAUSE_SECONDS = 0.5
-"""Before the second attempt; twice that before the third."""
+"""Pause before the second attempt; twice that before the third."""
 
 _log = get_logger("store")
 Result = TypeVar("Result")

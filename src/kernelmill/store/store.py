@@ -38,9 +38,9 @@ from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.uses import Uses
 
 DEFAULT_FOLDER = "kernel_meta"
-"""Below `cache_home()`."""
+"""The default folder below `cache_home()`."""
 _TOGETHER = 64
-"""Entries that are written together: each has four files open meanwhile."""
+"""Most entries in one batch of writes: each has four open files meanwhile."""
 
 PATIENCE_SECONDS = 60.0
 """Longest wait for another's compile. A kernel takes tens of milliseconds."""

@@ -22,7 +22,7 @@ from kernelmill.store.folder import Folder
 from kernelmill.store.uses import names_in_use
 
 LARGEST_FILE = 1 << 28
-"""Bytes of a file that `import_archive` accepts: no kernel comes near."""
+"""Most bytes of a file that `import_archive` accepts: no kernel comes near."""
 
 _MEMBER = re.compile(rf"({NAME.pattern})(\.o|\.info|\.json)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)

@@ -101,20 +101,20 @@ WORDS_OF_16 = DotUnit("words_of_16", I16, I16, I32, 2, Sums.WRAPPING)
 """pmaddwd: two products of 16 bits a lane. In every x86-64."""
 
 PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, 4, Sums.WRAPPING, halves=WORDS_OF_16)
-"""The same of bytes, which are widened to 16 bits first."""
+"""Two products of bytes a lane, widened to 16 bits first, by pmaddwd."""
 
 VNNI = DotUnit("vnni", U8, I8, I32, 4, Sums.WRAPPING, requires=("avx512vnni",), narrow=("avxvnni",))
 """vpdpbusd: four products of bytes a lane."""
 
 VNNI_SIGNED = DotUnit("vnni_signed", I8, I8, I32, 4, Sums.WRAPPING, narrow=("avxvnniint8",))
-"""vpdpbssd: the same of signed bytes alone, in vectors of at most 256 bits."""
+"""vpdpbssd: four products of signed bytes a lane, in vectors of at most 256 bits."""
 
 BF16_PAIRS = DotUnit("bf16_pairs", BF16, BF16, F32, 2, Sums.UPPER_FIRST, requires=("avx512bf16",))
 """vdpbf16ps: two products of bf16 a lane."""
 
 TILE_ROWS = 16
 TILE_ROW_BYTES = 64
-"""What a tile has at most; a row is whole words."""
+"""Largest tile; a row is whole words."""
 
 TILE_BF16 = DotUnit("tile_bf16", BF16, BF16, F32, 2, Sums.EVEN_AND_ODD, 16, 16, 16, ("amx-bf16",))
 """tdpbf16ps. Source: Intel SDM volume 2, "TDPBF16PS", as for the sums of vdpbf16ps."""
@@ -130,7 +130,7 @@ SDOT = DotUnit("sdot", I8, I8, I32, 4, Sums.WRAPPING, requires=("dotprod",))
 """sdot of AArch64: four products of signed bytes a lane."""
 
 USDOT = DotUnit("usdot", U8, I8, I32, 4, Sums.WRAPPING, requires=("i8mm",))
-"""usdot of AArch64: the same, of unsigned bytes by signed ones."""
+"""usdot of AArch64: four products of unsigned by signed bytes a lane."""
 
 BFDOT = DotUnit("bfdot", BF16, BF16, F32, 2, Sums.TO_ODD, requires=("bf16",))
 """bfdot of AArch64: two products of bf16 a lane. Source: Arm Architecture Reference Manual,
@@ -153,4 +153,4 @@ DOT_UNITS = {
         TILE_BF16, *TILE_BYTES, SDOT, USDOT, BFDOT, *BLOCK_BYTES, BFMMLA,
     )
 }  # fmt: skip
-"""All that there are, by name."""
+"""All dot units by name."""

@@ -156,7 +156,7 @@ AARCH64 = Family(
 )
 
 FAMILIES = {"x86_64": X86_64, "aarch64": AARCH64}
-"""By the system's name of the architecture, which is the first part of the triple."""
+"""Families by the system's name of the architecture, the first part of the triple."""
 
 UNKNOWN = Family("", {"generic": Level("generic")})
-"""Of any other architecture: 128-bit vectors, and what LLVM takes for granted."""
+"""Any other architecture: 128-bit vectors, and LLVM's baseline."""

@@ -26,7 +26,7 @@ from kernelmill.core.target.dot_units import MULTIPLY_ADD, MULTIPLY_ADD_F64, Dot
 from kernelmill.core.target.families import AARCH64, FAMILIES, UNKNOWN, X86_64, Family, Level
 
 _EMULATED_TILES = "emulated-tiles"
-"""Among the features of an ISA without the tile unit: code has its products, done in vectors."""
+"""A feature of ISAs without the tile unit: code has its products, computed in vectors."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ NAMED = {
     "aarch64-v8.2-dotprod": Isa(_ARM, "armv8.2-a", ("dotprod",)),
     "aarch64-v8.6": Isa(_ARM, "armv8.2-a", ("bf16", "dotprod", "i8mm")),
 }
-"""The instruction sets that can be asked for by name, besides "native". The emulated one is slow:
-it runs what the tile unit would, on machines without it."""
+"""Instruction sets by name, besides "native". The emulated one is slow: it does the tile unit's
+work on machines without it."""
 
 
 def named_isa(name: str) -> Isa:

@@ -35,12 +35,12 @@ from kernelmill.core.target.isa import (
 )
 
 Level = Literal["l1", "l2", "shared", "memory"]
-"""Where bytes are: the caches of a core, the cache that cores share, memory."""
+"""Places of bytes: the caches of a core, the cache that cores share, memory."""
 
 LEVELS: tuple[Level, ...] = ("l1", "l2", "shared", "memory")
 
 _INTO_PANELS = 3.0
-"""Vector operations for each vector of an operand that is copied with its rows side by side."""
+"""Vector operations for each vector of an operand that is copied into panels."""
 
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -205,7 +205,7 @@ def _beside_tiles(isa: Isa) -> dict[str, float]:
 
 
 PROFILES: Mapping[str, Machine] = {name: committed(isa) for name, isa in NAMED.items()}
-"""The committed figures of each ISA that has a name."""
+"""Committed figures by name of the ISA."""
 
 
 def parse_machine(text: str) -> Machine:

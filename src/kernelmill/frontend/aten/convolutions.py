@@ -243,7 +243,7 @@ def _bordered(
 
 
 _MOST_PHASES = 4
-"""So many convolutions are joined; more of them take longer than ATen's own kernel."""
+"""Most convolutions that are joined; more take longer than ATen's own kernel."""
 
 
 def _phase_by_phase(

@@ -36,7 +36,7 @@ class Int4Layout:
 
 
 LAYOUTS = (Int4Layout(64, True), Int4Layout(32, True), Int4Layout(32, False))
-"""Those of its kernels for vectors of 512 bits, of 256 bits, and for other processors."""
+"""Layouts of ATen's kernels for vectors of 512 bits, of 256 bits, and for other processors."""
 
 _COLUMNS, _DEPTH = 112, 32
 

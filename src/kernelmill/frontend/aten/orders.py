@@ -96,7 +96,7 @@ def _as_numbers(e: Emitter, values: Value | Number, rows: Value) -> Value:
 
 
 _EXACT = {F32: 1 << 24, F64: 1 << 53}
-"""Up to so many ones are counted exactly."""
+"""Most ones that a sum in this type counts exactly."""
 
 
 @translates("histc.default")

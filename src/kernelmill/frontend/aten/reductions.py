@@ -206,7 +206,7 @@ def _bounded_mean(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
 
 
 _LONGEST_BITS = 32
-"""More elements than this many bits can count are not in one mean of a size known only later."""
+"""Bits that count the elements of any mean whose size is known only later."""
 
 
 def _degrees(e: Emitter, x: Value, dims: Sequence[int], correction: Number, model: Value) -> Value:

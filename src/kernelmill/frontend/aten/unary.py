@@ -12,7 +12,7 @@ from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import float_pointwise
 
 _FUNCTIONS = [op for op in OPS.values() if (op.rule, op.arity) == (float_pointwise, 1)]
-"""Each is ATen's operator of the same name."""
+"""Operators with the name of ATen's."""
 
 
 def _float_unary(op: str) -> None:

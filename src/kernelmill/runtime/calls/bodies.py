@@ -27,7 +27,7 @@ class ProgramBody:
 
 
 Bodies = Mapping[str, Union[ProgramBody, object]]
-"""Programs, and what else is given, by the names that a plan has for them."""
+"""Programs and other objects passed to operators, by their names in a plan."""
 
 NO_BODIES: Bodies = {}
 

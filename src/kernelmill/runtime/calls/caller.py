@@ -40,10 +40,10 @@ from kernelmill.torch_internals.dispatch import plain_calls
 ProgramResult = Union[Tensor, float, None]
 Call = Callable[..., list[ProgramResult]]
 Try = Callable[[tuple[Any, ...]], Union[list[ProgramResult], None]]
-"""A call with a tuple of arguments; None when it is refused."""
+"""An attempt to run a tuple of arguments; None if they are refused."""
 
 Outcome = tuple[Union[list[ProgramResult], None], int]
-"""Results, or None and the code with which the native entry has refused."""
+"""Results, or None and the code of the native entry's refusal."""
 
 
 def call_of(engine: Engine) -> Call:
@@ -109,8 +109,8 @@ def _sizes_finder(engine: Engine) -> Callable[[tuple[Any, ...]], Sizes | None]:
 
 
 Enter = Callable[[Frame, int, tuple[Any, ...], list[Any]], int]
-"""Hands arguments to the native entry with the address of a binding and, for launches alone, the
-new tensors, which it then fills; gives its code."""
+"""Passes arguments to the native entry, with the address of a binding and, for plans of launches
+only, the new tensors for it to fill; returns its code."""
 
 
 def _native_entry(engine: Engine) -> Enter:
@@ -173,7 +173,7 @@ def _tensor_check(engine: Engine) -> Enter:
 
 
 Collect = Callable[[Sequence[Any], Sequence[Any], Sizes], list[Any]]
-"""Gives the `computed_results` from the tensors, arguments and sizes of a call."""
+"""Returns the `computed_results` from the tensors, arguments and sizes of a call."""
 
 
 def collector(engine: Engine, places: Sequence[int]) -> Collect | None:

@@ -26,7 +26,7 @@ from kernelmill.torch_internals.objects import distance_to
 _log = get_logger("runtime")
 
 _LAST = 64
-"""Of so many changes it is known of which objects they were."""
+"""Number of last changes whose objects are known."""
 
 
 class ChangeLog:

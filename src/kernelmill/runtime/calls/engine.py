@@ -29,18 +29,18 @@ from kernelmill.runtime.weights.packing import Packs, Parameters
 from kernelmill.torch_internals.dispatch import version_counter
 
 RELEASE_GIL_NS = 20_000
-"""Programs with more work than this let other Python threads run during their launches."""
+"""Programs with more work than this release the GIL during their launches."""
 
 _MOST_SIZES = 256
-"""How many sets of symbol values a program remembers the sizes of."""
+"""Most sets of symbol values whose sizes a program caches."""
 
 _MOST_ATTEMPTS = 1000
 
 Validated = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
-"""Arguments that the entry takes, their sizes, the binding of the long-lived ones."""
+"""Arguments that the entry accepts, their sizes, and the binding of the long-lived ones."""
 
 CheckSizes = Callable[[Mapping[str, int]], None]
-"""Raises InputError for values of the symbols that a program is not right for."""
+"""Raises InputError for values of the symbols that a program is wrong for."""
 
 
 class Engine:

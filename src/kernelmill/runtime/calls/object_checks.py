@@ -21,7 +21,7 @@ from kernelmill.torch_internals.objects import tuple_items
 from kernelmill.torch_internals.tensors import impl_at, storage_at
 
 REFUSES = -1
-"""Settings that no call has."""
+"""A word of settings that no call has."""
 
 
 def supported() -> bool:

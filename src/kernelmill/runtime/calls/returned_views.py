@@ -22,7 +22,7 @@ from kernelmill.plan.literals import buffers_in, dim_of, dims_in
 from kernelmill.runtime.calls.aten import CallArguments, find_operator, flattened
 
 _MOST_LAYOUTS = 64
-"""So many layouts of what views are made of are remembered."""
+"""Most layouts of bases whose views are cached."""
 
 
 def computed_results(plan: Plan) -> tuple[Result, ...]:
@@ -116,8 +116,7 @@ class ViewMaker:
 
 
 _Layout = tuple[int, bool, tuple[int, ...], tuple[int, ...], int]
-"""A view: the number of what it is made of, whether it is detached from that, shape, strides, and
-where in memory it begins."""
+"""A view: the index of its base, whether it is detached from that, shape, strides and offset."""
 
 
 def _lies(tensor: torch.Tensor) -> object:

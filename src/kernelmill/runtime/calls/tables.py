@@ -28,7 +28,7 @@ _DLPACK_CODES = {
     "bf16": 4, "c32": 5, "c64": 5, "c128": 5, "u16": 1, "u32": 1, "u64": 1,
     "f8e4m3fn": 10, "f8e4m3fnuz": 11, "f8e5m2": 12, "f8e5m2fnuz": 13, "f8e8m0fnu": 14,
 }  # fmt: skip
-"""DLDataTypeCode where the kind does not give it (dlpack.h 1.1)."""
+"""DLDataTypeCode of dtypes whose kind does not determine it (dlpack.h 1.1)."""
 
 
 def dlpack_dtype(dtype: DType) -> int:

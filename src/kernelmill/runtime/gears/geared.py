@@ -21,8 +21,8 @@ class Callee(Protocol):
 
 
 Refuse = Callable[[tuple[Any, ...], Exception | None], Any]
-"""What answers a call that no gear takes: it raises, or gives the results of another way. With an
-exception: the gear that was chosen refused an argument with it."""
+"""Answers a call that no gear accepts: it raises, or returns results by other means. The exception
+is that of the chosen gear, if it refused an argument."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ Padded = Callable[[tuple[Any, ...]], Union[list[Any], None]]
 Sizes = Mapping[str, int]
 
 _MOST_SIZES = 4096
-"""How many true sizes a program remembers the gear of."""
+"""Most true sizes whose gear a program caches."""
 
 
 class PaddedCalls:

@@ -17,7 +17,7 @@ from kernelmill.runtime.argument_validation import check_order
 from kernelmill.runtime.memory.allocation import empty_strided
 
 _TENSOR_NS = 5000
-"""Of torch's operators that fill one argument or cut one result, whatever its size."""
+"""Time of torch's operators that fill one argument or crop one result, whatever its size."""
 
 Sizes = Mapping[str, int]
 Shape = tuple[int, ...]

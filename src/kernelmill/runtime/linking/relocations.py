@@ -13,7 +13,7 @@ from collections.abc import Callable
 from kernelmill.core.dataclass import dataclass
 
 SLOT_AT = 8
-"""Where in a stub the address is that it jumps to."""
+"""Offset in a stub of the address that it jumps to."""
 
 STUB_BYTES = 16
 
@@ -69,7 +69,7 @@ _LOW_BITS = {_ADD_LOW: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4, _GOT_LOW: 3}
 of an address; and how many of these an instruction leaves out, since they are zeros."""
 
 _PAGE_BITS = 12
-"""Of what adrp counts, whatever pages the system has."""
+"""Bits of the pages of adrp, whatever pages the system has."""
 
 
 def _fill_aarch64(contents: bytearray, at: int, kind: int, target: int) -> None:
@@ -132,4 +132,4 @@ PROCESSORS = {
         fill=_fill_aarch64,
     ),
 }
-"""By the name that platform.machine() has for them."""
+"""Supported processors, by platform.machine()."""

@@ -23,11 +23,11 @@ empty_strided: Allocate = _direct or _by_dispatcher
 """A new CPU tensor of this shape and strides (in elements), 64-byte aligned, not filled."""
 
 is_direct = _direct is not None
-"""Whether no mode or default device of the user's can get at `empty_strided`."""
+"""True if no mode or default device of the user's affects `empty_strided`."""
 
 alias: Alias | None = tensors.alias.get()
-"""A tensor over another one's memory, so many elements behind its beginning, without a trace; None
-where this torch has no such thing."""
+"""Returns a tensor over another one's memory, at an offset in elements, unseen by tracing; None if
+this torch has no such function."""
 
 
 @lru_cache(maxsize=4096)

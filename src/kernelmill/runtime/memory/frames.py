@@ -21,11 +21,11 @@ from kernelmill.runtime.memory.large_pages import room
 from kernelmill.runtime.memory.sizes import Sizes
 
 MOST_IDLE = max(4, os.cpu_count() or 1)
-"""So many frames are kept for the next callers: more calls at once than there are processors gain
-nothing by it, and after a burst of them their memory is given back."""
+"""Most idle frames that are kept: more concurrent calls than processors gain nothing, and after a
+burst of calls their memory is freed."""
 
 CALLERS = word(0)
-"""How many calls in the process run launches that are worth several threads: they share them."""
+"""Number of calls in the process that run launches worth several threads, which they share."""
 
 _log = get_logger("runtime")
 _HEADER_WORDS = ctypes.sizeof(FrameHeader) // ctypes.sizeof(word)

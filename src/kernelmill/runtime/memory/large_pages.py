@@ -27,7 +27,7 @@ from kernelmill.runtime import background
 from kernelmill.runtime.memory.allocation import alias, elements_of, empty_strided
 
 _USUAL_BYTES = 2 << 20
-"""Of x86-64, and of AArch64 with small pages of 4 KiB."""
+"""The size of x86-64, and of AArch64 with small pages of 4 KiB."""
 
 
 def page_bytes(path: Path) -> int:
@@ -41,14 +41,14 @@ def page_bytes(path: Path) -> int:
 
 
 PAGE_BYTES = page_bytes(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"))
-"""A large page. Less than that is memory as any other."""
+"""Bytes of a large page."""
 
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _COLLAPSE = 25
-"""MADV_COLLAPSE, of Linux 6.1: put large pages under what is written already (madvise(2))."""
+"""MADV_COLLAPSE, of Linux 6.1: move written memory to large pages (madvise(2))."""
 
 _COLLAPSED_AT_ONCE = 8
-"""Pages, between which others can map memory."""
+"""Pages moved at a time; others can map memory in between."""
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Shape, strides (in elements) and dtype of a tensor."""

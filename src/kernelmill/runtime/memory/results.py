@@ -20,10 +20,10 @@ from kernelmill.runtime.memory.allocation import Alias, alias, elements_of, empt
 from kernelmill.torch_internals.tensors import storage_users
 
 LARGE_BYTES = 1 << 20
-"""Results from this size on are worth the look whether there is memory for them."""
+"""Least size of results for which free memory is searched."""
 
 KEPT_BYTES = 512 << 20
-"""So much is kept at most, in use or not; the piece that was given out first is let go."""
+"""Most bytes that are kept, in use or not; the oldest piece is dropped first."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class ResultMemory:
 
 
 memory = ResultMemory(alias) if storage_users.works and alias is not None else None
-"""None where this torch cannot lay a tensor over another one's memory without a trace."""
+"""The memory of results; None if this torch cannot alias memory unseen by tracing."""
 
 
 def result_tensor(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

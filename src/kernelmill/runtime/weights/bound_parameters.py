@@ -31,7 +31,7 @@ from kernelmill.torch_internals.libraries import torch_library
 from kernelmill.torch_internals.tensors import handle_of, version_of
 
 OnDeath = Union[Callable[[object], None], None]
-"""Is called when a storage has died."""
+"""A callback for the death of a storage."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from kernelmill.runtime.weights.write_watch import Span, Watch, write_watch
 from kernelmill.torch_internals.tensors import version_of
 
 WATCHED_BYTES = 2 * PAGE
-"""Larger memory fills pages, and can be watched."""
+"""Size above which memory fills pages, and can be watched."""
 
 WHOLE_BYTES = 16 << 10
-"""Up to here all is compared of what is not watched."""
+"""Size up to which unwatched contents are compared whole."""
 
 
 class Way(Enum):

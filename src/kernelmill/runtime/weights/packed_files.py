@@ -28,7 +28,7 @@ from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
 
 SUFFIX = ".packed"
 KEPT_SECONDS = 14 * 24 * 3600.0
-"""How long a file lasts that nobody opens."""
+"""Lifetime of a file that no process opens."""
 
 _KIND = Kind(b"kernelmill packed\n", "it is packed again")
 _log = get_logger("runtime")

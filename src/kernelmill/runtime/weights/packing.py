@@ -43,21 +43,21 @@ from kernelmill.runtime.weights.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 
 _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
-"""What the bindings of this process hold, by how it was packed and from what."""
+"""Parts of this process's bindings, by recipe and sources."""
 
 
 _MOST_BESIDE = 32
-"""So many sets of parameters with the same key keep what they have packed beside the last one."""
+"""Most sets of parameters with one key that keep their packed parts besides the last set."""
 
 COUNTS = {
     "weights_watched": (Way.PAGES, Way.SHARED),
     "weights_compared": (Way.WHOLE, Way.DIGEST),
     "weights_sampled": (Way.PIECES,),
 }
-"""What a report counts of how contents are looked at."""
+"""Counters of a report, by the ways of checking contents."""
 
 Tensors = Mapping[int, torch.Tensor]
-"""What kernels read for each argument."""
+"""The tensors that kernels read, by argument."""
 
 
 class PackPlace(Protocol):

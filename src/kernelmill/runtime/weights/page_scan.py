@@ -21,7 +21,7 @@ from typing import Any
 
 PAGE = mmap.PAGESIZE
 Range = tuple[int, int]
-"""The addresses at which pages begin and end."""
+"""First and end address of pages."""
 
 _SYS_USERFAULTFD = 323
 _USER_MODE_ONLY = 1

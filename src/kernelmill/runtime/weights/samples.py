@@ -35,7 +35,6 @@ class Sample:
 
 
 NOTHING = Sample(0, 0, 0, b"")
-"""No pieces."""
 
 
 def memory_of(tensor: Tensor) -> memoryview:

@@ -22,19 +22,19 @@ from kernelmill.runtime.memory.dims import fixed_layout
 from kernelmill.runtime.weights.components import Component
 
 LEAST_BYTES = 16 << 20
-"""Less than that is packed at once: it takes no longer than a few calls."""
+"""Size below which all is packed at once: it takes no longer than a few calls."""
 
 LARGEST_BYTES = 32 << 20
-"""A component that packs, or is packed from, more is packed at once: it fits no cache."""
+"""Size of a component, packed or not, above which it is packed at once: it fits no cache."""
 
 SHARE_BYTES = 64 << 20
-"""What a call packs for good when an earlier one has streamed already, at least."""
+"""Least bytes that a call packs for good once an earlier one has streamed."""
 
 SHARE_PART = 1 / 16
-"""The part of all that it packs, at least: the thread may get no time, and calls have to end it."""
+"""Least share of all that a call packs: the thread may get no time, and calls have to finish."""
 
 LEAST_TURNS = 4
-"""How often the memory is used again, at least: else little would be gained."""
+"""Least reuses of the memory: with fewer, streaming gains little."""
 
 
 def bytes_of(plan: Plan, buffer: int) -> int:

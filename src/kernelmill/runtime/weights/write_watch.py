@@ -29,7 +29,7 @@ from kernelmill.runtime.layout import WatchState
 from kernelmill.runtime.weights.page_scan import PAGE, PageScan, Range, meeting, merged
 
 Span = tuple[int, int]
-"""The addresses at which bytes begin and end."""
+"""First and end address of bytes."""
 
 _log = get_logger("runtime")
 
