@@ -311,7 +311,6 @@ def _is_elementwise(op: str) -> bool:
 
 
 def _reads(value: Value, scores: Value) -> bool:
-    """Return whether a value depends on the scores."""
     pending, seen = [value], set[Value]()
     while pending:
         found = pending.pop()

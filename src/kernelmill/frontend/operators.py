@@ -452,7 +452,6 @@ def _nested(item: Any) -> list[torch.Tensor | None]:
 
 
 def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
-    """Return, for each result of a node, whether it is used."""
     if count == 1 and isinstance(node.meta.get("val"), torch.Tensor):
         return (True,)
     taken: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]

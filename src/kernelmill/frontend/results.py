@@ -211,7 +211,6 @@ def _storage(node: fx.Node) -> Any:
 
 
 def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:
-    """Return the storages that more than one of the nodes has."""
     seen: dict[Any, fx.Node] = {}
     shared: set[Any] = set()
     for node in dict.fromkeys(nodes):

@@ -166,7 +166,6 @@ class Machine:
         return blocks if by_blocks < self._instructions_ns(rows, m, n, k) else rows
 
     def _instructions_ns(self, unit: DotUnit, m: int, n: int, k: int) -> float:
-        """Return nanoseconds of a product's instructions of this unit."""
         columns = unit.columns or self.isa.vector_bits // unit.sum.bits
         sizes = ((m, unit.rows), (n, columns), (k, unit.group * unit.depth))
         return math.prod(-(-size // most) for size, most in sizes) / self.dot_rate(unit)

@@ -152,8 +152,6 @@ def max_pool2d_backward(
 
 
 def _avg_pool(count: int) -> Callable[..., Value]:
-    """Return the translator for windows of `count` dims."""
-
     def avg_pool(
         e: Emitter,
         x: Value,

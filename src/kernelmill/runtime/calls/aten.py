@@ -239,7 +239,6 @@ def _is_tensor(literal: Literal) -> TypeGuard[tuple[str, int]]:
 
 
 def _is_constant(literal: Literal) -> bool:
-    """Return whether an argument has the same value in all calls."""
     if not isinstance(literal, tuple) or not literal:
         return True
     if literal[0] in ("list", "tuple"):

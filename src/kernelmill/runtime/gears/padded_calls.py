@@ -135,7 +135,6 @@ def _holds(dynamic: Program, sizes: Sizes) -> bool:
 
 
 def _fit(args: tuple[Any, ...], shapes: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
-    """Return whether every tensor argument has its shape."""
     for number, shape in shapes:
         argument = args[number]
         if not isinstance(argument, torch.Tensor) or argument.shape != shape:

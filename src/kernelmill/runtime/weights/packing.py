@@ -366,7 +366,6 @@ class Parameters:
 
 
 def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:
-    """Return the tensor that kernels read for an argument."""
     assert isinstance(argument, torch.Tensor)
     return argument if parameter.copy is None else parameter.copy
 
