@@ -2,8 +2,8 @@
 
     {"dump": {"dump_path": "out", "dump_mode": "output", "dump_list": [{"layer": ["mm", "relu"]}]}}
 
-`dump_debug` and `dump_scene` ask for what no option does: operators that overflow, and those whose
-results others may have written to.
+`dump_debug` and `dump_scene` have no option: they select operators that overflow, and results that
+other operators may have overwritten.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Options: typed attributes of a group that check every value when it is set.
 
-An option is declared once, in tree.py, with its default, its allowed values and a sentence that
-says what it does here. Two marks keep an option from being accepted and then silently ignored:
-`pending` (the feature does not exist yet) and `inert` (the feature cannot exist on a CPU). Setting
-a marked option to anything but its default gives a UserWarning with that reason.
+An option is declared once, in tree.py, with its default, its allowed values and a sentence on its
+effect. Two marks keep an option from being accepted and then silently ignored: `pending` (the
+feature does not exist yet) and `inert` (the feature cannot exist on a CPU). Setting a marked option
+to anything but its default gives a UserWarning with that reason.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ G = TypeVar("G", bound="Group")
 
 
 class Option(Generic[T]):
-    """An option. Subclasses define the allowed values in `check`. Subclasses say in `check` which
-    values are good.
+    """An option. Subclasses define the allowed values in `check`.
 
-    `summary` says what it does, `advice` when to set it. `mode`: the compile mode it belongs to,
-    else that of its group ("" for both). `in_key`: it changes what is compiled, so keys have it of
-    programs. None is always good where it is the default.
+    `summary` describes its effect, `advice` when to set it. `mode`: the compile mode it belongs to,
+    else that of its group ("" for both). `in_key`: it changes compiled code, so keys of programs
+    include it. None is always allowed where it is the default.
     """
 
     def __init__(

@@ -6,12 +6,12 @@ text.
     options = OPTION "=" VALUE {":" OPTION "=" VALUE}
     events  = NUMBER {"," NUMBER}
 
-Events are what `wait_tensor`, and `wait` for a `record`, order: operators behind "<" begin after
-those behind ">" are done. THREADS is the most that `limit_threads` leaves to an operator. MODE is
-that of `torch.set_deterministic_debug_mode` for an operator that runs in ATen; else it is the
+Events order operators, by `wait_tensor`, and by `wait` for a `record`: operators with an event
+after "<" begin when those with it after ">" are done. THREADS is the limit of `limit_threads`. MODE
+is that of `torch.set_deterministic_debug_mode` for an operator that runs in ATen; else it is the
 caller's.
 
-Operators of a graph and steps of a plan have marks as data; the text is what these print.
+Operators of a graph and steps of a plan have marks as data; the text is their printed form.
 """
 
 from __future__ import annotations

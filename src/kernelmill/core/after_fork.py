@@ -1,10 +1,9 @@
 """Repairs in a forked child before anything else runs in it.
 
-Only the thread that forked comes along. A lock that another one held stays taken, work that another
-one had is never finished, and what another one had set for a while stays set. So every module with
-a lock, a thread or such a setting registers here how it begins anew: a function for what there is
-once, `track` for objects that have a method `after_fork`. They run in the child's one thread,
-functions first; none may wait for anything.
+Only the forking thread exists in the child. A lock that another thread held stays taken, its work
+is never finished, and its temporary settings stay set. So every module with a lock, a thread or
+such a setting registers a repair here: a function for a single object, `track` for objects with a
+method `after_fork`. They run in the child's one thread, functions first; none may wait.
 """
 
 from __future__ import annotations

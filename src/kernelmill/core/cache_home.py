@@ -1,8 +1,8 @@
 """The default folder of compiled programs.
 
-Never in the working directory: what lies there may have come with an archive or a checkout. The
-user who unpacks it owns it, so no check of owners and modes could tell it from what this user's own
-processes compiled, and loading it means running it.
+It is never in the working directory, whose contents may have come with an archive or a checkout.
+The user who unpacks these owns them, so no check of owners and modes could tell them from this
+user's own programs, and loading them means running them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Equations between dims that are known to hold, as rules that rewrite other dims.
 
-A rule replaces one operation (`//`, `%`, `min`, `max`) by what it is equal to, wherever it occurs:
-from 2*((n//4)//2) == n//4 follows that n//4 may be written as 2*(n//8). Symbols are never replaced,
-nor products: what is computed from rewritten dims is then what rewriting gives, so strides computed
-from sizes and strides that were rewritten agree.
+A rule replaces one operation (`//`, `%`, `min`, `max`) by an equal dim, wherever it occurs: from
+2*((n//4)//2) == n//4 follows that n//4 may be written as 2*(n//8). Symbols and products are never
+replaced, so that strides computed from rewritten sizes equal rewritten strides.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Symbolic integers: polynomials over symbols, `//`, `%`, `min` and `max`, with ranges.
 
-An `Expr` is kept as a polynomial with integer coefficients over atoms, in one canonical order, so
-equal expressions are equal objects in text and in `==`. Division and modulo are Python's (floor).
-A `Sym` carries its range; `//` and `%` use ranges to cancel what can be proved to cancel, which
-is what turns reshapes and permutes into plain strides.
+An `Expr` is a polynomial with integer coefficients over atoms, in one canonical order, so that
+equal expressions have equal texts and are `==`. Division and modulo are Python's (floor). A `Sym`
+carries its range; `//` and `%` use ranges to cancel terms where that is provably right, which turns
+reshapes and permutes into plain strides.
 
 Other code imports from `core.dim`, which adds queries, substitution and text.
 """

@@ -1,7 +1,7 @@
 """The Pythons that can run this: CPython with its global lock.
 
-Native code reads and changes objects of Python while it holds that lock. A free-threaded build
-has none, and lays its objects out otherwise, even when it is told to run with a lock.
+Native code reads and changes Python objects while it holds that lock. A free-threaded build has
+none, and another layout of objects, even when it is told to run with a lock.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def read_scalar(reader: Reader, scope: Mapping[str, Dim], depth: int = 0) -> Sca
 
 
 def read_declared(reader: Reader, scope: Mapping[str, Dim]) -> Sym:
-    """Read a symbol, computed or not, as it is declared."""
+    """Read the declaration of a symbol, computed or not."""
     symbol = read_symbol(reader, scope)
     if not reader.accept("="):
         return symbol

@@ -2,9 +2,9 @@
 
 Python raises KeyboardInterrupt in the first thread between any two instructions, those of
 `threading` and `concurrent.futures` included: when `__enter__` has taken a lock, and the `with`
-that would give it back has not begun. That lock stays taken, and a worker that needs it waits for
-ever, as does whoever waits for the worker. What both sides share here are queues and a set, each of
-whose calls is in C and done or not, and an order in which they write and look.
+that would release it has not begun. That lock stays taken, and a worker that needs it waits
+forever, as does a thread that waits for the worker. So the two sides share only queues and a set,
+whose methods in C are atomic, and rely on the order of their writes and reads.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Job(Generic[Result]):
 class Workers:
     """Up to `most` threads, which take submitted work in order.
 
-    Where the system starts no thread at all, `submit` does the work itself.
-    To be used in `with` by one thread: leaving it waits for the work in progress, also when Ctrl-C
-    comes meanwhile; pending work is dropped.
+    Where the system starts no thread at all, `submit` does the work itself. To be used in `with` by
+    one thread: leaving it waits for the work in progress, also when Ctrl-C comes meanwhile; pending
+    work is dropped.
     """
 
     def __init__(self, most: int) -> None:

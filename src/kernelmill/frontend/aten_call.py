@@ -2,13 +2,14 @@
 
 Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
 dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list, and
-("tuple", ...) a tuple, where a higher-order operator is given one;
-("float", dim) and ("bool", dim) the number that a word stands for;
-("device", name), ("layout", name), ("memory_format", name) and ("operator", name) those objects of
-torch; ("complex", text) a complex number; ("body", name) one of the graph's bodies, as a
-function that gives a tuple, and ("single", name) one that gives its only result.
-Results are the tensors among the operator's results, lists flattened, in order; one that the
-operator leaves undefined has the type bool[0] and no reader.
+("tuple", ...) a tuple, as an argument of a higher-order operator; ("float", dim) and ("bool", dim)
+the number that a word encodes; ("device", name), ("layout", name), ("memory_format", name) and
+("operator", name) those objects of torch; ("complex", text) a complex number; ("body", name) one of
+the graph's bodies, as a function that returns a tuple, and ("single", name) one that returns its
+only result.
+
+Results are the tensors among the operator's results, lists flattened, in order; an undefined one
+has the type bool[0] and no reader.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operators that AOTAutograd decomposes before import.
 
-The long tail goes through torch's own decompositions. Kept whole are the operators that have a
-translation, which say more than their parts do, and the ones that draw random numbers: a
-decomposition of those draws other numbers than eager.
+Most are decomposed by torch. Exceptions are operators with a translation, which keep information
+that their parts lack, and operators that draw random numbers: their decompositions draw other
+numbers than eager.
 """
 
 from __future__ import annotations

@@ -64,12 +64,12 @@ def import_fx(
 ) -> ImportedGraph:
     """Translate a functionalised ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
-    Roles and names go by the position of the placeholder; an argument that the graph itself updates
-    is always the user's. Results from `saved_from` on are for a backward graph alone, and need not
-    have the strides that were traced. With `ones` the program runs at size 1, too, where torch
-    traced a size as one that is not: for callers who have dropped the guard. Raises
-    UnsupportedError when the graph cannot be carried as a whole (sparse tensors); a single operator
-    that has no translation becomes an `aten` node instead.
+    Roles and names are by position of the placeholder; an argument that the graph itself updates is
+    always the user's. Results from `saved_from` on are for a backward graph alone, and need not
+    have the traced strides. With `ones` the program also runs at size 1 where torch traced a size
+    as not 1: for callers who have dropped the guard. UnsupportedError when the graph as a whole
+    cannot be imported (sparse tensors); a single operator without translation becomes an `aten`
+    node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
     importer = _Importer(gm, name, saved_from, ones)

@@ -204,8 +204,8 @@ class OperatorImporter:
         return [None, *self._call(target, args, node.kwargs, traced, kinds, "an effect")]
 
     def higher_order(self, node: fx.Node) -> Any:
-        """Import an operator of operators or graphs, of which torch traces only results: it writes
-        to nothing and returns no views."""
+        """Import an operator of operators or graphs. Torch traces only its results: it writes to
+        nothing and returns no views."""
         name, traced = name_of_operator(node.target), _traced(node)
         if name is None:
             raise UnsupportedError(f"the operator {getattr(node.target, '__name__', node.target)}")

@@ -67,8 +67,8 @@ def aten_name(target: Any) -> str:
 def settle_recurrent(gm: fx.GraphModule) -> str | None:
     """Decide for each recurrent layer of a Dynamo graph, in place, whether it is decomposed.
 
-    Returns the reason why torch has to run the graph as it is, where there is one: what torch makes
-    of the layer is not what eager computes, or would be a graph without bound.
+    Return the reason why torch has to run the whole graph, or None: torch's decomposition of the
+    layer does not compute eager's result, or would be a graph without bound.
     """
     found = [n for n in all_nodes(gm) if n.op == "call_function" and n.target in _LAYERS]
     for node in found:

@@ -1,9 +1,8 @@
 """The table of ATen operators that have a translation into graph operators.
 
 A translator is a function `(e: Emitter, *args, **kwargs)` with the operator's own arguments,
-tensors as graph values and sizes as dims. It returns the value, or for
-several results the sequence of values, that stands for the operator's result, or raises
-`NotTranslated` to leave it to ATen.
+tensors as graph values and sizes as dims. It returns the value, or for several results the sequence
+of values, of the operator's result, or raises `NotTranslated` to leave it to ATen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Linear resizing with eager's formula: x * (1 - w) + y * w between neighbours.
 
 Torch's own decomposition has x + (y - x) * w, which is NaN between two infinities of one sign, and
-an infinity between two numbers whose difference overflows. AOTAutograd takes resizing apart that
-way before anybody is asked; an exported program has it whole.
+an infinity between two numbers whose difference overflows. AOTAutograd always decomposes resizing
+that way; an exported program has it whole.
 """
 
 from __future__ import annotations

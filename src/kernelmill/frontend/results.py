@@ -37,8 +37,8 @@ class ResultImporter:
     that is returned beside its base (an argument or another result) must be a view.
 
     A result has the strides that were traced, those of dims of size 1 and of empty tensors too
-    (before decompositions, where `keep_strides` has noted them).
-    Results from `saved_from` on, which only a backward graph reads, are dense.
+    (before decompositions, where `keep_strides` has noted them). Results from `saved_from` on,
+    which only a backward graph reads, are dense.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Assumptions about sizes taken from the traced call, and torch's guards for them.
 
-Where a rule needs an answer that no range and no guard gives (whether a size that is divided by is
-positive, whether two sizes are equal), the traced call has one. It is taken, and torch is told:
-Dynamo then traces calls with another answer anew. The program asks for it too, for where nobody
-guards (exported programs).
+Where a rule depends on a question that no range and no guard decides (is a divisor positive, are
+two sizes equal), the answer of the traced call is assumed, and a guard is added to torch's: Dynamo
+then traces calls with another answer again. The program checks it too, as exported programs have no
+guards.
 """
 
 from __future__ import annotations

@@ -51,8 +51,7 @@ class SymbolTable:
 
     Once `assume` was called, equal sizes that torch writes differently become one dim. Assumptions
     from the sizes of the traced call alone are in `guards`. With `ones` a size that torch takes for
-    2
-    at least may be 1.
+    2 at least may be 1.
     """
 
     def __init__(self, declare: Callable[[Sym], None] | None = None, ones: bool = False) -> None:

@@ -1,10 +1,10 @@
 """The order that a model requests with `wait_tensor`, or `record` and `wait`, kept in the marks of
 operators.
 
-In a traced graph `wait_tensor(t, dep)` is an operator that gives t. It leaves nothing in ours but
-an event: what computes dep gives it, and what reads the operator's result waits for it. `record`
-gives an empty tensor and `wait` nothing; the event is of the last operator of a stream before the
-one, and the operators of a stream behind the other wait for it.
+In a traced graph `wait_tensor(t, dep)` is an operator that returns t. In ours it becomes an event,
+which the operator that computes dep signals, and on which readers of the result wait. `record`
+returns an empty tensor and `wait` nothing; the event is that of the stream's last operator before
+`record`, and the operators of a stream after `wait` wait for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Good gears of several dims: each call is served by the gear of least work that holds it.
 
-The work of a call is the product of its sizes. One dim alone has an exact answer (ladder.py); with
-several, which calls share a gear is a choice among very many, so this starts from merging what is
-cheapest to merge, and improves one size of one gear at a time until nothing helps.
+The work of a call is the product of its sizes. One dim alone has an exact answer (ladder.py). With
+several the assignment of calls to gears has very many choices, so this starts from the cheapest
+merges, and improves one size of one gear at a time until nothing helps.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def best_grid(
     """Return sizes for each dim, such that they make at most `most` combinations.
 
     `ties[d]` is the number of tensors' dims that the d-th one represents (1 by default): each of
-    them
-    multiplies. A dim with several sizes gets at least `least`, for which `most` must be enough.
+    them multiplies. A dim with several sizes gets at least `least`, for which `most` must be
+    enough.
     """
     dims = len(next(iter(points)))
     ties = ties or (1,) * dims

@@ -21,10 +21,8 @@ class Suggestion:
 
     `sizes` lists for each axis the argument of `set_dim_gears`; `gears` is the number of
     combinations. `padding` is the share of the work that would be spent on padding, between 0 and
-    1,
-    and `padding_to_largest` that share with one gear, the largest. The work of a call is the
-    product
-    of its sizes, of which equal ones count once. `left_out` calls had other arguments.
+    1, and `padding_to_largest` that share with one gear, the largest. The work of a call is the
+    product of its sizes, of which equal ones count once. `left_out` calls had other arguments.
     """
 
     axes: tuple[Axis, ...]

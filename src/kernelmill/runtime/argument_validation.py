@@ -1,8 +1,8 @@
 """Argument validation, the slow path: for calls that the native entry has refused.
 
-What can be put right is: a tensor of the right type and shape with other strides, a misaligned or a
-lazily negated one is copied, one of a harmless subclass is taken as the tensor that it is. Anything
-else is an InputError that names the argument.
+A tensor of the right type and shape with other strides is copied, as is a misaligned or a lazily
+negated one; an instance of a harmless subclass is taken as a plain tensor. Anything else is an
+InputError that names the argument.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def validated(
     in_order: bool,
 ) -> torch.Tensor:
     """Return `argument` itself where kernels can read it, else a copy that they can read.
-    InputError when it cannot.
+    InputError if neither is possible.
 
-    `shape` and `strides` are what the program needs of it, in elements. Where it has to be
-    `in_order`, one whose dims have another order in memory is refused.
+    The program needs `shape` and `strides`, in elements. With `in_order`, an argument whose dims
+    have another order in memory is refused.
     """
     tensor = check_kind(entry, number, argument)
     check_rank(entry, number, tensor)
@@ -85,8 +85,7 @@ def fits(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
 
 
 def alignment(dtype: torch.dtype) -> int:
-    """Return the bytes that addresses of this dtype must be a multiple of; 1 for what only ATen
-    reads."""
+    """Return the alignment of addresses of this dtype, in bytes; 1 if only ATen reads it."""
     known = from_torch(dtype)
     return 1 if known is None or known.is_opaque else known.bytes
 

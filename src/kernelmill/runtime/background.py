@@ -1,9 +1,9 @@
 """Background work: one thread of low priority, which ends with the process.
 
-Work comes in pieces of some milliseconds. No piece begins while a caller has the worker `paused`:
-they would be in each other's way. When Python ends, the piece under way is waited for: it
-may run machine code and read weights that are about to go. A process that was forked begins without
-work; who waits for some has to see to it (`os.getpid`).
+Work consists of pieces of some milliseconds. No piece begins while a caller has the worker
+`paused`, so that they do not compete. At the end of Python the current piece is waited for: it may
+run machine code and read weights that are about to be freed. A forked process begins without work;
+callers that need some have to submit it again (`os.getpid`).
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def wait() -> None:
 
 
 class _Gate:
-    """A gate that the worker passes while nobody has paused it. There is no lock, which Ctrl-C in a
-    caller could leave taken (core/workers.py): the worker looks again and again while it is closed.
-    """
+    """A gate that the worker passes unless it is paused. It has no lock, which Ctrl-C in a caller
+    could leave taken (core/workers.py): the worker polls while it is closed."""
 
     def __init__(self) -> None:
         self._closed = False

@@ -1,7 +1,7 @@
 """Counters of programs, each number with the object that owns it.
 
 Programs share memory, packed weights and weights: the gears of a model, its captures, its prefill
-and its decode step. So a program tells what each number belongs to, and a sum counts it once.
+and its decode step. With the owner of each number, a sum counts it once.
 """
 
 from __future__ import annotations

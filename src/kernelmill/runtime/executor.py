@@ -1,7 +1,7 @@
 """The native entry of all programs: linked once in a process, and assembled if no image is given.
 
-Its source is C (native/executor.c), of which a compiler made executor.ll: LLVM's text, the same for
-all processors, so that users need no compiler.
+Its source is C (native/executor.c), compiled to executor.ll: LLVM IR, the same for all processors,
+so that users need no compiler.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _ENTRIES = (
 @dataclass(frozen=True)
 class Executor:
     """The native entries, the first four as pairs: one keeps the GIL and one releases it. The
-    others look at Python's objects, and keep it; without `has_quick` they must not be called.
-    `watchers` are the addresses of what CPython may call when a dict or a class has changed, which
-    is then noted in `changes`; 0 where CPython watches nothing.
+    others read Python objects, and keep it; without `has_quick` they must not be called. `watchers`
+    are the addresses of callbacks for CPython when a dict or a class has changed, which they note
+    in `changes`; 0 where CPython has no watchers.
 
     `threaded` is False when torch has no OpenMP runtime with the GNU interface: programs then run
     on the calling thread.

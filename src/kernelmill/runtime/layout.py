@@ -80,7 +80,7 @@ class LaunchRecord(ctypes.Structure):
 
 
 class Table(ctypes.Structure):
-    """The constants of a program: all that is the same in every call.
+    """The constants of a program: all that is equal in every call.
 
     `outputs` are numbers of the buffers whose tensors follow the inputs in the arguments.
     `threshold` is the least work in nanoseconds that is worth a parallel region.
@@ -107,12 +107,9 @@ class ParameterRecord(ctypes.Structure):
     `object` is its Python object, of class `type`; `impl` is the address of its TensorImpl.
     `address` is passed to kernels: `data`, or the address of a copy with fitting strides.
     `versioned`: it has a version counter that counts; `inference`: it cannot have one; `negated`:
-    it
-    is the lazily negated contents of its memory. Of its contents these are compared: `pieces`,
-    whose
-    `contents` are stored in a row; EdgeRecords; the word at `written_at`, if any, which is
-    `written`
-    unless somebody wrote; the `digest` of `digest_bytes` bytes.
+    it is the lazily negated contents of its memory. Of its contents these are compared: `pieces`,
+    whose `contents` are stored in a row; EdgeRecords; the word at `written_at`, if any, which is
+    `written` unless somebody wrote; the `digest` of `digest_bytes` bytes.
     """
 
     _fields_ = (
@@ -204,8 +201,8 @@ class WatchRecord(ctypes.Structure):
     """A word or an item of `owner` that must be `expected`.
 
     VERSION and WORD: the word `number` bytes into it; DICT_ITEM: the value under `key`, whose hash
-    is
-    `number`; LIST_ITEM: element `number` of a list. For objects, `expected` is the id; 0 for none.
+    is `number`; LIST_ITEM: element `number` of a list. For objects, `expected` is the id; 0 for
+    none.
     """
 
     _fields_ = (
@@ -382,14 +379,10 @@ class FrameHeader(ctypes.Structure):
     Where threads are held up (native/contention.c), calls use at most `limit` threads (0: no limit)
     until `limited_until`, and a trial of more lasts as long again; `pause` is the planned length of
     that, and at `try_at` a trial is due in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
-    is
-    the idle time of the processors at `asked_at`, and `ran` the nanoseconds the process' threads
-    had
-    run. `lost` is the nanoseconds that threads have lost, not running or waiting, beyond the
-    duration
-    of regions, and `held_up` the number of times a limit was set. `callers` is the address of a
-    word
-    that counts calls in progress in the process.
+    is the idle time of the processors at `asked_at`, and `ran` the nanoseconds the process' threads
+    had run. `lost` is the nanoseconds that threads have lost, not running or waiting, beyond the
+    duration of regions, and `held_up` the number of times a limit was set. `callers` is the address
+    of a word that counts calls in progress in the process.
     """
 
     _fields_ = (

@@ -1,13 +1,12 @@
 """Probes: code put before kernels for a while, which reports each of their calls.
 
 A launch calls a kernel at the address in its record (layout.py). A probe is a function with a
-kernel's arguments that tells of the call and makes it. Putting probes before the kernels of a
-program changes the addresses in its records, and taking them away puts them back: a program
-without probes runs the code that it always runs. So does a super kernel, whose driver is linked
-again with probes in the place of its sub-kernels.
+kernel's arguments that records the call and makes it. Inserting probes into a program changes the
+addresses in its records, and removing them restores these: a program without probes runs its usual
+code. So does a super kernel, whose driver is linked again with probes in place of sub-kernels.
 
-There are two kinds. `RECORD` appends a `CallRecord` to a log (recorder.py), `PROFILE` opens a
-range of torch's profiler (profiling.py).
+Two kinds exist: `RECORD` appends a `CallRecord` to a log (recorder.py), `PROFILE` opens a range of
+torch's profiler (profiling.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kernels as ranges in torch's profiler.
 
-Nothing looks for a profiler during calls. When one starts, probes (probes.py) are put before the
-kernels of all programs, and they are taken away when it stops. That a profiler starts and stops is
-found out by torch_internals/profiler.py; with a torch that does not tell kernels have no ranges.
+Calls do not check for a profiler. When one starts, probes (probes.py) are inserted before the
+kernels of all programs, and when it stops they are removed. torch_internals/profiler.py detects
+both; with a torch that does not report them kernels have no ranges.
 """
 
 from __future__ import annotations

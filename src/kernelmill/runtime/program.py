@@ -29,11 +29,10 @@ DIMS_OBJECT = "dims"
 
 
 class Program:
-    """A loaded plan, ready for calls from several Python threads at once. Calls from several Python
-    threads at once are right.
+    """A loaded plan, ready for calls from several Python threads at once.
 
-    `call(*args)` is the same as calling the program, without one Python frame. `engine` is what its
-    calls share; it lives as long as somebody can call the program.
+    `call(*args)` is the same as calling the program, without one Python frame. `engine` is shared
+    by its calls; it lives as long as the program can be called.
     """
 
     def __init__(self, engine: Engine, call: Call) -> None:
@@ -98,19 +97,18 @@ def load(
     in_order: bool = False,
     bodies: Bodies = NO_BODIES,
 ) -> Program:
-    """Load a plan and return its program. `objects` are ELF images by kernel name. `objects` are
-    ELF images by kernel name.
+    """Load a plan and return its program. `objects` are ELF images by kernel name.
 
-    A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
-    out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
-    does. Programs of one `pool` share the memory of their calls. `check_sizes` raises InputError
-    for values of the symbols that the program is not for. `place` is where packed parameters are
-    kept beyond this process. Arguments that have to be `in_order` are refused, not copied, where
-    their dims have another order in memory than the plan's. The executor's object may be among the
-    objects too (`executor_object`). `bodies` are what higher-order operators of the plan
-    are given, by name. A plan that is `verified` is not verified again. Raises
+    A dynamic plan may have one more object, "dims": `void dims(const i64* symbols, i64* out)`
+    computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python does. Programs
+    of one `pool` share the memory of their calls. `check_sizes` raises InputError for values of the
+    symbols that the program is wrong for. `place` stores packed parameters beyond this process.
+    With `in_order`, arguments whose dims have another order in memory than the plan's are refused,
+    not copied. The executor's object may be among the objects too (`executor_object`). `bodies` are
+    those of the plan's higher-order operators, by name. A `verified` plan is not verified again.
+
     VerificationError when the plan breaks its rules, CodegenError when an object does not link,
-    KernelmillError when one is missing, a body too, or this torch lacks an operator.
+    KernelmillError when an object or a body is missing, or this torch lacks an operator.
     """
     if not verified:
         verify_plan(plan)

@@ -1,9 +1,8 @@
 """The fast path into a program: one native function makes all checks of a call, and launches.
 
-`km_quick` (native/executor.c) takes the values of a call apart, looks at tensors, long-lived
-arguments and at what is watched besides, all without running Python. For that it reads objects
-where CPython and torch keep their fields (torch_internals/objects.py); where they are not found,
-programs are called as always.
+`km_quick` (native/executor.c) unpacks the values of a call and checks tensors, long-lived arguments
+and watched objects, all without running Python. It reads fields of objects of CPython and torch at
+known offsets (torch_internals/objects.py); where an offset is unknown, the usual path is taken.
 """
 
 from __future__ import annotations
@@ -446,7 +445,7 @@ def _collector(engine: Engine) -> Collect | None:
 
 def suits(program: Program) -> bool:
     """Return whether a program has a fast path: launches only, results that are all new tensors,
-    views of such or numbers, and all written arguments checked in each call."""
+    views of these or numbers, and all written arguments checked in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
     kinds = (BufferKind.TENSOR, BufferKind.VIEW)

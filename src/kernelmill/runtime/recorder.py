@@ -1,7 +1,7 @@
 """Records of kernel runs: time and thread, of programs while a `Recorder` is active.
 
-Kernels are timed by probes before them (probes.py), ATen calls where the program makes them. The
-clock is `time.perf_counter_ns`'s, and a probe costs the call it tells of about 60 ns.
+Kernels are timed by probes before them (probes.py), ATen calls by the step that makes them. The
+clock is `time.perf_counter_ns`'s, and a probe adds about 60 ns to its call.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ class Span:
 
 
 class Recorder:
-    """A recorder of calls of `engines` between `__enter__` and `__exit__`. `take` gives what was
-    recorded since it was asked last, in the order in which it began. Programs that others call
-    meanwhile are recorded too.
+    """A recorder of calls of `engines` between `__enter__` and `__exit__`. `take` returns the spans
+    since the last `take`, in the order in which they began. Other callers' calls are recorded too.
 
-    CodegenError when this torch or C library lacks what probes call.
+    CodegenError when this torch or C library lacks the functions that probes call.
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:

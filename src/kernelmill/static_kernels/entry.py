@@ -45,9 +45,8 @@ def from_profiler(profiler: Any, path: str | os.PathLike[str]) -> tuple[int, int
     """Append the operators of a finished `torch.profiler.profile(record_shapes=True)` to a log.
 
     Operators that ran inside of others are left out. Return the number of new ones, and the number
-    of
-    kinds that cannot be recorded (lists of tensors, operators that write into their arguments, and
-    those without kernel). ConfigError for a session without shapes, FileError as `record`.
+    of kinds that cannot be recorded (lists of tensors, operators that write into their arguments,
+    and those without kernel). ConfigError for a session without shapes, FileError as `record`.
     """
     from kernelmill.static_kernels.profiler import record_session
 

@@ -1,7 +1,7 @@
 """Backends of a remote store: a Redis server, or files behind any URL of fsspec.
 
-Values are bytes under names. All methods may raise whatever the library below raises; who calls
-them decides what a failure costs.
+Values are bytes under names. All methods may raise any error of the library below; callers handle
+them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Entries, compiled kernels as files: three files, and the checks that make them trustworthy.
 
     {Type}_{digest}.o       the ELF object
-    {Type}_{digest}.info    all that identifies the operator, with the ingredients of its key
-    {Type}_{digest}.json    what a launch needs; written last, it vouches for the other two
+    {Type}_{digest}.info    the identity of the operator, with the ingredients of its key
+    {Type}_{digest}.json    the data of a launch; written last, it vouches for the other two
 
 The chain of checks: the last field of the .json is a SHA-256 of all bytes before it, the .json
-holds the SHA-256 of the .o and of the .info, and it names the entry it was written for. So a bit
-that flipped anywhere, and a file that belongs to another entry, are noticed before use.
-The layout of the fields follows MindSpore's kernel_meta folder.
+holds the SHA-256 of the .o and of the .info, and it names its entry. So a flipped bit anywhere, and
+a file of another entry, are noticed before use. The layout of the fields follows MindSpore's
+kernel_meta folder.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """A folder of entries on disk: checks of trust, reads and writes.
 
-Everything goes through one open descriptor of the folder, which was checked when it was opened: a
+All access is through one open descriptor of the folder, which was checked when it was opened: a
 folder swapped in later under the same path is never used unchecked.
 
-What comes of reading a file is told apart here, for all who read:
+Outcomes of reading a file, for all readers:
 
-    absent      None: it is not there
+    missing     None
     damaged     BadEntry, or Damaged of store/sealed.py: its bytes were read whole, and their
                 checksums do not match. This alone is a reason to set a file aside
     refused     StoreError: another user could have written it
-    cannot now  OSError: whatever else the system says, as "too many open files" does. It says
-                nothing about the file, which may be good for everybody else
+    unreadable  OSError: any other error of the system, as "too many open files". It says nothing
+                about the file, which may be good for other processes
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ANOTHER_FOLDER = (
 
 
 def check_trust(status: os.stat_result, path: str, otherwise: str = _ANOTHER_FOLDER) -> None:
-    """Raise StoreError if another user could have written what `status` describes. `otherwise` is
+    """Raise StoreError if another user could have written the file of this `status`. `otherwise` is
     the alternative to taking it over, for the message."""
     quoted = shlex.quote(path)
     if status.st_uid not in (os.geteuid(), 0):
@@ -270,13 +270,13 @@ class Folder:
 
     def save_all(self, entries: Mapping[str, Mapping[str, bytes]]) -> None:
         """Write entries, each with its files by suffix, whose locks the caller holds. OSError when
-        that fails; each entry is then there as a whole, or nothing of it.
+        that fails; each entry is then complete or absent.
 
         Each file is on the disk (fsync) before it gets its name, and the .json, without which there
         is no entry, gets its name last. All are written before the first is synced, and many are
-        synced side by side: a file system with a journal then brings them to the disk together. The
-        folder is not synced: a rename that a power cut undoes leaves an entry that is not there, or
-        old files that the checksums tell apart.
+        synced in parallel: a file system with a journal then writes them to the disk together. The
+        folder is not synced: a rename that a power cut undoes leaves a missing entry, or old files
+        that the checksums reveal.
         """
         folder = self._made()
         mark = f".tmp-{os.getpid()}-{threading.get_ident()}"

@@ -7,9 +7,9 @@ processor they are for.
     FOLDER/active.json     the packages that programs use, newest first; replaced by one rename
     FOLDER/NAME/           an installed package: its files, and manifest.json; comes by one rename
     FOLDER/.lock           held while one of the two is changed
-    FOLDER/.new-*, .old-*  what is being written or removed; the next change sweeps it up
+    FOLDER/.new-*, .old-*  files being written or removed; the next change removes leftovers
 
-So whoever looks sees a package wholly or not at all, also when the installing process is killed.
+So readers see a package complete or not at all, even if the installing process is killed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _cpu_flags() -> set[str]:
 
 
 def check_folder(path: str) -> None:
-    """Raise Refused unless `path` is a folder of this user's that nobody else can write to."""
+    """Raise Refused unless `path` is a folder of this user's that no other user can write to."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise Refused(f"{path} is no folder (or a link to one); name the folder itself")

@@ -1,10 +1,10 @@
 """Locks between the threads of a process, and between processes.
 
-Between processes a lock is `flock` on a file that exists only while somebody compiles. The system
-releases it the moment its owner dies, so a takeover needs no time-out. Waiting has an end all the
-same (`patience`): an owner that was stopped, not killed, must not stop everybody else. Whoever runs
-out of patience goes on without the lock, which costs a second compile and breaks nothing, since
-files appear by rename.
+Between processes a lock is `flock` on a file that exists only during a compile. The system releases
+it the moment its owner dies, so a takeover needs no time-out. Waiting is limited all the same
+(`patience`): an owner that was stopped, not killed, must not stop all others. After that a process
+continues without the lock, which costs a second compile and breaks nothing, since files appear by
+rename.
 """
 
 from __future__ import annotations

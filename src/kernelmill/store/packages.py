@@ -167,8 +167,7 @@ def installed(on_untrusted: OnUntrusted = "error") -> tuple[Package, ...]:
     """Return the packages that this machine can use, in search order.
 
     The search is made once in a process: packages installed later are for programs that start
-    later.
-    StoreError when a folder of them can be written by others, or a warning with "memory".
+    later. StoreError when a folder of them can be written by others, or a warning with "memory".
     """
     return _installed(knobs.STATIC_KERNELS.get(), on_untrusted)
 

@@ -1,10 +1,10 @@
 """Sealed files: sections of bytes, each with its checksum, to be mapped into memory.
 
-    magic                       one line that says what the file is
-    u64, little-endian          how many bytes the header has
+    magic                       one line that names the kind of file
+    u64, little-endian          number of bytes of the header
     32 bytes                    SHA-256 of the header
     header                      JSON: {"format": 1, "sections": {NAME: [OFFSET, BYTES, SHA256]}}
-    sections                    from the next multiple of 4096 on, where their offsets begin
+    sections                    from the next multiple of 4096 on, the origin of their offsets
 
 A section begins at a multiple of 4096. Nothing is used before its checksum was compared.
 """

@@ -1,7 +1,7 @@
 """A store shared by hosts, for work in batches: filling it, fetching a model's kernels, cleaning.
 
 The values are those that `Remote` reads one by one during compiles. Here a request may take
-seconds, is tried again, and ends in an error: whoever fills a store has to know that it is full.
+seconds, is tried again, and ends in an error: who fills a store has to know whether it is full.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Signatures of a remote store's values: who can write to the remote cannot by that alone run code
-here.
+"""Signatures of a remote store's values: write access to the remote is not enough to run code here.
 
     kernelmill-signed 1 {HMAC-SHA256, in hexadecimal}
     the value

@@ -1,8 +1,8 @@
 """`Store`: from named ingredients to checked bytes, each kernel compiled once.
 
-It knows no IR: what a kernel is, and how it is compiled, is the caller's `compile`. Whatever
-happens to the folder, the caller gets its kernel: a damaged entry is set aside and compiled again,
-and what cannot be written is kept in memory. Only a folder that others can write to is an error.
+It knows no IR: kernels are made by the caller's `compile`. The caller gets its kernel in any case:
+a damaged entry is set aside and compiled again, and an unwritable one is kept in memory. Only a
+folder that others can write to is an error.
 """
 
 from __future__ import annotations
@@ -82,9 +82,8 @@ class Store:
     installed static kernels.
 
     StoreError, at once or on use, for folders and files that others can write to. With
-    `on_untrusted`
-    "memory" such a folder is not used, and its kernels are kept in memory, with one warning.
-    Safe to use from several threads, and with any number of processes on one folder.
+    `on_untrusted` "memory" such a folder is not used, and its kernels are kept in memory, with one
+    warning. Safe to use from several threads, and with any number of processes on one folder.
     """
 
     def __init__(

@@ -56,8 +56,7 @@ def collect(path: str, max_bytes: int) -> Collected:
     """Remove least recently used entries until the folder holds at most `max_bytes`.
 
     Entries that a live process uses stay, even when that is more. Files of interrupted writes, and
-    of
-    damaged entries that were set aside for a person to look at, go when they are a day old, or
+    of damaged entries that were set aside for a person to look at, go when they are a day old, or
     when space is short. StoreError when the folder is not trusted, OSError when it cannot be
     written.
     """

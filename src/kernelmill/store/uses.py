@@ -1,8 +1,8 @@
 """Entries in use by live processes, listed in files of the folder itself.
 
-A process lists them in a file `.use-{pid}-{random}` and holds a shared flock on it: however
-the process ends, the lock ends with it, and whoever looks next removes the list. Where the folder
-cannot be written nothing is told; nothing can be removed there either.
+A process lists them in a file `.use-{pid}-{random}` and holds a shared flock on it: however the
+process ends, the lock ends with it, and the next reader removes the list. In an unwritable folder
+nothing is listed; nothing can be removed there either.
 """
 
 from __future__ import annotations

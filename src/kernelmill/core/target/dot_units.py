@@ -33,24 +33,24 @@ class Sums(Enum):
 
 @dataclass(frozen=True)
 class DotUnit:
-    """Instructions that add products of `a` and `b`, neighbours along k, to a `sum`.
+    """A dot unit: instructions that add products of `a` and `b`, neighbours along k, to a `sum`.
 
-    group     neighbours along k that lie in one word, the first in its lowest bits; 1: no words
-    sums      how the products are added
-    rows      rows of sums that one instruction computes at most; 1: it works on vectors
-    columns   columns of sums at most; 0: as many as a vector has lanes
-    depth     groups along k that one instruction takes at most
-    requires  LLVM's names of features any of which brings it; none: the ISA's level does
-    narrow    those of them that bring it for vectors of at most 256 bits
-    halves    what multiplies the even and the odd numbers of its words apart, widened to twice
-              their bits, in fewer instructions than it has; None where there is no such unit
+    group     neighbours along k in one word, the first in its lowest bits; 1: no words
+    sums      order and roundings of the additions
+    rows      most rows of sums of one instruction; 1: it works on vectors
+    columns   most columns of sums; 0: as many as a vector has lanes
+    depth     most groups along k of one instruction
+    requires  LLVM's names of features any of which includes it; none: the ISA's level does
+    narrow    those of them that include it for vectors of at most 256 bits
+    halves    unit that multiplies the even and the odd numbers of its words apart, widened to twice
+              their bits, in fewer instructions than this has; None if there is none
 
-    One of several rows and of several groups works on tiles: a has a row of groups for each row of
-    sums, b a row of words, one for each column of sums, for each group (neighbours along k are
+    A unit of several rows and of several groups works on tiles: a has a row of groups for each row
+    of sums, b a row of words, one for each column of sums, for each group (neighbours along k are
     interleaved).
 
-    One of several rows and a single group works on blocks in vectors: a has a word for each row of
-    sums, b one for each column, and the sums are the lanes of one vector, row-major.
+    A unit of several rows and a single group works on blocks in vectors: a has a word for each row
+    of sums, b one for each column, and the sums are the lanes of one vector, row-major.
     """
 
     name: str

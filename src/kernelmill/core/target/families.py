@@ -33,8 +33,8 @@ class Level:
     """The features that all processors of a level have.
 
     flags             of /proc/cpuinfo that it adds to the level below
-    llvm_cpu          LLVM's name of such a processor, with `llvm_features` besides
-    has_extras        what the family has beyond its levels may come with this one
+    llvm_cpu          LLVM's name of the processor, which `llvm_features` extend
+    has_extras        the family's features beyond its levels may come with this one
 
     The others are those of `Isa`.
     """
@@ -55,18 +55,19 @@ class Level:
 class Family:
     """A family of processors, which run the same instructions.
 
-    levels           by name, each of which has all of the one before
+    levels           by name, each of which includes the one before
     extras           flags of /proc/cpuinfo beyond the levels that kernels can use, and LLVM's names
                      for them
-    permitted        the same of what a process may use when the system permits it
+    permitted        flags and names of features that need the system's permission
                      (core/target/tile_permission.py): a machine's own ISA has all of them or none
-    units            whose vectors take several numbers at once, the better one of a type first
+    units            dot units of vectors with several numbers a lane, the better one of a type
+    first
     word_unit        for two integers of 16 bits a lane, if vectors of all levels have one
-    block_units      whose vectors are blocks of sums
-    tile_units       that all of `permitted` bring together
-    flags_field      of /proc/cpuinfo, where the flags are
+    block_units      dot units whose vectors are blocks of sums
+    tile_units       dot units that all of `permitted` together include
+    flags_field      field of /proc/cpuinfo with the flags
     outside, has_nontemporal, has_lane_operand  those of `Isa`
-    has_memory_operand  instructions other than loads take what memory has
+    has_memory_operand  instructions other than loads have memory operands
     """
 
     triple: str

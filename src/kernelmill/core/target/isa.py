@@ -31,19 +31,19 @@ _EMULATED_TILES = "emulated-tiles"
 
 @dataclass(frozen=True)
 class Isa:
-    """An instruction set. `features` are LLVM's names of what there is beyond `cpu`.
+    """An instruction set. `features` are LLVM's names of features beyond `cpu`.
 
     vector_bits       the preferred register width
-    vector_registers  how many there are
-    outside           what its conversions make of floats that an integer type does not hold: the
+    vector_registers  number of vector registers
+    outside           result of conversions of floats that an integer type does not hold: the
                       "lowest" integer or the "nearest" (kernel/ops.py)
-    line_bytes        how many bytes the caches keep and move together
+    line_bytes        bytes of a cache line
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
-    loads_half        and one of them loads a vector of f16 too
-    has_tiles         all units that work on tiles are there
-    emulates_tiles    they are not, and products are made for them all the same
-    has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
+    loads_half        one of these loads a vector of f16 too
+    has_tiles         all units that work on tiles are included
+    emulates_tiles    they are not, and their products are emulated
+    has_scale         instructions on exponents of f32 exist (AVX-512's scalef and reduce)
     has_lane_operand  a multiply-add takes one lane of a vector for all lanes of another
     has_nontemporal   aligned vectors can be stored past the caches
     has_vector_math   libtorch_cpu exports vector functions for `vector_bits`

@@ -3,11 +3,10 @@
 Rates are those of one core while the others do the same. The committed profiles are round figures
 for cores of about 4 GHz with two vector units and a shared cache behind their own: schedules are
 chosen by comparing estimates, so that the relations count, and equal profiles make lowering the
-same everywhere. ISAs with tiles have what was measured on a Sapphire Rapids Xeon of about 2 GHz:
-there pairs of bf16 take four times as long as a multiply-add of vectors, and tiles are what makes
-bf16 fast. `kernelmill calibrate` measures those of the machine at hand
-(compiler/calibration.py). Nothing here is part of an object's key: two processors for which the
-same schedules were chosen share objects.
+same everywhere. Profiles of ISAs with tiles were measured on a Sapphire Rapids Xeon of about 2 GHz:
+there pairs of bf16 take four times as long as a multiply-add of vectors, and only tiles make bf16
+fast. `kernelmill calibrate` measures the rates of this machine (compiler/calibration.py). Nothing
+here is part of an object's key: two processors with the same chosen schedules share objects.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ class Rates:
     """Rates of one core, in a nanosecond.
 
     operations   vector instructions: arithmetic, or loads from the first cache beside it
-    dots         instructions of dot units by name; those not named run at `operations`
-    bytes        written or read at each level, as what one kernel writes another one reads
-    stream       bytes of operands that come in order from beyond the second cache
-    latency      operations that must be under way at a time to reach the rate
+    dots         instructions of dot units by name; others run at `operations`
+    bytes        written or read at each level, as between a kernel and the next
+    stream       bytes of operands read in order from beyond the second cache
+    latency      independent operations in progress that reach the rate
     """
 
     operations: float = 8.0
@@ -73,14 +72,14 @@ class Machine:
     """A processor: its instruction set, caches in bytes, rates, and overheads of execution.
 
     l1_bytes, l2_bytes  data caches of one core
-    shared_bytes        a buffer of this size and what is read meanwhile fill the cache that the
-                        cores share: what is larger goes to memory
-    launch_ns           of a kernel more in a program
+    shared_bytes        largest buffer that, with the reads meanwhile, fits the cache that cores
+                        share: larger ones go to memory
+    launch_ns           of one more kernel in a program
     task_ns             of beginning a task
     region_ns           of opening a parallel region
-    region_work_ns      the least work that a region is opened for; each thread of it has at least
-                        half of that. Where one is open already, half of all this is enough
-    sync_ns             of letting another thread go on after this one
+    region_work_ns      the least work of a parallel region; each thread of it has at least half of
+                        that. Inside an open region, half of all this is enough
+    sync_ns             of letting another thread continue after this one
     """
 
     isa: Isa
@@ -99,11 +98,11 @@ class Machine:
 
     @property
     def caches(self) -> str:
-        """Sizes of a core's caches as text: measurements on one machine serve all with the same."""
+        """Sizes of a core's caches as text: measurements serve all machines with equal ones."""
         return f"l1={self.l1_bytes} l2={self.l2_bytes}"
 
     def level(self, bytes: float) -> Level:
-        """Return the first level into which so many bytes fit."""
+        """Return the first level that holds `bytes` bytes."""
         sizes = (self.l1_bytes, self.l2_bytes, self.shared_bytes)
         for level, size in zip(LEVELS, sizes, strict=False):
             if bytes <= size:
@@ -111,13 +110,11 @@ class Machine:
         return "memory"
 
     def passing(self, bytes: float) -> float:
-        """Return nanoseconds of writing so many bytes, or of reading the output of the kernel
-        before."""
+        """Return nanoseconds of writing these bytes, or of reading the last kernel's output."""
         return bytes / self.rates.bytes[LEVELS.index(self.level(bytes))]
 
     def time(self, operations: float, bytes_by_level: Mapping[Level, float]) -> float:
-        """Return nanoseconds of so many vector operations and of moving so many bytes at each
-        level."""
+        """Return nanoseconds of these vector operations and of the bytes moved at each level."""
         spent = operations / self.rates.operations
         if not bytes_by_level:
             return spent
@@ -125,7 +122,7 @@ class Machine:
         return spent + sum(bytes_by_level.get(level, 0.0) / rate for level, rate in moved)
 
     def streaming(self, bytes: float) -> float:
-        """Return nanoseconds of so many bytes of operands from beyond the second cache."""
+        """Return nanoseconds of reading these bytes of operands from beyond the second cache."""
         return bytes / self.rates.stream
 
     def dot_rate(self, unit: DotUnit) -> float:

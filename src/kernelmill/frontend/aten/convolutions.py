@@ -1,12 +1,12 @@
 """Convolutions, all as the graph's `conv` over one or two axes.
 
-Three axes: the taps of the depth are input channels, the places of the depth are images.
+Three axes: the taps of the depth become input channels, the positions of the depth images.
 
 Transposed: with stride s, output o and tap k meet where o + padding = s * q + r and k = s * j + r.
-So the outputs of each phase r < s are a convolution of stride 1 with every s-th tap, turned round.
+So the outputs of each phase r < s are a convolution of stride 1 with every s-th tap, reversed.
 Where s divides the number of taps all phases are output channels of one convolution, whose pixels
-then take turns. Elsewhere phases have more or fewer taps, and each is a convolution by itself: taps
-of zero would make infinities NaN.
+are then interleaved. Elsewhere phases differ in their taps, and each is a convolution of its own:
+taps of zero would make infinities NaN.
 """
 
 from __future__ import annotations

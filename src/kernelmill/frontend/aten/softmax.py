@@ -1,9 +1,9 @@
 """Softmax and its relatives, computed in f32 for half types and rounded once.
 
-Exponentials are taken of what is not above the largest element, which makes powers of 2 as good as
-powers of e: x log2(e) is rounded, and so 2^(x log2(e)) is off by some 2^-24 of the largest, no more
-than what rounding the difference has cost. A NaN need not become the largest element where it makes
-the sum NaN, and so every result.
+Arguments of the exponential are not above 0, which makes powers of 2 as good as powers of e: x
+log2(e) is rounded, and so 2^(x log2(e)) is off by some 2^-24 of the largest, no more than the
+rounding of the difference. The maximum may ignore a NaN, which makes the sum NaN, and so every
+result.
 """
 
 from __future__ import annotations

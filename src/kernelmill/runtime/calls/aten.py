@@ -103,10 +103,10 @@ class AtenStep:
 
     def run(self, running: Running) -> None:
         """Call the operator, bind symbols from its results, convert results to the plan's layout.
-        KernelmillError when a result's shape or dtype is another.
+        KernelmillError when a result's shape or dtype differs from the plan's.
 
-        Results are the tensors among what the operator gives, lists flattened; one that it leaves
-        undefined (None) has no reader.
+        Results are the tensors among the operator's results, lists flattened; an undefined one
+        (None) has no reader.
         """
         args, kwargs = self._arguments.of(running)
         outcome = self.operator(*args, **kwargs)

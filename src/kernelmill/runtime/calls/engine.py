@@ -1,8 +1,8 @@
 """State that all calls of a loaded plan share: tables, frames, sizes, parameters; the slow path.
 
-A call looks at its arguments just enough that the native entry can take them; the entry checks
-all of them. When it refuses one, or Python has a doubt, the *slow path* begins: each argument is
-looked at in Python and put right or refused by name, and parameters are bound anew.
+A call inspects its arguments just enough for the native entry to accept them; the entry checks all
+of them. When it refuses one, or Python has a doubt, the *slow path* begins: each argument is
+validated in Python and copied or refused by name, and parameters are bound again.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ CheckSizes = Callable[[Mapping[str, int]], None]
 
 class Engine:
     """The shared state of a plan's calls. `kernels` are addresses by name, in memory that `keep`
-    holds; the programs of one `pool` share the memory of their calls. `check_sizes` sees each new
-    set of values of the symbols before the first call with it. `packs` is where packed parameters
-    are kept. `drivers` are the objects of super kernels by name; `aten_steps` refers to what runs
-    the plan's ATen calls, in their order, which may name `bodies`. Where arguments have to be
-    `in_order`, one whose dims have another order in memory than the plan's is not copied."""
+    owns; programs of one `pool` share the memory of their calls. `check_sizes` is called with each
+    new set of values of the symbols. `packs` stores packed parameters. `drivers` are the objects of
+    super kernels by name; `aten_steps` refers to the plan's AtenSteps, in order, which may name
+    `bodies`. With `in_order`, an argument whose dims have another order in memory than the plan's
+    is not copied."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Realigned arguments: copies of misaligned and of lazily negated tensors. They are copied for a
-call, and the copies of those that it writes to back. What only ATen reads may lie anywhere, lazily
-conjugated or not."""
+"""Realigned arguments: copies of misaligned and of lazily negated tensors, for one call. Copies of
+updated arguments are copied back. Dtypes that only ATen reads need no alignment, and may be lazily
+conjugated."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Views that a program returns, made of the caller's arguments and of its results; assertions,
 which are checked first.
 
-An argument that kernels could not read where it lies was copied for the call. A view of it is made
-of the argument all the same: it shares the caller's memory, and has the strides and the place there
-that follow from it, as in eager. What lies so that a view cannot be made of it (all elements of a
-transposed matrix in a row) is copied first: `reshape` is such a view, and a copy elsewhere.
+An argument that kernels could not read was copied for the call. A view of it is made of the
+argument itself all the same: it shares the caller's memory, with the strides and the offset that
+follow, as in eager. Where strides do not permit the view (a transposed matrix flattened) its base
+is copied first: `reshape` is a view in one case, and a copy in the other.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def views_arguments(plan: Plan) -> bool:
 
 class ViewMaker:
     """Maker of the views among a plan's results, in the caller's own modes, on which later writes
-    to a view depend. Operators make those of the first call with arguments and tensors that lie so;
-    where each one begins, its shape and strides are then known, and do for later calls."""
+    to a view depend. Operators make them for the first call with each layout of arguments and
+    tensors; their offsets, shapes and strides are then cached for later calls."""
 
     def __init__(self, plan: Plan) -> None:
         tensors, inputs = (_bases(plan, kind) for kind in (BufferKind.TENSOR, BufferKind.INPUT))

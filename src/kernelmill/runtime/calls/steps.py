@@ -44,10 +44,10 @@ class MakeTensors:
 
 @dataclass(frozen=True)
 class CheckArguments:
-    """Check these tensors and the binding in the native entry. Tensors that it refuses are copied
-    where they are misaligned (realign.py); else Python looks at them (`Engine.validate`), and
-    copies them too, or refuses them by name. Nothing is written before the entry has agreed; then
-    torch is told that those that are `updated` change."""
+    """Check these tensors and the binding in the native entry. Misaligned tensors, which it
+    refuses, are copied (realign.py); others Python validates (`Engine.validate`), and copies them
+    too, or refuses them by name. Nothing is written before the entry has accepted; then torch's
+    version counters of `updated` arguments are incremented."""
 
     tensors: tuple[int, ...]
     updated: tuple[int, ...]

@@ -31,8 +31,8 @@ class PaddedCalls:
     """Runs calls at the smallest gear that holds their sizes, and crops the results; or runs the
     `dynamic` program, where the cost model has that finish earlier.
 
-    `broken` says what the trace takes for granted that does not hold for sizes; "" when it holds.
-    Arguments whose dims have another order in memory than the plan's are refused `in_order`.
+    `broken` returns the assumption of the trace that does not hold for sizes; "" if all hold. With
+    `in_order`, arguments whose dims have another order in memory than the plan's are refused.
     """
 
     def __init__(

@@ -61,11 +61,10 @@ def why_no_code() -> str:
 
 
 def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> Placed | None:
-    """Return an object loaded into memory; `imports` are the addresses of all symbols that it
-    needs.
+    """Return an object loaded into memory; `imports` are the addresses of its undefined symbols.
 
-    None when it has to be linked by LLVM. ValueError says what is wrong with an object: it is
-    damaged, or lacks a symbol. OSError when there is no memory for code.
+    None when it has to be linked by LLVM. ValueError names the fault of an object: it is damaged,
+    or lacks a symbol. OSError when no memory is left for code.
     """
     processor = _processor()
     if processor is None or struct.unpack_from("<H", image, 0x12) != (processor.machine,):

@@ -1,9 +1,9 @@
 """Linking of objects into this process, the same bytes only once: by the ELF loader
 (elf_loader.py), or with one LLJIT for objects that it does not support. Assembly of the runtime's
-own code. Makes those of the runtime's own code.
+own code.
 
-An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
-already loaded by torch, and found through its handle.
+An object may use the C library, libm and the exports of libtorch_cpu (SLEEF among them), all of
+which torch has loaded already, and which are found through its handle.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ _library_numbers = itertools.count()
 
 
 def link_once(symbol: str, image: bytes) -> LinkedObject:
-    """Link a kernel's object unless the same bytes are linked already.
-
-    Raises CodegenError when `image` is no object, lacks `symbol` or needs what is not there.
-    """
+    """Link a kernel's object unless the same bytes are linked already. CodegenError when `image` is
+    no object, lacks `symbol` or needs a symbol that is not loaded."""
     key = symbol, hashlib.blake2b(image, digest_size=20).digest()
     with _linking.lock:
         found = _linked.get(key)

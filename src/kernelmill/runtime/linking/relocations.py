@@ -29,9 +29,8 @@ class Processor:
 
     calls   relocations that may lead to a stub
     slots   relocations that lead to the address in a stub
-    fill    function that writes a target at an offset, for a kind of relocation; both count from
-    the
-            beginning of a page. UnsupportedRelocation for any other kind.
+    fill    function that writes a target at an offset, for a kind of relocation; both count from a
+            page's beginning. UnsupportedRelocation for any other kind.
     """
 
     machine: int

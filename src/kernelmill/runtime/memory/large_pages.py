@@ -1,13 +1,13 @@
 """Memory on large pages, on systems that give them on request.
 
-A kernel that goes through megabytes of weights or images meets a new page of 4 KiB every 64 cache
-lines. Finding out where it lies takes time, the more so in a virtual machine, and some prefetchers
-stop at its end. Linux gives large pages (2 MiB on x86-64) to who asks (`madvise`) before memory is
-first written, and can put them under memory in use.
+A kernel that reads megabytes of weights or images crosses a page of 4 KiB every 64 cache lines. Its
+translation takes time, the more so in a virtual machine, and some prefetchers stop at its end.
+Linux gives large pages (2 MiB on x86-64) on request (`madvise`) before memory is first written, and
+can move used memory to them.
 
-The first writing of a large page can take long: it has to be found, and on a virtual machine the
-host seldom has the memory at hand. So packed weights that a call waits for are written on small
-pages, and moved to large ones behind its back (runtime/background.py).
+The first write to a large page can be slow: a free one must be found, which on a virtual machine
+the host seldom has. So packed weights that a call waits for are written on small pages, and moved
+to large ones in the background (runtime/background.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Memory of large results, reused once the caller has dropped the result.
 
 Fresh memory costs a page fault every 4 KiB, which takes longer than a kernel that only reads and
-writes. Whether a piece is in use is what its storage's reference count says: every tensor, view,
-array or saved variable over it holds one.
+writes. The reference count of a piece's storage is the test for use: every tensor, view, array or
+saved variable over it holds one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Long-lived arguments in their state at binding.
 
-Nothing here refers to a tensor, weakly or not: `torch.utils.swap_tensors` refuses tensors that
-somebody has a weak reference to. A tensor is told by its object's address and its TensorImpl's; and
-by its storage, which lets go of what was bound when it dies.
+Nothing here refers to a tensor, not even weakly: `torch.utils.swap_tensors` refuses tensors with
+weak references. A tensor is identified by the addresses of its object and its TensorImpl; and by
+its storage, whose death releases the binding.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checks, at each call, that weights still have the contents that were packed.
 
-What is small is compared whole. Larger memory is watched page by page where the system lets us
-(write_watch.py). Where it does not, pieces are compared (samples.py), which tell of writes to a
-weight as a whole; or all of it, by a digest, if the user wants that or the weight has no version
-counter that would tell of most writes.
+Small contents are compared whole. Larger memory is watched page by page where the system permits
+(write_watch.py). Elsewhere pieces are compared (samples.py), which detects writes to a weight as a
+whole; or all of it, by a digest, if the user wants that or the weight has no version counter, which
+would detect most writes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Packing in the background of weights that calls have streamed so far (streaming.py).
 
-Meanwhile the parameters are the user's: they may be written to, moved or freed at any time. So what
-a component is packed from is first copied, by the system, which finds memory gone where this
-process would be killed for looking; then the parameter is compared with what it was when it was
-bound. What has changed is not packed, and the next call sees to it.
+Meanwhile the user may write to the parameters, move or free them at any time. So the sources of a
+component are first copied by the system, which returns an error for unmapped memory where a read
+would kill the process; then the parameter is compared with its state at binding. A changed one is
+not packed, but left to the next call.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     {recipe}_{digest}.packed     the packed buffers, as a sealed file
 
-`recipe` says how they are packed, `digest` is over the contents of what they are packed from: other
-contents are another file, and a changed weight can never meet an old one. Files that no process has
-opened for a while are removed when a new one is written.
+`recipe` identifies the packing, `digest` the contents of its sources: other contents are another
+file, so that an old one is never used for a changed weight. Files that no process has opened for a
+while are removed when a new one is written.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
 """Long-lived arguments (parameters): bound once, checked natively at each call, packed when used.
 
-A *bound parameter* is what the native entry knows of one: the Python object, its TensorImpl, where
-its data is, its layout and its version, and how its contents are looked at (contents.py). As long
-as nothing of that changes a call touches no parameter from Python. When something changes, a new
-binding takes the place of the old one, and only those packed buffers are made again that (through
-other packed buffers, even) come from a changed argument.
+A *bound parameter* is the native entry's record of one: the Python object, its TensorImpl, address,
+layout, version, and the way of checking its contents (contents.py). Without changes a call touches
+no parameter from Python. After a change, a new binding replaces the old one, and only those packed
+buffers are made again that come from a changed argument, directly or through other packed buffers.
 
-What is packed is shared by all programs of the process that pack a parameter alike (the gears of
-a model, its prefill and its decode step): each looks for what another one has made.
+Packed buffers are shared by all programs of the process that pack a parameter alike (the gears of a
+model, its prefill and its decode step): each searches those of the others first.
 
-Sets of parameters are told apart by the identity of one of them, so that a program which is called
-for every layer of a model keeps a binding for each. Layers that share this one are bound anew by
-turns, but keep what they have packed. Bindings do not keep their parameters alive: when a storage
-dies, what was packed from it goes.
+Sets of parameters are distinguished by the identity of one of them, so that a program which is
+called for every layer of a model keeps a binding for each. Layers that share this one are bound
+again in turns, but keep their packed buffers. Bindings do not keep their parameters alive: when a
+storage dies, its packed buffers are dropped.
 """
 
 from __future__ import annotations
@@ -61,11 +60,8 @@ Tensors = Mapping[int, torch.Tensor]
 
 
 class PackPlace(Protocol):
-    """A place in which packed buffers outlive their process.
-
-    `recipe` says how they are packed, the same in every process; `sources` are what they are packed
-    from, in order. What is handed out is never written to.
-    """
+    """A place in which packed buffers outlive their process. `recipe` identifies the packing in
+    every process; `sources` are its inputs, in order. Returned contents are never written to."""
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
         """Return the contents of the buffers, as bytes; None if they are not stored."""

@@ -1,7 +1,7 @@
 """Written pages of this process' memory, as Linux from 6.7 on reports them.
 
 Memory is registered with userfaultfd(2) and write-protected there, asynchronously: the first write
-to a page lifts its protection, and nobody is asked. An ioctl on /proc/self/pagemap (PAGEMAP_SCAN,
+to a page lifts its protection, without a handler. An ioctl on /proc/self/pagemap (PAGEMAP_SCAN,
 admin-guide/mm/pagemap.rst of the kernel's documents) then finds pages without protection. It needs
 no rights, but sandboxes and containers often refuse userfaultfd. Writes by the kernel, such as
 those of read(2), count too; those of other processes and through other mappings do not.

@@ -1,11 +1,10 @@
 """Streaming calls, before weights are packed for good: weights of a launch are packed just before.
 
-Packing a large model writes hundreds of megabytes into memory that the process has never touched,
-and the system takes far longer to hand that out than the packing takes. So the first call goes
-through the launches and packs, before each, what that one reads, always into the same few
-megabytes, which stay in the caches. What it leaves to be done is packed where it stays by a thread
-(pack_job.py), and in shares by the calls that come meanwhile, for which that thread waits: they
-would be in each other's way. A part is used from when it is there.
+Packing a large model writes hundreds of megabytes into fresh memory, whose page faults take far
+longer than the packing. So the first call packs, before each launch, the weights that it reads,
+always into the same few megabytes, which stay in the caches. The rest is packed for good by a
+thread (pack_job.py), and in shares by later calls, during which the thread pauses, so that they do
+not compete. A part is used as soon as it is packed.
 """
 
 from __future__ import annotations

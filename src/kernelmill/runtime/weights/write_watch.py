@@ -1,17 +1,16 @@
 """Detection of writes to the memory of weights, by any alias: one watch for all of this process.
 
-A write through `param.data`, `param.numpy()` or any other alias moves neither the address nor the
-version counter that a parameter has, but Linux can tell which pages were written (page_scan.py).
-Each watched span of memory has a number, another one after every write that was found. The native
-entry asks for each call whether there are written pages in what a binding watches, without changing
-anything; what is found then is taken by `look`, which gives numbers, and protects the pages again.
-The first write to a protected page is a page fault, so nothing has to be asked while the process
-had none, which it has not while it makes one token after the other.
+A write through `param.data`, `param.numpy()` or any other alias changes neither the address nor the
+version counter of a parameter, but Linux can report written pages (page_scan.py). Each watched span
+of memory has a number, another one after every write that was found. At each call the native entry
+scans the pages that a binding watches, without changing anything; `look` then takes the found ones,
+gives new numbers, and protects the pages again. The first write to a protected page is a page
+fault, so the scan is skipped while the process had none, as in the decoding of tokens.
 
-A page in which a span begins or ends holds others' memory too: whether a write there was one to the
-span is told by comparing. Once somebody else wrote there the edge is *loose*: nobody protects it
-any more, and whoever watches compares its contents at each call. That costs less than looks for
-writes, of which the neighbours of hundreds of weights would cause one after the other.
+A page in which a span begins or ends has other memory too: a write there is attributed by comparing
+contents. After a write to the other memory the edge is *loose*: it is no longer protected, and its
+contents are compared at each call. That costs less than looks for writes, which the neighbours of
+hundreds of weights would cause one after the other.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Watch:
         return head, tail
 
     def note(self, written: Sequence[Range], number: int) -> None:
-        """Take note of written pages, in order and disjoint. They are in order and apart.
+        """Take note of written pages, in order and disjoint.
 
         An edge written together with pages that the span fills was most likely written with the
         whole span, as by an optimizer's step, and stays protected.
@@ -92,7 +91,7 @@ class Watch:
                 self._looks.value = number
 
     def lose(self, number: int) -> None:
-        """Mark the memory as one that cannot be watched any more."""
+        """Mark the memory as no longer watchable."""
         self.writes, self._looks.value = None, number
 
 
