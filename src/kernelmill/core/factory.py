@@ -118,7 +118,7 @@ def _from_file(path: str) -> ModuleType:
     _search(folder)
     name = file.removesuffix(".py")
     if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
-        name = f"{name} ({folder})"  # a module that others import by the name stays what it is
+        name = f"{name} ({folder})"  # a module of this name is not replaced
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

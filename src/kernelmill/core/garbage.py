@@ -26,7 +26,7 @@ class _Collection:
 
     def resume(self) -> None:
         if self.was_on:
-            if gc.get_freeze_count() == 0:  # else somebody keeps objects out of all collections
+            if gc.get_freeze_count() == 0:  # else the program keeps objects out of all collections
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -89,7 +89,7 @@ class Workers:
         try:
             self.end()
         except BaseException:
-            # Ctrl-C: what is under way has locks and files until it is done, which is soon.
+            # Ctrl-C: work in progress holds locks and files until it is done, which is soon.
             self.end()
             raise
 

@@ -91,7 +91,7 @@ class Bodies:
             _log.info("a graph of a higher-order operator runs in torch: %s", error)
             return self.held(module)
         graph: Graph = made.graph
-        # What is held has no text.
+        # Held objects have no text.
         own = any(isinstance(body, Held) for body in graph.bodies.values())
         text = f"{next(_numbers)}" if own else digest_of(print_graph(graph, names=False).encode())
         graph.name = f"body_{text[:16]}"

@@ -19,7 +19,7 @@ from kernelmill.frontend.registry import translator_of
 from kernelmill.frontend.resizing import resizing
 from kernelmill.torch_internals.decompositions import lying_as_operand, torch_table
 
-_TRANSLATORS = _translators  # imported for what it registers
+_TRANSLATORS = _translators  # imported for its registrations
 _aten = torch.ops.aten
 
 _BEYOND_CORE = (

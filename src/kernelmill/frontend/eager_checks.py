@@ -58,7 +58,7 @@ class _Call:
 def _asked(graph: fx.Graph) -> Iterator[_Call]:
     autocast = any_autocast()
     for node in graph.nodes:
-        # Autocast changes what operators of floats compute in.
+        # Autocast changes the types of computation of operators on floats.
         autocast = autocast or "autocast" in getattr(node.target, "__name__", "")
         if _is_eagers(node):
             call = _call_of(node, autocast)

@@ -101,8 +101,8 @@ class _Importer:
         for node, role, name in zip(placeholders, roles, names, strict=True):
             self._input(node, role, self._unique(name))
         if shape_env is not None:
-            # Guards hold whenever the program is called; their equations go along with it all the
-            # same, since nobody else sees what was concluded from them.
+            # Guards hold whenever the program is called; the program has their equations all the
+            # same, as conclusions from them are invisible elsewhere.
             self.context.symbols.assume(shape_env, graph.symbols)
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)

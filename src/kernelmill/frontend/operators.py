@@ -40,7 +40,7 @@ from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.operators import name_of_operator, packets_named, schema_of
 from kernelmill.torch_internals.tracing import opaque_value
 
-_TRANSLATORS = _translators  # imported for what it registers
+_TRANSLATORS = _translators  # imported for its registrations
 _log = get_logger("frontend")
 _aten = torch.ops.aten
 _BATCH_NORMS = packets_named("aten._batch_norm_with_update_functional")
@@ -339,7 +339,7 @@ class OperatorImporter:
             found = opaque_value(value)
             return self.emitter.argument(value) if found is None else self.bodies.held(found)
         if value.node is None and argument.op != "placeholder":
-            # A copy of an argument was dropped; ATen may count on how the copy lies in memory.
+            # A copy of an argument was dropped; ATen may rely on the copy's strides.
             kind = self.context.type_of(argument.meta["val"], "an operand")
             copied = owned and not self._is_view_of(argument, value)
             if copied or kind.memory_strides != value.type.memory_strides:

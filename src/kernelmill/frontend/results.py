@@ -125,7 +125,7 @@ class ResultImporter:
         if memory.node is not None and self._returned.setdefault(memory, node) is node:
             return value
         lies = value.type.memory_strides
-        # Of elements that lie in one place a clone is dense.
+        # A clone of elements that share addresses is dense.
         kind = replace(kind, strides=strides if overlaps(shape, lies) else value.type.strides)
         return emit_aten(
             self.context.builder, "aten.clone.default", [value], {}, [kind], reason="a copy"

@@ -107,7 +107,7 @@ class SizeGuards:
             self._guard(condition)
 
     def _guard(self, condition: Any) -> None:
-        if not self._shape_env.frozen:  # an exported program is guarded by nobody but itself
+        if not self._shape_env.frozen:  # an exported program is guarded by itself alone
             self._shape_env.evaluate_expr(condition)
 
     def _conclude(self, pair: Pair, condition: Any) -> None:

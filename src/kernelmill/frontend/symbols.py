@@ -152,7 +152,7 @@ class SymbolTable:
             found = scalar_of(expr, lambda part: self.as_written(part, shape_env), self.numbers)
         finally:
             self._strict = strict
-        if depth_of(found) > DEEPEST // 2:  # what is computed with it goes around it
+        if depth_of(found) > DEEPEST // 2:  # further functions would nest around it
             raise UnsupportedError(f"the number {expr}, which is computed in too many steps")
         return found
 

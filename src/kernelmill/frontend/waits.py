@@ -53,7 +53,7 @@ def _point(schema: str, function: Any = lambda *_: None) -> Any:
     return overload
 
 
-# Tracing gives a device to what makes a tensor of none.
+# Tracing passes a device to operators that make a tensor from none.
 RECORD = _point(
     "record(*, Device? device=None) -> Tensor", lambda device=None: torch.empty(0, device=device)
 )

@@ -114,7 +114,7 @@ def _chosen(
     return count, grid_work(points, grid), grid
 
 
-# ---- what varies ----------------------------------------------------------------------------
+# ---- varying sizes --------------------------------------------------------------------------
 
 
 def _alike(calls: Mapping[Shapes, int]) -> tuple[dict[Shapes, int], int]:

@@ -156,7 +156,7 @@ class NativeWatch:
         found = rows or ()
         made = watch_records(found)
         self._table.watch, self._table.watch_count = ctypes.addressof(made), len(made)
-        # What the table had until now is kept until it has others.
+        # The old records live until the table has new ones.
         self._watching, self._watched = rows is not None, (found, made)
 
     @property
@@ -282,7 +282,7 @@ class QuickCall(NativeWatch):
         self._table.arguments = id(arguments)
         address = 0 if binding is None else binding.address
         self._table.binding = address
-        # A call keeps what it found: the memory it reads lives as long.
+        # A call keeps the binding it found, and so the memory that it reads.
         self._arguments, self.binding, self._bound = arguments, binding, (address, binding)
         self._outside, self._apart = [], (None, ())
         if self._written:
@@ -418,7 +418,7 @@ class QuickCall(NativeWatch):
                 # Looked at before the native call from now on, until a call has those of the last.
                 self._sizes_change = True
                 return call(values, given)
-        # What is written to would have to be looked at for shared memory first.
+        # Written arguments would have to be checked for shared memory first.
         found = None
         if code == Refusal.TENSOR and not engine.updated:
             found = realigned(values, range(len(values)))

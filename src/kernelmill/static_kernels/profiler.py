@@ -48,7 +48,7 @@ def record_session(profiler: Any, path: str) -> tuple[int, int]:
         seen.add(call)
         try:
             documents += _traced(event)
-        except Exception as error:  # whatever torch makes of a call that is put together again
+        except Exception as error:  # any error of torch in a reconstructed call
             _log.info("%s is not recorded: %s", event.name(), error)
             skipped.add(event.name())
     return append(path, documents), len(skipped)

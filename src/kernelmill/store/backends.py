@@ -146,7 +146,7 @@ def _is_of_another_type(answer: Any) -> bool:
 class _Files:
     def __init__(self, url: str) -> None:
         core: Any = importlib.import_module("fsspec.core")
-        # A listing of a moment ago must not hide what another host has written since.
+        # A cached listing must not hide later writes of another host.
         self._files, root = core.url_to_fs(url, use_listings_cache=False)
         self._root = str(root).rstrip("/")
 
@@ -179,7 +179,7 @@ class _Files:
 
     def write(self, name: str, value: bytes) -> None:
         self._files.makedirs(self._root, exist_ok=True)
-        # A reader may see half of it and will refuse that: the checksums tell.
+        # A reader may see half of it, which the checksums reveal.
         self._files.pipe_file(self._path(name), value)
 
     def listing(self) -> Iterator[Stored]:

@@ -53,7 +53,7 @@ class BackOff:
     def failed(self, asked: float) -> None:
         """Record that the server did not answer a request made at time `asked` of the clock."""
         with self._held.lock:
-            if asked < self._failed:  # asked at the same time as another, which has told already
+            if asked < self._failed:  # asked together with a request whose failure is counted
                 return
             self._failures += 1
             self._failed = self._clock()

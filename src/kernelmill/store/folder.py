@@ -35,7 +35,7 @@ from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
 from kernelmill.store.lock import file_lock
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not blocking: opening a named pipe that somebody put there must not hang.
+# Not blocking: opening a named pipe must not hang.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE = 1 << 20
 _SYNCING = 16
@@ -100,7 +100,7 @@ class Folder:
         self.refused = ""
         self._on_untrusted = on_untrusted
         self._descriptor: int | None = None
-        with suppress(OSError):  # which whoever reads or writes is told
+        with suppress(OSError):  # reads and writes raise it
             self._there()
 
     # ---- the folder itself ------------------------------------------------------------------

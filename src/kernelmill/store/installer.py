@@ -218,7 +218,7 @@ def _away(folder: str, name: str) -> None:
     shutil.rmtree(old)
 
 
-# ---- what can be done ---------------------------------------------------------------------------
+# ---- actions ------------------------------------------------------------------------------------
 
 
 def install(package: str, folder: str) -> str:

@@ -111,7 +111,7 @@ def _try_lock(folder: int, filename: str) -> tuple[io.FileIO | None, bool]:
 
 
 def _unlink_quietly(folder: int, filename: str) -> None:
-    with suppress(OSError):  # somebody may have cleaned the folder
+    with suppress(OSError):  # the folder may have been cleaned
         os.unlink(filename, dir_fd=folder)
 
 

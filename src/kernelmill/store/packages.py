@@ -230,7 +230,7 @@ def _package(path: str) -> Package | None:
     try:
         manifest = installer.installed_manifest(folder, name)
         machine = parse_machine(manifest["target"])
-        # The installer knows processors alone, the ISA also what the system permits.
+        # The installer knows processors alone, the ISA also the system's permissions.
         reason = installer.misfit(manifest) or why_not_here(machine.isa)
         if not reason:
             return Package(manifest["name"], path, machine)

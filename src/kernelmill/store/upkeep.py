@@ -80,7 +80,7 @@ def _remove_leftovers(folder: Folder, room: int) -> int:
     found = [(status.st_mtime, name, status.st_size) for name, status in _leftovers(folder)]
     removed = 0
     for written, name, size in sorted(found, reverse=True):
-        # A temporary file that is younger may be one that somebody is writing.
+        # A younger temporary file may still be written.
         old = time.time() - written > _LEFTOVER_SECONDS
         room -= size
         if old or (room < 0 and _SET_ASIDE in name):

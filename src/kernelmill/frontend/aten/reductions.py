@@ -197,7 +197,7 @@ def moments(
 def _bounded_mean(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
     """Return the mean of scaled elements, so that the sum cannot overflow."""
     count: Dim = product(x.shape[d] for d in dims)
-    # A power of two above the count: exact, but for what is lost of numbers near the smallest.
+    # A power of two above the count: exact, except for numbers near the smallest.
     scale = 2.0 ** -(count.bit_length() if isinstance(count, int) else _LONGEST_BITS)
     total = e.reduce("reduce_sum", e.mul(x, scale), dims, True)
     if isinstance(count, int):

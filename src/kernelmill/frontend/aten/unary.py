@@ -117,7 +117,7 @@ def signbit(e: Emitter, x: Value) -> Value:
     if x.dtype == BOOL:
         return e.constant(False, BOOL, x.shape)
     if x.dtype.is_float:
-        # copysign tells -0.0 and a negative NaN from their positive twins; a compare does not.
+        # copysign distinguishes -0.0 and a negative NaN from the positive ones; a compare does not.
         one = e.constant(1.0, x.dtype, x.shape)
         x = e.emit("copysign", one, x)
     return e.compare("lt", x, 0)

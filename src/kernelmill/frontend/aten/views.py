@@ -119,7 +119,7 @@ def split(e: Emitter, x: Value, sizes: object, dim: int = 0) -> list[Value | Non
     start: Dim = 0
     for kind, used in zip(e.out, e.used, strict=True):
         end = start + kind.shape[dim]
-        # A part nobody reads is not cut out.
+        # Unused parts are not sliced.
         parts.append(e.slice(x, dim, start, end) if used else None)
         start = end
     return parts

@@ -67,7 +67,7 @@ def call_of(engine: Engine) -> Call:
         results = attempt(found[0])
         return (results, 0) if results is not None else by_steps()[1](found)
 
-    # The plan is what was traced: neither autograd nor autocast has a say in its operators.
+    # The plan is the trace: neither autograd nor autocast may affect its operators.
     run: Call = call if at_once else plain_calls(call)
     if not engine.plan.views:
         return run
@@ -75,7 +75,7 @@ def call_of(engine: Engine) -> Call:
     return lambda *args: views.complete(run(*args), args)
 
 
-# ---- what is found and checked ------------------------------------------------------------------
+# ---- sizes and checks ---------------------------------------------------------------------------
 
 
 Pick = Callable[[Sequence[Any]], Sequence[Any]]
@@ -169,7 +169,7 @@ def _tensor_check(engine: Engine) -> Enter:
     return check
 
 
-# ---- what is returned ---------------------------------------------------------------------------
+# ---- results ------------------------------------------------------------------------------------
 
 
 Collect = Callable[[Sequence[Any], Sequence[Any], Sizes], list[Any]]

@@ -76,7 +76,7 @@ class ChangeLog:
         if type(kind) is not type:
             return False
         self._api.watch_type(self._changes.type_watcher, kind)
-        # Only what has a tag is told of, and a class gets a limited number of them.
+        # Only classes with a tag are reported, and a class gets a limited number of tags.
         return self._api.assign_tag(kind)
 
     def since(self, count: int) -> set[int] | None:

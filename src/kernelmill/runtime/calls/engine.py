@@ -104,7 +104,7 @@ class Engine:
         work = [step.work for step in self.plan.steps if isinstance(step, Launch)]
         return sum(w if isinstance(w, int) else RELEASE_GIL_NS for w in work) >= RELEASE_GIL_NS
 
-    # ---- what a call needs ------------------------------------------------------------------
+    # ---- data of a call ---------------------------------------------------------------------
 
     def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
         """Return the sizes for these arguments. InputError names an argument that gives no valid

@@ -108,7 +108,7 @@ def _link_with_llvm(
 def assembled(text: str, source: str, optimize: int, triple: str = "") -> bytes:
     """Return the object of LLVM IR from `source`, at this optimisation level, for this machine's
     family of processors or for another triple. CodegenError when LLVM refuses the text."""
-    # Imported here: who brings the object needs no LLVM.
+    # Imported here: with a given object LLVM is not needed.
     import llvmlite.binding as llvm
 
     if triple:

@@ -118,7 +118,7 @@ class DimTable:
             (s.name, s.lo, _LARGEST if s.hi is None else s.hi) for s in plan.symbols
         ]
         highs = [high if isinstance(high, int) else -1 for _, _, high in self._ranges]
-        # What lies between is in the range of each.
+        # A value in between is in the range of each symbol.
         self._low = max((low for _, low, _ in self._ranges), default=0)
         self._high = min(highs, default=0)
         self._array = word * len(self._numbers)

@@ -79,8 +79,8 @@ class ResultMemory:
         for number, piece in enumerate(self._pieces):
             if piece.bytes == bytes and piece.base.dtype == dtype and piece.state() == piece.alone:
                 del self._pieces[number]
-                # A weight lay in it: that it is gone is told by the death of its storage, without
-                # which another one in the same place could be taken for it.
+                # A weight was in it: only the death of its storage reveals that it is gone, else
+                # another one in the same place could be taken for it.
                 return None if weakref.getweakrefcount(piece.storage) else piece
         return None
 

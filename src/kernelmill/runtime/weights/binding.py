@@ -76,7 +76,7 @@ class Binding:
 def write_table(binding: Binding, places: Mapping[int, int]) -> None:
     """Build the native table of a binding. `places` has the buffer number of each argument."""
     bound = list(binding.bound.values())
-    # Pages before edges: what becomes loose in between is looked at twice then, and not never.
+    # Pages before edges: an edge that becomes loose in between is checked twice, and not never.
     pages = merged([each.watch.pages for each in bound if each.watch is not None])
     rows = records(
         ParameterRecord, [_record(binding.keep, parameter, places) for parameter in bound]

@@ -70,7 +70,7 @@ def way_for(
     if watch is not None:
         return Way.SHARED if _others_write(tensor, mappings) else Way.PAGES
     odd = check == "auto" and write_watch().allowed  # where it is not, no memory can be watched
-    unseen = tensor.is_inference() or not version_of.works  # what torch counts no writes to
+    unseen = tensor.is_inference() or not version_of.works  # torch counts no writes to it
     return Way.DIGEST if odd or unseen else Way.PIECES
 
 

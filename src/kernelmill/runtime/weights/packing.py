@@ -109,7 +109,7 @@ class Parameters:
         ]
         packed_from = frozenset[int]().union(*(part.sources for part in self.components))
         self._bound = BoundParameters(tuple(places), packed_from, validate)
-        # A weight says best which layer this is: what is packed is seldom shared between layers.
+        # A packed weight identifies the layer best: it is seldom shared between layers.
         self.key_argument = min(packed_from or places)
         self.bindings: dict[int, Binding] = {}
         self._transient: dict[int, Binding] = {}
@@ -263,11 +263,11 @@ class Parameters:
                 # Each later call packs a share; a call that is bound twice is not two.
                 pending -= set() if again else set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
-        # A share is small enough to wait for large pages, and nobody may come to move it there.
+        # A share is small enough to wait for large pages, to which it may never be moved later.
         layouts = (self._layout(b) for n in at_once for b in self.components[n].buffers)
         arena = HugePageArena(layouts, waiting=known is None or job is None)
         for number in at_once:
-            # What changes later in the process is packed in its own memory.
+            # Later changes in the process are packed in its own memory.
             place = self._place if known is None else None
             key = self._key(number, bound, place)
             make = partial(self._packed, number, tensors, place, arena, key)

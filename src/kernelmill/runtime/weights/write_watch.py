@@ -161,7 +161,7 @@ class WriteWatch:
         forks = self._forks
         try:
             scan = PageScan()
-            while forks != self._forks:  # a handler's fork: its files tell of the process before
+            while forks != self._forks:  # a handler's fork: the files are of the old process
                 forks = self._forks
                 scan.close()
                 scan = PageScan()
