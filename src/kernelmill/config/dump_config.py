@@ -103,8 +103,7 @@ class Dump:
 
 
 def given_in(path: str) -> Dump:
-    """Return the dump that a file requests. ConfigError, or one of its subclasses, for invalid
-    content."""
+    """Return the dump that a file requests. ConfigError or a subclass for invalid content."""
     given = _read(path)
     for name, value in given.items():
         if name not in _KNOWN:

@@ -173,8 +173,7 @@ def steps_of(text: str) -> list[range]:
 
 
 class Path(Option[str | None]):
-    """A path, kept as text. `must_be`: "folder" or "file" for one that must exist, "" for one that
-    we make."""
+    """A path, kept as text. `must_be`: an existing "folder" or "file", or "": we make it."""
 
     def __init__(
         self, default: str | None, summary: str, *, must_be: str = "", **marks: Any

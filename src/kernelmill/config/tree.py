@@ -68,8 +68,7 @@ class GraphDump(Group):
 
 
 class DataDump(Group):
-    """config.debug.data_dump: operands and results of every operator, written as the graph runs in
-    torch."""
+    """config.debug.data_dump: operands and results of operators, as the graph runs in torch."""
 
     type = Choice[str | None](
         None,

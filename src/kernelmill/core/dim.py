@@ -101,8 +101,7 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def linear_part(dim: Dim, name: str) -> tuple[Dim, Dim] | None:
-    """Return (coefficient, rest): dim is coefficient * name + rest, with `name` in neither; else
-    None."""
+    """Return (coefficient, rest), neither with `name`: dim = coefficient * name + rest; or None."""
     if not isinstance(dim, Expr):
         return 0, dim
     coefficient: dict[Monomial, int] = {}

@@ -13,8 +13,7 @@ _SYMBOL_BYTES = 24
 
 
 def undefined_symbols(image: bytes) -> tuple[str, ...]:
-    """Return the names that `image` uses and does not define, sorted. ValueError when it is no
-    ELF-64 object."""
+    """Return sorted names that `image` uses and does not define. ValueError if not ELF-64."""
     if image[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF object")
     try:

@@ -116,8 +116,7 @@ def file_errors(path: str | os.PathLike[str]) -> Generator[None]:
 
 
 class UserCodeError(KernelmillError):
-    """A user's module, factory or model that raised. The message ends with their part of the
-    traceback."""
+    """A user's module, factory or model that raised. The message ends with their traceback."""
 
 
 class UnsupportedError(KernelmillError):
@@ -125,8 +124,7 @@ class UnsupportedError(KernelmillError):
 
 
 class VerificationError(KernelmillError):
-    """An IR that breaks its grammar or typing rules. `stage` is the pass, parser or builder that
-    broke them."""
+    """An IR that breaks grammar or typing rules. `stage`: the pass, parser or builder at fault."""
 
     def __init__(self, message: str, stage: str = "") -> None:
         super().__init__(f"after {stage}: {message}" if stage else message)

@@ -33,8 +33,7 @@ UNDEFINED = TensorType(BOOL, (0,))
 
 @dataclass(frozen=True)
 class BodyName:
-    """An argument that is a body of the graph; `single` if its calls return the only result and no
-    tuple."""
+    """An argument that is a body of the graph; `single` if its calls return no tuple."""
 
     name: str
     single: bool = False

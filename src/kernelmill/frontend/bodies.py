@@ -47,8 +47,7 @@ class Bodies:
         self._known: dict[tuple[Any, ...], BodyName] = {}
 
     def of(self, module: object, operator: str, node: fx.Node) -> BodyName:
-        """Return the body for a graph, or another object of the traced module, in a call of this
-        operator."""
+        """Return the body for a graph or other object of the module, in a call of this operator."""
         operands = _OPERANDS.get(operator)
         if operands is None or not isinstance(module, fx.GraphModule):
             return self.held(module)

@@ -1,5 +1,4 @@
-"""State shared by the parts of the importer: the graph under construction, and the values of FX
-nodes."""
+"""State that the importer's parts share: the graph under construction, values of FX nodes."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ _ROW_MAJOR = {_aten.max_unpool2d.default, _aten.channel_shuffle.default}
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Decompose take; torch's own reads an index without dims as a number, which tracing does not
-    know."""
+    """Decompose take; torch's own needs the value of an index without dims, unknown in tracing."""
     return _aten.index.Tensor(x.reshape(-1), [index])
 
 
@@ -103,8 +102,7 @@ def _multi_head_attention(
     qkv_bias: Tensor, proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None = None,
     need_weights: bool = True, average: bool = True, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """Decompose the operator that nn.MultiheadAttention calls in inference, for self-attention
-    without a mask."""
+    """Decompose nn.MultiheadAttention's operator for inference: self-attention without mask."""
     if mask is not None or need_weights or query is not key or query is not value:
         return NotImplemented
     parts = torch.nn.functional.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)

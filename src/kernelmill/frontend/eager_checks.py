@@ -110,8 +110,7 @@ def _traced(value: Any) -> Any:
 
 
 def _kind(value: Any) -> Any:
-    """Return the part of an argument that counts: dtype and rank of a tensor, type and sign of a
-    number."""
+    """Return what matters of an argument: a tensor's dtype and rank, a number's type and sign."""
     if isinstance(value, Tensor):
         return value.dtype, value.dim()
     if type(value) in (int, float):

@@ -56,8 +56,7 @@ class _Part:
 def flex_attention(
     context: ImportContext, translate: Translate, node: fx.Node, used: Sequence[bool]
 ) -> list[Value | None]:
-    """Return the node's results. NotTranslated, TypingError or UnsupportedError if torch has to run
-    it."""
+    """Return the node's results. NotTranslated, TypingError, UnsupportedError: torch runs it."""
     return _Call(context, translate, node).run(used)
 
 
@@ -278,8 +277,7 @@ class _Function:
         return index(self.e, part.whole, known) if view is None else view
 
     def _view(self, table: Value, indices: Sequence[Value]) -> Value | None:
-        """Return the table with its dims permuted to their positions; None where indices are
-        computed."""
+        """Return the table permuted to its dims' positions; None where indices are computed."""
         axes: list[int] = []
         for dim, entry in reversed(list(enumerate(indices))):
             number, axis = _number(entry), self._axis(entry)

@@ -31,8 +31,7 @@ _Sizes = tuple[Tensor, ...]
 
 
 def _define(name: str) -> Any:
-    """Define the operator `kernelmill::name`, which is never decomposed; `aten_name` has its ATen
-    name."""
+    """Define the operator `kernelmill::name`, which is never decomposed (see `aten_name`)."""
     several = name == "lstm"
     results = "(Tensor, Tensor, Tensor)" if several else "(Tensor, Tensor)"
     hidden = "Tensor[]" if several else "Tensor"

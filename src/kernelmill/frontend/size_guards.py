@@ -55,8 +55,7 @@ class SizeGuards:
             self._symbols[symbol.name] = expr
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Assume equality of dims if they were equal in the traced call, and not 1, which
-        broadcasts."""
+        """Assume equality of dims if equal in the traced call, and not 1, which broadcasts."""
         value = self._value(a)
         if value in (None, 1) or value != self._value(b):
             return False

@@ -92,8 +92,8 @@ class SymbolTable:
         return (low is not None and low >= 1) or self.guards.positive(dim)
 
     def require_positive(self, dim: Dim) -> None:
-        """Make the program refuse calls in which a dim is below 1, even if it depends on contents
-        of tensors."""
+        """Make the program refuse calls in which a dim is below 1, whether sizes or contents set
+        it."""
         if not self.positive(dim):
             self._required[dim, maximum(dim, 1)] = None
 

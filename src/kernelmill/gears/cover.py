@@ -27,8 +27,7 @@ _POINTS = 256
 
 
 def work_of(points: Mapping[Point, float], gears: Sequence[Point]) -> float:
-    """Return the work of all points, each padded to the cheapest gear that holds it; inf if none
-    holds one."""
+    """Return the work of all points, each padded to its cheapest gear; inf if one has none."""
     return float((_works(points, gears).min(1) @ _weights(points)) if gears else inf)
 
 

@@ -118,8 +118,7 @@ def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tenso
 
 
 def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Tensor:
-    """Return the memory of a subclass instance as a plain tensor; InputError if the class
-    dispatches."""
+    """Return a subclass instance's memory as a plain tensor; InputError if the class dispatches."""
     kind: Any = type(argument)
     base: Any = torch.Tensor
     dispatches = kind.__torch_dispatch__ is not base.__torch_dispatch__

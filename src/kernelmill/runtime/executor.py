@@ -121,8 +121,7 @@ def executor_object(isa: Isa | None = None) -> tuple[str, bytes]:
 
 @cache
 def executor_name(family: str = "") -> str:
-    """Return "executor", the processor family (by default this machine's) and the digest of the
-    source."""
+    """Return "executor", the processor family (by default this machine's), the source's digest."""
     return f"executor {family or platform.machine()} {digest_of(_source())}"
 
 

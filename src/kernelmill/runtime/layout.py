@@ -263,8 +263,7 @@ class SymbolRecord(ctypes.Structure):
 
 
 class SettingBits(IntEnum):
-    """Bits of the word of settings: torch's, this thread's, and the processor's floating-point
-    mode."""
+    """Bits of the word of settings: torch's, the thread's, the processor's floating-point mode."""
 
     AUTOCAST = 1 << 0
     DETERMINISM = 1 << 1

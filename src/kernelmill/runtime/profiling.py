@@ -63,8 +63,7 @@ def _stopped() -> None:
 
 
 def _put(engine: Engine) -> None:
-    """Insert the probes of an engine. Failures are warnings: a profile without ranges beats an
-    error."""
+    """Insert the probes of an engine. Failures are warnings: profiles may lack ranges."""
     try:
         probes = _probes.get(engine)
         if probes is None:

@@ -88,8 +88,7 @@ def size_row(owner: Any) -> Row:
 
 
 def order_row(owner: type) -> Row:
-    """Return a row that watches the method resolution order of a class, or its type if that is
-    unknown."""
+    """Return a row that watches the resolution order of a class, or else its type."""
     offset = resolution_at.get()
     return (
         WatchKind.WORD,
@@ -130,8 +129,7 @@ def field_row(field: FunctionField, owner: types.FunctionType) -> Row | None:
 
 
 def space_row(owner: object) -> Row | None:
-    """Return a row that watches the identity of an object's __dict__; None if its offset is
-    unknown."""
+    """Return a row that watches which dict an object's __dict__ is; None if that is not found."""
     find = space_at.get()
     offset = 0 if find is None else find(owner)
     return (WatchKind.WORD, owner, None, offset, id(vars(owner))) if offset else None

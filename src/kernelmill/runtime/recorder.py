@@ -84,8 +84,7 @@ class Recorder:
         _kept.append(self)  # another thread may be in the middle of a probe
 
     def take(self) -> list[Span]:
-        """Return the spans since the last `take`. This thread must have no recorded call in
-        progress."""
+        """Return the spans since the last `take`. This thread must not be in a recorded call."""
         found = list(self._kernels(min(self._log.count, self._log.capacity)))
         for watched in self._aten:
             found += watched.take()

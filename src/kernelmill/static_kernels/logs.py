@@ -1,5 +1,4 @@
-"""Logs of operators, and look-up of their choices. Importing this loads neither torch nor the
-compiler."""
+"""Logs of operators and their choices. Importing this loads neither torch nor the compiler."""
 
 from __future__ import annotations
 

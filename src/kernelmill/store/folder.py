@@ -82,8 +82,7 @@ OnUntrusted = Literal["error", "memory"]
 
 
 def when_untrusted(option: OnUntrusted | None) -> OnUntrusted:
-    """Return the treatment of folders that others can write to: the option, else
-    KERNELMILL_ON_UNTRUSTED."""
+    """Return the treatment of untrusted folders: the option, else KERNELMILL_ON_UNTRUSTED."""
     return option or ("memory" if knobs.ON_UNTRUSTED.get() == "memory" else "error")
 
 

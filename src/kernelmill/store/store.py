@@ -151,8 +151,7 @@ class Store:
             return self._keep(name, key, compiled)
 
     def add_package(self, package: Package) -> None:
-        """Search a newly installed package before all others. StoreError for one that others can
-        write to."""
+        """Search a newly installed package first. StoreError for one that others can write to."""
         self.packages = {package: Folder(package.path), **self.packages}
 
     def packaged(self, package: Package, key: Key, type: str) -> Entry | None:
@@ -312,8 +311,7 @@ class Store:
                 setattr(self.counts, name, getattr(self.counts, name) + change)
 
     def _tell_refused(self) -> None:
-        """Warn of read-only folders and packages that are refused; the last folder warns on
-        writing."""
+        """Warn of refused read-only folders and packages; the last folder warns on writing."""
         for folder in (*self.packages.values(), *self.read_only):
             if folder.refused and folder.path not in self._warned:
                 self._warn(folder.path, f"not used: {folder.refused}")
@@ -342,8 +340,7 @@ def _names(folder: Folder) -> list[str]:
 
 
 def default_folders() -> tuple[str, ...]:
-    """Return KERNELMILL_KERNEL_META, else a folder in `cache_home()`: read-only ones, then the one
-    for writing."""
+    """Return KERNELMILL_KERNEL_META, else a folder in `cache_home()`; the last is written to."""
     return knobs.KERNEL_META.get() or (os.path.join(cache_home(), DEFAULT_FOLDER),)
 
 

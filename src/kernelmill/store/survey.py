@@ -21,8 +21,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Survey:
-    """Entries of a folder. `leftovers`: files of interrupted writes and entries set aside, all
-    harmless."""
+    """Entries of a folder. `leftovers`: harmless files of interrupted writes and bad entries."""
 
     rows: tuple[Row, ...]
     leftovers: tuple[str, ...]

@@ -155,8 +155,7 @@ class Isa:
         return self._level.has_vector_math
 
     def lanes(self, dtype: DType) -> int:
-        """Return the number of `dtype` elements in one vector register, in their type of
-        computation."""
+        """Return how many elements of `dtype`, as computed with, fill one vector register."""
         return max(1, self.vector_bits // dtype.compute.bits)
 
     def dot_unit(self, dtype: DType, bits: int = 0) -> DotUnit:
@@ -320,8 +319,7 @@ def machine_isa() -> Isa:
 
 
 def withheld() -> str:
-    """Return the reason why this machine's ISA lacks a unit that its processor has; "" if it lacks
-    none."""
+    """Return the reason why this ISA lacks a unit that the processor has; "" if none is lacking."""
     family = FAMILIES.get(platform.machine(), UNKNOWN)
     if not _permitted_are_there(family, cpuinfo_flags()):
         return ""

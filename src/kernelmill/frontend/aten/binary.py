@@ -327,8 +327,7 @@ def clamp(e: Emitter, x: Value, low: Operand | None = None, high: Operand | None
 
 
 def _within(e: Emitter, op: str, x: Value, bound: Operand) -> Value:
-    """Emit a clamp. Of zeros of either sign eager takes x where the bound is a number, else the
-    bound."""
+    """Emit a clamp. Of zeros of either sign eager takes x for numbers as bounds, else the bound."""
     pair = x, e.operand(bound, e.dtype)
     return e.pointwise(op, *(pair if isinstance(bound, Value) else reversed(pair)))
 

@@ -21,8 +21,7 @@ from kernelmill.graph.ir import Value
 
 @dataclass(frozen=True)
 class Int4Layout:
-    """Blocks of `block` columns. `halves`: in a whole block the low four bits of the bytes are its
-    first half."""
+    """Blocks of `block` columns. `halves`: in whole blocks the low bits are the first half."""
 
     block: int
     halves: bool

@@ -256,8 +256,7 @@ def slice_scatter(
 
 
 def _replace(e: Emitter, x: Value, source: Value, dim: int, first: Dim) -> Value:
-    """Return x with the elements from `first` along `dim` replaced by source: a join, which fuses
-    as views do."""
+    """Return x with source from `first` along `dim` on: a join, which fuses as views do."""
     last, size = first + source.shape[dim], x.shape[dim]
     before = [e.slice(x, dim, 0, first)] if first != 0 else []
     after = [e.slice(x, dim, last, size)] if last != size else []

@@ -75,8 +75,7 @@ _mode = RenewedLock(RLock)
 
 
 def _in_mode(mode: int, operator: Callable[..., object], *args: Any, **kwargs: Any) -> object:
-    """Call an operator in this mode of deterministic algorithms. One at a time: the mode is the
-    process's."""
+    """Call an operator in this mode of deterministic algorithms, under a lock: it is global."""
     with _mode.lock:
         before = torch.get_deterministic_debug_mode()
         torch.set_deterministic_debug_mode(mode)

@@ -47,8 +47,8 @@ def given_as(tag: str, name: str, bodies: Bodies) -> Body:
 
 
 def invoke_subgraph(body: Body, _: str, *operands: Any) -> Any:
-    """Call the body as torch's operator of this name does, without its dispatch (tens of
-    microseconds)."""
+    """Call the body as torch's operator of this name does, without tens of microseconds of
+    dispatch."""
     return body(*operands)
 
 

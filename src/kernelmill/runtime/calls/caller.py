@@ -332,8 +332,7 @@ def _beginner(engine: Engine, made_first: Sequence[int]) -> Callable[[Validated,
 
 
 def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]:
-    """Return a lookup of sizes and binding for arguments that are not validated; None if they must
-    be."""
+    """Return a lookup of sizes and binding for unvalidated arguments; None if they need it."""
     count, parameters = len(engine.plan.inputs), engine.parameters
     static = None if engine.sources else engine.sizes_of(())
     find_sizes = _sizes_finder(engine)

@@ -80,8 +80,7 @@ class ChangeLog:
         return self._api.assign_tag(kind)
 
     def since(self, count: int) -> set[int] | None:
-        """Return the ids of objects that changed after the count was `count`; None if there were
-        too many."""
+        """Return the ids of objects changed since the count was `count`; None if too many did."""
         now = self.count
         if now - count > _LAST:
             return None

@@ -107,8 +107,7 @@ class Engine:
     # ---- data of a call ---------------------------------------------------------------------
 
     def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
-        """Return the sizes for these arguments. InputError names an argument that gives no valid
-        size."""
+        """Return the sizes for these arguments. InputError names one without a valid size."""
         values: dict[str, int] = {}
         for source in self.sources:
             argument = arguments[source.argument]
@@ -163,8 +162,7 @@ class Engine:
         )
 
     def update_versions(self, arguments: Sequence[Any]) -> None:
-        """Increment torch's version counters of updated arguments. RuntimeError if one is no
-        tensor."""
+        """Increment the version counters of updated arguments. RuntimeError for a non-tensor."""
         self._increment([arguments[i] for i in self.updated])
 
     def output(self, buffer: int, sizes: Sizes) -> Output:
@@ -281,8 +279,7 @@ class Engine:
         return status
 
     def _preparer(self, threaded: bool) -> Prepare:
-        """Return a function that runs prepare launches in a frame of its own, for one caller at a
-        time."""
+        """Return a function that runs prepare launches in its own frame, one caller at a time."""
         frame = Frame(self.tables.slots, threaded and self._threaded)
         frame.adopt(for_prepare(self.plan, self.dims, self.tables.address))
 

@@ -24,8 +24,7 @@ class RealignedArguments:
     updated: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
 
     def finish(self, results: list[Any]) -> list[Any]:
-        """Write back updated copies; return the results with copied arguments replaced by
-        originals."""
+        """Write back updated copies; return the results, copied arguments replaced by originals."""
         for original, copy in self.updated:
             original.detach().copy_(copy)
         return [self.originals.get(id(result), result) for result in results]

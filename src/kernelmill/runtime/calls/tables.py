@@ -121,8 +121,7 @@ class NativeTables:
     def _with_supers(
         self, plan: Plan, launches: Sequence[Launch], kernels: Mapping[str, int]
     ) -> list[LaunchRecord]:
-        """Return a record for each launch; the first launch of a super kernel stands for all of
-        them."""
+        """Return a record for each launch; the first of a super kernel stands for all of it."""
         found: list[LaunchRecord] = []
         spans = {s.name: s.last - s.first for s in plan.supers}
         for number, launch in enumerate(launches):
@@ -165,8 +164,7 @@ def is_bound(entry: TensorInput) -> bool:
 
 
 def _argument_places(plan: Plan) -> dict[int, int]:
-    """Return, for each argument, the first buffer of it: all views of an argument share its
-    address."""
+    """Return the first buffer of each argument, whose address all views of it share."""
     places: dict[int, int] = {}
     for i, buffer in enumerate(plan.buffers):
         if buffer.kind == BufferKind.INPUT:

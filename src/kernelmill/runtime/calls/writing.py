@@ -11,8 +11,7 @@ from kernelmill.torch_internals.operators import overload_named, schema_of
 
 
 def auto_functionalized_v2(operator: Any, *, _all_bases: Sequence[Any], **given: Any) -> Any:
-    """Return the results of `operator` and the copies of all bases, as torch's operator of this
-    name."""
+    """Return the results of `operator` and the copies of all bases, as torch's namesake."""
     written = _written(operator, tuple(given))
     bases = (
         [] if written is None else [base if base is None else base.clone() for base in _all_bases]

@@ -39,8 +39,7 @@ class GearedProgram:
     count: int
 
     def caller(self, refuse: Refuse) -> Call:
-        """Return the function to call: one table lookup and the call of a static program, whatever
-        the number of gears."""
+        """Return the function to call: a table lookup and a static call for any number of gears."""
         find, pick, count = self._calls.get, self.pick, self.count
         one = self.sources[0].argument if self._one_integer else -1
         read = self.read if one < 0 else operator.itemgetter(one)

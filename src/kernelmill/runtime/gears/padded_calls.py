@@ -65,8 +65,7 @@ class PaddedCalls:
         self.dynamic, self._known = dynamic, {}
 
     def _choose(self, key: tuple[int, ...]) -> Padded | None:
-        """Return the function for calls of these true sizes, and cache it; None if no gear holds
-        them."""
+        """Return the function for calls of these true sizes, cached; None if no gear holds them."""
         gear = smallest_holding(self._program.table, key)
         if gear is None:
             return None
@@ -112,8 +111,7 @@ def smallest_holding(
 
 
 def _sooner(dynamic: Program, sizes: Sizes, gear: Callee, resizing: Resizing) -> bool:
-    """Return whether the cost model has the dynamic program finish before the padded call of a
-    gear."""
+    """Return whether the cost model has the dynamic program finish before the padded call."""
     if not isinstance(gear, Program) or not _holds(dynamic, sizes):
         return False
     try:

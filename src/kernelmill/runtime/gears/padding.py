@@ -83,8 +83,7 @@ def _check_ranges(padding: Padding, sizes: Sizes) -> None:
 
 @dataclass(frozen=True)
 class _Room:
-    """The zero-filled tensor for argument `number`, and the shape of the part that the argument
-    fills."""
+    """The zero-filled tensor for argument `number`, and the shape of the part it fills."""
 
     number: int
     taken: Shape

@@ -138,8 +138,7 @@ class Frame:
         return self._header.held_up
 
     def adopt(self, sizes: Sizes) -> None:
-        """Prepare for calls of these sizes: memory only ever grows. If allocation fails, the frame
-        stays unchanged."""
+        """Prepare for calls of these sizes: memory only grows. Unchanged if allocation fails."""
         header = self._header
         # Ctrl-C can come anywhere: old memory stays until the header has the address of new one.
         if sizes.arena_bytes > self.arena_bytes:

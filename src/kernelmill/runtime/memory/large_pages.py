@@ -62,8 +62,7 @@ def ask(tensor: torch.Tensor) -> None:
 
 
 def move(tensor: torch.Tensor) -> Iterator[None]:
-    """Move a contiguous tensor to large pages, a few at each step. Its contents stay, and may be
-    used meanwhile."""
+    """Move a contiguous tensor to large pages, a few at each step, even while it is in use."""
     first, last = _pages(tensor)
     step = _COLLAPSED_AT_ONCE * PAGE_BYTES
     if _ADVICE is None:

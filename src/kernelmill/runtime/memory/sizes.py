@@ -93,8 +93,7 @@ class _Pattern:
         self._layouts: list[tuple[Pick, Pick]] = []
 
     def add(self, number: int, places: list[int], layout: tuple[list[int], list[int]]) -> None:
-        """Add a buffer: its number, the places of its symbols, the indices of its shape and
-        strides."""
+        """Add a buffer: its number, places of its symbols, indices of its shape and strides."""
         self._numbers.append(number)
         self._places += places
         self._layouts.append((_picker(layout[0]), _picker(layout[1])))

@@ -36,8 +36,7 @@ OnDeath = Union[Callable[[object], None], None]
 
 @dataclass(frozen=True)
 class ParameterState:
-    """The state of a parameter at binding. `version` is None where torch counts none, or gives no
-    access to it."""
+    """A parameter's state at binding. `version` is None where torch counts none or hides it."""
 
     impl: int
     data: int

@@ -76,8 +76,7 @@ class PackPlace(Protocol):
 
 @dataclass(frozen=True)
 class Packs:
-    """A place for packed buffers. `identities` has an identity of each kernel, valid in every
-    process, by name."""
+    """A place for packed buffers, and identities of kernels by name, valid in every process."""
 
     place: PackPlace
     identities: Mapping[str, str]

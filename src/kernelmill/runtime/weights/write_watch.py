@@ -228,8 +228,7 @@ class WriteWatch:
         return made
 
     def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
-        """Begin to watch these, or lose them. The known watches are told of writes to the same
-        pages."""
+        """Begin to watch these, or lose them; known watches learn of writes to the same pages."""
         ranges = merged([watch.pages for watch in watches])
         groups = zip(ranges, _by_range(ranges, watches), _by_range(ranges, known), strict=True)
         for pages, its, others in groups:
@@ -241,8 +240,7 @@ class WriteWatch:
                     watch.lose(next(self._numbers))
 
     def _protected(self, pages: Range, others: Sequence[Watch]) -> bool:
-        """Protect these pages, some of which the others watch already; return whether that
-        succeeded."""
+        """Protect these pages, partly watched by the others; return whether that succeeded."""
         if self._scan is None:
             return False
         try:
@@ -261,8 +259,7 @@ class WriteWatch:
     # ---- forks ------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Look for writes, so that both processes know them, and block other looks until the fork
-        is over."""
+        """Look for writes, for both processes to know them; block looks until the fork is over."""
         turn = self._turns.enter()
         first = turn.__enter__()
         self._forking.append(turn)
