@@ -99,7 +99,7 @@ class PackJob:
         return self._done or self._process != os.getpid()
 
     def take_room(self) -> tuple[torch.Tensor, int]:
-        """Return memory for a streaming call, as `large_pages.room`, to be put in `free_buffers`."""
+        """Return memory for a streaming call, as `large_pages.room`; `free_buffers` recycles it."""
         try:
             return self.free_buffers.pop()
         except IndexError:
