@@ -123,7 +123,7 @@ class Template(Protocol[SpecT, ScheduleT]):
         """Return whether the template takes this group."""
         ...
 
-    def bind(self, context: GroupContext) -> Binding[SpecT]:
+    def bind(self, context: GroupContext, /) -> Binding[SpecT]:
         """Bind the group. Raises UnsupportedError, naming the node, for sizes that the template
         does not support."""
         ...
@@ -225,6 +225,11 @@ class NodeBinding(NothingPacked, Generic[SpecT]):
         return self.make_spec(emitter, node, self.context.targets[node.result])
 
 
+def bind_node(make_spec: MakeSpec[SpecT]) -> Callable[[GroupContext], NodeBinding[SpecT]]:
+    """Return a function that binds groups of one node."""
+    return lambda context: NodeBinding(context, make_spec)
+
+
 @dataclass(frozen=True)
 class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
     """A template of groups around a node of one of the `operators`, with one schedule, made by
@@ -232,7 +237,7 @@ class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
 
     name: str
     operators: frozenset[str]
-    make_spec: MakeSpec[SpecT]
+    bind: Callable[[GroupContext], Binding[SpecT]]
     plan: Callable[[SpecT, Machine], CutT]
     write: Callable[[KernelBuilder, SpecT, CutT], None]
 
@@ -240,10 +245,6 @@ class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
         """Return whether the group is around such a node."""
         seed = context.group.seed
         return seed is not None and seed.op in self.operators
-
-    def bind(self, context: GroupContext) -> NodeBinding[SpecT]:
-        """Bind the node as it is."""
-        return NodeBinding(context, self.make_spec)
 
     def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> CutT:
         """Return the only schedule."""

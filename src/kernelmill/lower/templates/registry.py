@@ -10,7 +10,7 @@ from kernelmill.lower.templates.attention.template import AttentionTemplate
 from kernelmill.lower.templates.convolution.template import ConvolutionTemplate
 from kernelmill.lower.templates.map_reduce.template import MapReduceTemplate
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
-from kernelmill.lower.templates.recurrent.template import RecurrentTemplate
+from kernelmill.lower.templates.recurrent.template import RECURRENT
 from kernelmill.lower.templates.scan.template import SCAN
 from kernelmill.lower.templates.scatter.template import SCATTER
 from kernelmill.lower.templates.search.template import SEARCH
@@ -24,7 +24,7 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
     SCAN,
     SORT,
     SEARCH,
-    RecurrentTemplate(),
+    RECURRENT,
     SCATTER,
 )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
@@ -160,25 +159,18 @@ class _Task:
     def _for_columns(self, body: Callable[[Sequence[_Columns]], None]) -> None:
         """Run `body` for tiles of vectors, for single vectors that are left, and for a masked
         rest."""
-        lanes, size = self.schedule.lanes, self.spec.size
-        tile = lanes * self.schedule.vectors
-        with self._lane() as lane:
-            if size >= tile:
-                with self.b.loop(0, size // tile, prefix="v") as loop:
-                    firsts = [loop.index * tile + n * lanes for n in range(self.schedule.vectors)]
-                    body([_Columns(first, lane) for first in firsts])
-            for first in range(size // tile * tile, size // lanes * lanes, lanes):
-                body([_Columns(first, lane)])
+        b, lanes, size = self.b, self.schedule.lanes, self.spec.size
+        tile, lane = lanes * self.schedule.vectors, Lane(b.fresh_symbol("l", 0, lanes - 1), lanes)
+        if size >= tile:
+            with b.loop(0, size // tile, prefix="v") as loop:
+                body([_Columns(loop.index * tile + n, lane) for n in range(0, tile, lanes)])
+        for first in range(size // tile * tile, size // lanes * lanes, lanes):
+            body([_Columns(first, lane)])
         rest = size % lanes
         if rest:
-            mask = self.b.op("lane_mask", self.b.index(rest), lanes=lanes)
-            with self._lane(rest, mask) as lane:
-                body([_Columns(size - rest, lane)])
-
-    @contextmanager
-    def _lane(self, count: int = 0, mask: Value | None = None) -> Generator[Lane]:
-        lanes = self.schedule.lanes
-        yield Lane(self.b.fresh_symbol("l", 0, (count or lanes) - 1), lanes, mask)
+            mask = b.op("lane_mask", b.index(rest), lanes=lanes)
+            lane = Lane(b.fresh_symbol("l", 0, rest - 1), lanes, mask)
+            body([_Columns(size - rest, lane)])
 
 
 @dataclass(frozen=True)

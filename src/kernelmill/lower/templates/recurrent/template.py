@@ -5,7 +5,6 @@ from __future__ import annotations
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
-from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
@@ -13,15 +12,9 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import (
-    GroupContext,
-    NothingPacked,
-    OneSchedule,
-    UnknownLoss,
-)
+from kernelmill.lower.schedule.template import GroupContext, NodeTemplate, NothingPacked
 from kernelmill.lower.templates.recurrent.emit import emit_recurrent
-from kernelmill.lower.templates.recurrent.schedule import RecurrentSchedule, plan_recurrent
+from kernelmill.lower.templates.recurrent.schedule import plan_recurrent
 from kernelmill.lower.templates.recurrent.spec import Load, RecurrentSpec
 
 
@@ -82,32 +75,7 @@ class RecurrentBinding(NothingPacked):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RecurrentTemplate(OneSchedule, UnknownLoss):
-    """The states after each step, rows of the batch by themselves."""
-
-    name: str = "recurrent"
-
-    def matches(self, context: GroupContext) -> bool:
-        """Any group of a recurrent layer."""
-        seed = context.group.seed
-        return seed is not None and seed.op == "recurrent"
-
-    def bind(self, context: GroupContext) -> RecurrentBinding:
-        """The node as it is."""
-        return RecurrentBinding(context)
-
-    def schedule(
-        self, spec: RecurrentSpec, machine: Machine, candidate: Candidate
-    ) -> RecurrentSchedule:
-        """As many rows as there are registers for."""
-        return plan_recurrent(spec, machine)
-
-    def cost(self, spec: RecurrentSpec, schedule: RecurrentSchedule, machine: Machine) -> Dim:
-        """Estimated nanoseconds of all tasks on one core."""
-        return schedule.work
-
-    def emit(self, emitter: Emitter, spec: RecurrentSpec, schedule: RecurrentSchedule) -> None:
-        """Write the kernel's body, its tasks and scratch."""
-        emitter.builder.set_tasks(schedule.tasks)
-        emit_recurrent(emitter.builder, spec, schedule)
+RECURRENT = NodeTemplate(
+    "recurrent", frozenset({"recurrent"}), RecurrentBinding, plan_recurrent, emit_recurrent
+)
+"""The states after each step, rows of the batch by themselves."""

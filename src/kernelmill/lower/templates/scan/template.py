@@ -9,7 +9,7 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.schedule.template import NodeTemplate
+from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.scan.emit import emit_scan
 from kernelmill.lower.templates.scan.schedule import plan_scan
 from kernelmill.lower.templates.scan.spec import ScanSpec
@@ -29,5 +29,7 @@ def _scan_spec(emitter: Emitter, node: Node, target: Location) -> ScanSpec:
     )  # fmt: skip
 
 
-SCAN = NodeTemplate("scan", frozenset({"cumsum", "cumprod"}), _scan_spec, plan_scan, emit_scan)
+SCAN = NodeTemplate(
+    "scan", frozenset({"cumsum", "cumprod"}), bind_node(_scan_spec), plan_scan, emit_scan
+)
 """result[..., i, ...] is the sum or product of elements 0..i."""

@@ -10,7 +10,7 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.schedule.template import NodeTemplate
+from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.scatter.emit import emit_scatter
 from kernelmill.lower.templates.scatter.schedule import plan_scatter
 from kernelmill.lower.templates.scatter.spec import ScatterSpec, ScatterTarget
@@ -73,6 +73,10 @@ def _position(emitter: Emitter, node: Node, value: Value, index: Index) -> Regis
 
 
 SCATTER = NodeTemplate(
-    "scatter", frozenset({"scatter", "index_put"}), _scatter_spec, plan_scatter, emit_scatter
+    "scatter",
+    frozenset({"scatter", "index_put"}),
+    bind_node(_scatter_spec),
+    plan_scatter,
+    emit_scatter,
 )
 """Writes to computed places, in the order of a sequential loop."""

@@ -8,7 +8,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.schedule.template import NodeTemplate
+from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.search.emit import emit_search
 from kernelmill.lower.templates.search.schedule import plan_search
 from kernelmill.lower.templates.search.spec import SearchSpec
@@ -33,5 +33,7 @@ def _search_spec(emitter: Emitter, node: Node, target: Location) -> SearchSpec:
     )  # fmt: skip
 
 
-SEARCH = NodeTemplate("search", frozenset({"searchsorted"}), _search_spec, plan_search, emit_search)
+SEARCH = NodeTemplate(
+    "search", frozenset({"searchsorted"}), bind_node(_search_spec), plan_search, emit_search
+)
 """Positions in rows of ascending numbers, found by halving."""

@@ -8,7 +8,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.schedule.template import NodeTemplate
+from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.sort.emit import emit_sort
 from kernelmill.lower.templates.sort.schedule import plan_sort
 from kernelmill.lower.templates.sort.spec import RADIX_SORTED, SortSpec, Top
@@ -39,5 +39,7 @@ def _sort_spec(emitter: Emitter, node: Node, target: Location) -> SortSpec:
     )  # fmt: skip
 
 
-SORT = NodeTemplate("sort", frozenset({"argsort", "argtopk"}), _sort_spec, plan_sort, emit_sort)
+SORT = NodeTemplate(
+    "sort", frozenset({"argsort", "argtopk"}), bind_node(_sort_spec), plan_sort, emit_sort
+)
 """Which element comes i-th along an axis."""
