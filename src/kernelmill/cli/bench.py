@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
-from kernelmill.cli.factory import FactoryName
+from kernelmill.cli.files import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output, wide_console
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load

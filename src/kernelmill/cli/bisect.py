@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.factory import FactoryName
-from kernelmill.cli.files import check_folder
+from kernelmill.cli.files import FactoryName, check_folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.factory import load, user_code
 from kernelmill.core.wording import counted

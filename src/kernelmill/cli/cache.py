@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.files import check_folder, check_writable
-from kernelmill.cli.folder import Folder, written_to
+from kernelmill.cli.files import Folder, check_folder, check_writable, written_to
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
 from kernelmill.core.errors import StoreError
 from kernelmill.core.wording import counted

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelmill.cli.files import check_folder
-from kernelmill.cli.folder import Folder, written_to
+from kernelmill.cli.files import Folder, check_folder, written_to
 from kernelmill.cli.output import (
     FINE,
     Json,

@@ -10,7 +10,7 @@ import typer
 from kernelmill.cli.checks import processor, storage, system, threads
 from kernelmill.cli.checks.finding import Section
 from kernelmill.cli.checks.versions import versions
-from kernelmill.cli.folder import Folder
+from kernelmill.cli.files import Folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
 from kernelmill.core.wording import counted
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
-from kernelmill.cli.factory import FactoryName
-from kernelmill.cli.files import check_writable
+from kernelmill.cli.files import FactoryName, check_writable
 from kernelmill.cli.output import (
     FINE,
     FOUND,

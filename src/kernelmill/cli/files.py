@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from kernelmill.core.errors import ConfigError
+from kernelmill.store import default_folders
 
 
 def text_of(file: str | os.PathLike[str]) -> str:
@@ -36,3 +40,32 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it first")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise ConfigError(f"{file} cannot be written here")
+
+
+FactoryName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FUNCTION",
+        help="package.module:function or file.py:function; the function returns (model, args) or "
+        "(model, args, kwargs).",
+    ),
+]
+
+
+Folder = Annotated[
+    str | None,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        help="Of compiled kernels. Default: KERNELMILL_KERNEL_META, else kernelmill/kernel_meta in "
+        "$XDG_CACHE_HOME or ~/.cache.",
+        show_default=False,
+    ),
+]
+"""None when it is not given."""
+
+
+def written_to(folder: str | None) -> str:
+    """Return the named folder, or the default one that is written to: read-only ones before it are
+    somebody else's."""
+    return folder or default_folders()[-1]

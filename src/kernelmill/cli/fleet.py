@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelmill.cli.files import check_writable
-from kernelmill.cli.folder import Folder
+from kernelmill.cli.files import Folder, check_writable
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.wording import counted

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernelmill.cli.files import check_folder
-from kernelmill.cli.folder import Folder, written_to
+from kernelmill.cli.files import Folder, check_folder, written_to
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
 
 if TYPE_CHECKING:

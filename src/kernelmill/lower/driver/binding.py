@@ -26,7 +26,7 @@ from kernelmill.lower.driver.constants import Constants
 from kernelmill.lower.driver.inlining import InlinedPlan
 from kernelmill.lower.driver.kernels import KernelCache, KernelMaker
 from kernelmill.lower.driver.lowered import Announce, KernelFacts, LoweredOperator, NewKernel
-from kernelmill.lower.driver.marks import launch_mark
+from kernelmill.lower.driver.naming import launch_mark
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of
 from kernelmill.lower.elements.emitter import Location

@@ -16,3 +16,7 @@ def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
 def block_sizes(count: int) -> list[int]:
     """Return the sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
     return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
+
+
+THREADS = (1, 2, 4, 8, 16)
+"""Teams of these sizes, for that of a call is not known beforehand."""

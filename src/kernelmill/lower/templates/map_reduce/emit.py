@@ -33,8 +33,7 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import extent
 from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Spill
 from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
-from kernelmill.lower.templates.map_reduce.schedule import NestSchedule
-from kernelmill.lower.templates.map_reduce.segments import MANY_BRANCHES, segments
+from kernelmill.lower.templates.map_reduce.schedule import MANY_BRANCHES, NestSchedule, segments
 from kernelmill.lower.templates.map_reduce.spec import Nest
 from kernelmill.lower.templates.map_reduce.transposed import (
     TransposeMap,

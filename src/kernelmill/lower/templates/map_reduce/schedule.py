@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, evaluate, linear_part, symbols
+from kernelmill.core.dim import Dim, bounds, evaluate, linear_part, symbols
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.domain import (
     Access,
@@ -141,3 +142,33 @@ def _lanes(group: Group, machine: Machine) -> int:
         if not value.dtype.is_opaque
     ]
     return max(1, machine.isa.vector_bits // min(32, max(bits, default=32)))
+
+
+MOST_SEGMENTS = 64
+"""Each is code of its own."""
+
+MANY_BRANCHES = 5
+"""Fewer parts of an axis that is no vector's are told apart by branches, once a row."""
+
+
+def segments(axis: Axis, accesses: Iterable[Access]) -> Sequence[tuple[int, int]]:
+    """Return the parts [first, end) of an axis; none where there is nothing to gain."""
+    if not isinstance(axis.extent, int):
+        return ()
+    conditions = {a.expression for a in accesses if a.kind is AccessKind.CONDITION}
+    cuts = {cut for condition in conditions for cut in _cuts(condition, axis)}
+    inside = sorted(cut for cut in cuts if 0 < cut < axis.extent)
+    if not inside or len(inside) >= MOST_SEGMENTS:
+        return ()
+    return tuple(pairwise((0, *inside, axis.extent)))
+
+
+def _cuts(condition: Dim, axis: Axis) -> Iterator[int]:
+    """Yield positions where `condition >= 0` begins or ends whatever other axes are."""
+    linear = linear_part(condition, axis.name)
+    factor = 0 if linear is None else linear[0]
+    if linear is None or not isinstance(factor, int) or factor == 0:
+        return
+    for bound in bounds(linear[1]):
+        if bound is not None:
+            yield -(bound // factor) if factor > 0 else bound // -factor + 1

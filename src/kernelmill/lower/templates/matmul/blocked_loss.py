@@ -9,8 +9,7 @@ from statistics import fmean
 
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.schedule.teams import THREADS
-from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.schedule.tile_cost import THREADS, tile_ns
 from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ReadA, ReadB
 from kernelmill.lower.templates.matmul.spec import Contraction
 

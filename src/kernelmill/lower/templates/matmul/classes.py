@@ -6,11 +6,12 @@ a symbolic number of rows therefore holds a body for each class of sizes, and br
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, bounds, maximum
+from kernelmill.core.dim import Dim, bounds, evaluate, maximum
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
@@ -80,3 +81,19 @@ def emit_classes(builder: KernelBuilder, spec: Contraction, classes: Sequence[Ro
     builder.kernel.scratch = scratch
     sized = [SizeClass(one.most, one.tasks(spec), one) for one in classes]
     emit_by_size(builder, spec.m, sized, body)
+
+
+def contraction_loss(
+    spec: Contraction, classes: Sequence[RowClass], sizes: Mapping[str, int], machine: Machine
+) -> float:
+    """Return the `Loss` (lower/schedule/template.py) of the class that has these sizes."""
+    if spec.rows is not None or not all(isinstance(size, int) for size in (spec.n, *spec.k)):
+        return math.inf
+    batch, rows = [evaluate(size, sizes) for size in spec.batch], evaluate(spec.m, sizes)
+    if not rows or not all(batch):
+        return 0.0
+    chosen = next(one for one in classes if one.most is None or rows <= one.most)
+    if chosen.exact:
+        return 0.0
+    known = replace(spec, batch=tuple(batch), m=rows)
+    return chosen.schedule.loss(plan_contraction(known, machine), known, machine)

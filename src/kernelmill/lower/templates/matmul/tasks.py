@@ -10,8 +10,7 @@ from kernelmill.core.dim import Dim, floordiv, product
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.teams import THREADS
-from kernelmill.lower.schedule.tile_cost import block_sizes
+from kernelmill.lower.schedule.tile_cost import THREADS, block_sizes
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 _SERIAL_NS = 1000

@@ -12,8 +12,12 @@ from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
-from kernelmill.lower.templates.matmul.loss import contraction_loss
+from kernelmill.lower.templates.matmul.classes import (
+    RowClass,
+    contraction_loss,
+    emit_classes,
+    plan_classes,
+)
 from kernelmill.lower.templates.matmul.roles import product_roles
 from kernelmill.lower.templates.matmul.schedule import contraction_candidates, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction

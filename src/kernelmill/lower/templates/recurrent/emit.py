@@ -10,8 +10,7 @@ from kernelmill.core.dtype import F32
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.templates.recurrent.schedule import RecurrentSchedule
-from kernelmill.lower.templates.recurrent.spec import GATES, RecurrentSpec
+from kernelmill.lower.templates.recurrent.spec import GATES, RecurrentSchedule, RecurrentSpec
 
 
 def emit_recurrent(

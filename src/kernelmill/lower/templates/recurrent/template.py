@@ -14,8 +14,7 @@ from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.template import GroupContext, NodeTemplate, NothingPacked
 from kernelmill.lower.templates.recurrent.emit import emit_recurrent
-from kernelmill.lower.templates.recurrent.schedule import plan_recurrent
-from kernelmill.lower.templates.recurrent.spec import Load, RecurrentSpec
+from kernelmill.lower.templates.recurrent.spec import Load, RecurrentSpec, plan_recurrent
 
 
 @dataclass(frozen=True)

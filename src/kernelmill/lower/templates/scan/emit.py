@@ -10,8 +10,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.tasks import task_index
-from kernelmill.lower.templates.scan.schedule import ScanSchedule
-from kernelmill.lower.templates.scan.spec import Dims, ScanSpec
+from kernelmill.lower.templates.scan.spec import Dims, ScanSchedule, ScanSpec
 
 _CHAINS = 4
 """Rows that are summed side by side: an addition takes about that many cycles."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.dtype import F32, F64, DType
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
@@ -43,3 +44,55 @@ class ScanSpec:
     def accumulate(self) -> DType:
         """Dtype of the running value."""
         return F64 if self.dtype == F32 else self.dtype.compute
+
+
+_CHAINS = 4
+"""Rows that are summed side by side: an addition takes about that many cycles."""
+_TASK_ELEMENTS = 8192
+
+
+@dataclass(frozen=True)
+class ScanSchedule:
+    """The schedule of a scan.
+
+    `across` is the axis, other than the scanned one, that tasks take `block` positions of, `lanes`
+    or (when `lanes` is 1) `chains` at a time; None when there is no other axis. Work is in
+    nanoseconds of one core.
+    """
+
+    across: int | None
+    lanes: int
+    chains: int
+    block: int
+    grid: Dims
+    work: Dim
+
+    @property
+    def tasks(self) -> Dim:
+        """The number of tasks."""
+        return product(self.grid)
+
+
+def plan_scan(spec: ScanSpec, machine: Machine) -> ScanSchedule:
+    """Plan vectors along the last axis, or rows side by side when that is the scanned one."""
+    rank = len(spec.shape)
+    work = product(spec.shape)
+    if rank == 1:
+        return ScanSchedule(None, 1, 1, 1, (), work)
+    vector = spec.axis != rank - 1
+    across = rank - 1 if vector else rank - 2
+    width, length = spec.shape[across], spec.shape[spec.axis]
+    lanes = machine.isa.vector_bits // min(32, spec.dtype.compute.bits) if vector else 1
+    if isinstance(width, int):
+        while lanes > 1 and lanes >= 2 * width:
+            lanes //= 2
+    chains = 1 if vector or (isinstance(width, int) and width < _CHAINS) else _CHAINS
+    step = lanes * chains
+    along = length if isinstance(length, int) else _TASK_ELEMENTS // step
+    block = max(1, _TASK_ELEMENTS // (max(along, 1) * step)) * step
+    grid = tuple(
+        ceildiv(size, block) if axis == across else size
+        for axis, size in enumerate(spec.shape)
+        if axis != spec.axis
+    )
+    return ScanSchedule(across, lanes, chains, block, grid, ceildiv(work * 2, step) + 1)

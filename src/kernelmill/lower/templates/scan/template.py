@@ -11,8 +11,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.scan.emit import emit_scan
-from kernelmill.lower.templates.scan.schedule import plan_scan
-from kernelmill.lower.templates.scan.spec import ScanSpec
+from kernelmill.lower.templates.scan.spec import ScanSpec, plan_scan
 
 
 def _scan_spec(emitter: Emitter, node: Node, target: Location) -> ScanSpec:

@@ -14,8 +14,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements import pointwise
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.tasks import task_index
-from kernelmill.lower.templates.scatter.schedule import ScatterSchedule
-from kernelmill.lower.templates.scatter.spec import Dims, ScatterSpec
+from kernelmill.lower.templates.scatter.spec import Dims, ScatterSchedule, ScatterSpec
 
 
 def emit_scatter(builder: KernelBuilder, spec: ScatterSpec, schedule: ScatterSchedule) -> None:

@@ -12,8 +12,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.scatter.emit import emit_scatter
-from kernelmill.lower.templates.scatter.schedule import plan_scatter
-from kernelmill.lower.templates.scatter.spec import ScatterSpec, ScatterTarget
+from kernelmill.lower.templates.scatter.spec import ScatterSpec, ScatterTarget, plan_scatter
 
 
 def _scatter_spec(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:

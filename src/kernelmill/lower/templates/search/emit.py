@@ -10,8 +10,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import unravel
-from kernelmill.lower.templates.search.schedule import SearchSchedule, steps
-from kernelmill.lower.templates.search.spec import SearchSpec
+from kernelmill.lower.templates.search.spec import SearchSchedule, SearchSpec, steps
 
 _INDEX = VType(I64, 1)
 

@@ -10,8 +10,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.search.emit import emit_search
-from kernelmill.lower.templates.search.schedule import plan_search
-from kernelmill.lower.templates.search.spec import SearchSpec
+from kernelmill.lower.templates.search.spec import SearchSpec, plan_search
 
 
 def _search_spec(emitter: Emitter, node: Node, target: Location) -> SearchSpec:

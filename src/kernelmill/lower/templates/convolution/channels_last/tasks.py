@@ -12,8 +12,7 @@ from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.teams import THREADS
-from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
+from kernelmill.lower.schedule.tile_cost import THREADS, block_sizes, tile_ns
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
 
