@@ -12,10 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from functorch.compile import (
-    aot_module_simplified,
-    min_cut_rematerialization_partition,
-)
+from functorch.compile import aot_module_simplified, min_cut_rematerialization_partition
 from torch import fx
 from torch.compiler import disable
 from torch.fx.traceback import preserve_node_meta

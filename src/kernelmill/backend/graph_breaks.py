@@ -6,11 +6,7 @@ import os
 from collections.abc import Iterable
 
 from kernelmill.core.log import get_logger
-from kernelmill.torch_internals.dynamo import (
-    RECURRENT_BREAK,
-    GraphBreak,
-    graph_breaks,
-)
+from kernelmill.torch_internals.dynamo import RECURRENT_BREAK, GraphBreak, graph_breaks
 
 _log = get_logger("backend")
 _ADVICE = (

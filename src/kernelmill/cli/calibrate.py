@@ -8,14 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kernelmill.cli.files import Folder, check_folder, written_to
-from kernelmill.cli.output import (
-    FINE,
-    Json,
-    examples,
-    print_indented,
-    print_json,
-    wide_console,
-)
+from kernelmill.cli.output import FINE, Json, examples, print_indented, print_json, wide_console
 
 
 def add(app: typer.Typer) -> None:

@@ -25,13 +25,7 @@ from kernelmill.compat.warned import warn_once
 from kernelmill.config import CompilerConfig as OwnConfig
 from kernelmill.config.option import Choice, Group, Instance, Number, Path, Switch
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY, HARDWARE_OPTIONS
-from kernelmill.config.tree import (
-    INT64_MAX,
-    REDUCE_OVERHEAD,
-    hook,
-    is_int_list,
-    mapping,
-)  # fmt: skip
+from kernelmill.config.tree import INT64_MAX, REDUCE_OVERHEAD, hook, is_int_list, mapping
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:

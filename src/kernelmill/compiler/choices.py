@@ -8,12 +8,11 @@ Installed packages bring their choices along.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from kernelmill.codegen import key_of
 from kernelmill.compiler.objects import obtain, requests_of
-from kernelmill.compiler.operators_lowered import Library, library
 from kernelmill.compiler.progress import Progress
 from kernelmill.compiler.trial import compare, example_arguments
 from kernelmill.core.dataclass import dataclass
@@ -23,10 +22,11 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.target.isa import host_isa
 from kernelmill.core.target.machine import Machine
 from kernelmill.core.workers import Job, Workers
-from kernelmill.graph.ir import Input
+from kernelmill.graph.ir import Graph, Input
 from kernelmill.graph.printer import print_graph
-from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Operator
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.plan.sizes import plan_at_sizes
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled, Entry
@@ -217,3 +217,34 @@ def _forms(operator: Operator) -> list[Operator]:
         return [operator]
     inputs = [replace(e, role=InputRole.USER) if isinstance(e, Input) else e for e in graph.inputs]
     return [operator, replace(operator, graph=replace(graph, inputs=inputs))]
+
+
+class Library:
+    """Operators lowered for one machine, by the text of their graphs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._lowered: dict[str, Lowered | None] = {}
+
+    def dynamic(self, operator: Operator) -> LoweredOperator | None:
+        """Return kernels for all sizes; None for an operator that has none."""
+        if operator.general is None:
+            return None
+        lowered = self.lower(operator.general)
+        return None if lowered is None else LoweredOperator(lowered, operator.values)
+
+    def lower(self, graph: Graph) -> Lowered | None:
+        """Return the operator's plan and kernels; None when it has no lowering in this form."""
+        text = print_graph(graph, names=False)
+        if text not in self._lowered:
+            try:
+                self._lowered[text] = lower_graph(graph, self.machine)
+            except UnsupportedError:
+                self._lowered[text] = None
+        return self._lowered[text]
+
+
+@cache
+def library(machine: Machine) -> Library:
+    """Return the library of a machine; there is one in a process."""
+    return Library(machine)

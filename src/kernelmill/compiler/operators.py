@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from kernelmill.compiler.choices import Choices
+from kernelmill.compiler.choices import Choices, Library
 from kernelmill.compiler.linking import (
     NO_BODIES,
     Compiled,
@@ -14,7 +14,6 @@ from kernelmill.compiler.linking import (
     OnCompiled,
     link,
 )
-from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild

@@ -14,14 +14,7 @@ from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
 from torch.fx.node import map_arg
 
 import kernelmill.frontend.aten as _translators
-from kernelmill.core.dim import (
-    Dim,
-    as_sym,
-    product,
-    provably_less,
-    provably_nonnegative,
-    symbols,
-)  # fmt: skip
+from kernelmill.core.dim import Dim, as_sym, product, provably_less, provably_nonnegative, symbols
 from kernelmill.core.dtype import I64
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger

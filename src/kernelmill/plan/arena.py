@@ -16,15 +16,7 @@ from dataclasses import field, replace
 from operator import itemgetter
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import (
-    Dim,
-    Expr,
-    ceildiv,
-    evaluate,
-    product,
-    provably_nonnegative,
-    symbols,
-)
+from kernelmill.core.dim import Dim, Expr, ceildiv, evaluate, product, provably_nonnegative, symbols
 from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Step
 
 ALIGNMENT = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import threading
 import time
@@ -9,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -18,7 +20,6 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import TensorInput
 from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
 from kernelmill.report.gather import program_facts
-from kernelmill.report.other_work import OtherWork
 from kernelmill.report.reasons import reasons_of
 from kernelmill.runtime import background
 from kernelmill.runtime.program import Program
@@ -293,3 +294,36 @@ def _timed_step(number: int, step: Step, calls: Sequence[_Call]) -> Step:
 def _median(values: Any) -> float | None:
     known = [value for value in values if value is not None]
     return float(statistics.median(known)) if known else None
+
+
+STAT = Path("/proc/stat")
+_IDLE = slice(3, 5)
+_COUNTED = 8  # guests are counted as users too (proc(5))
+
+
+class OtherWork:
+    """A measurement, from now on, of the processors that this process may run on."""
+
+    def __init__(self) -> None:
+        self._begin = _times()
+
+    def share(self) -> float | None:
+        """Return the part of their time that was neither this process's nor idle; None where the
+        system does not report it."""
+        if self._begin is None or (end := _times()) is None:
+            return None
+        total, busy, own = (b - a for a, b in zip(self._begin, end, strict=True))
+        return min(1.0, max(0.0, busy - own) / total) if total > 0 else None
+
+
+def _times() -> tuple[float, float, float] | None:
+    """Return seconds: all of the processors, those that were not idle, and this process's."""
+    try:
+        ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = [line.split() for line in STAT.read_text().splitlines()]
+        found = [list(map(int, words[1:][:_COUNTED])) for words in lines if words[0] in ours]
+    except (OSError, ValueError, IndexError):
+        return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    total, idle = sum(map(sum, found)), sum(sum(numbers[_IDLE]) for numbers in found)
+    return total / ticks, (total - idle) / ticks, time.process_time()

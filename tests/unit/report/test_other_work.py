@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.report import other_work
-from kernelmill.report.other_work import OtherWork
+from kernelmill.report.measuring import OtherWork
 
 
 @pytest.fixture

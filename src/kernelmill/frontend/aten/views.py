@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dim import (
-    Dim,
-    Expr,
-    bounds,
-    product,
-    provably_less,
-    provably_nonnegative,
-)
+from kernelmill.core.dim import Dim, Expr, bounds, product, provably_less, provably_nonnegative
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Value, row_major

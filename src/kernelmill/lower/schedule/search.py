@@ -19,7 +19,7 @@ from kernelmill.kernel.walk import used_symbols
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.strided import span
 from kernelmill.lower.emit.buffer_marks import mark_buffers
-from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.template import STATUS_BUFFER, GroupContext, Pack, Template
 

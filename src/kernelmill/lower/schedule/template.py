@@ -19,8 +19,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.emitter import Emitter, Location
-from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.emit.packed import PackedWeights, Rows
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group
 from kernelmill.lower.schedule.candidate import Candidate

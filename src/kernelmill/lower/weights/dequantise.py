@@ -17,7 +17,7 @@ from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.domain import Access
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.panels import panel_shape
+from kernelmill.lower.emit.packed import panel_shape
 
 # ---- which weights --------------------------------------------------------------------------
 

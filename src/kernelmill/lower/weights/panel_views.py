@@ -10,7 +10,7 @@ from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.axes import fresh_axes, used_axes
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.panels import Rows, panel_shape
+from kernelmill.lower.emit.packed import Rows, panel_shape
 
 
 def panel_view(

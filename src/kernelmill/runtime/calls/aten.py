@@ -25,11 +25,7 @@ from kernelmill.runtime.calls.writing import auto_functionalized_v2
 from kernelmill.runtime.memory.allocation import empty_strided, lie_alike
 from kernelmill.runtime.memory.sizes import Output, Sizes
 from kernelmill.runtime.weights.binding import Binding
-from kernelmill.torch_internals.operators import (
-    name_of_operator,
-    overload_named,
-    writing_form,
-)
+from kernelmill.torch_internals.operators import name_of_operator, overload_named, writing_form
 
 _TARGET = re.compile(r"(higher_order|[A-Za-z_]\w*\.[A-Za-z_]\w*)\.[A-Za-z_]\w*")
 

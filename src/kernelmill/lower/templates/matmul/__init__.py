@@ -1,6 +1,6 @@
 """The contraction template: products as one register-tiled kernel."""
 
-from kernelmill.lower.emit.panels import panel_shape
+from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.emit import emit_contraction
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction

@@ -10,7 +10,7 @@ from kernelmill.core.target.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.core.target.machine import Machine
 from kernelmill.core.wording import counted
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.ir import Node
+from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.lane import Lane
@@ -22,7 +22,6 @@ from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Exact, Operand, Planes, loader
 from kernelmill.lower.weights.dot_operand import DotOperand
 from kernelmill.lower.weights.panel_views import constant_rows
-from kernelmill.lower.weights.pieces import magnitudes_of_rows, piece_values
 from kernelmill.lower.weights.tile_views import tile_view_of_b
 
 NO_TILES = "this instruction set has no tiles of bfloat16"
@@ -134,3 +133,29 @@ def _in_words(operand: Operand, k: Dim, number: int) -> Operand:
         return DotOperand(BF16, k, read).loader(builder, batch, outer, at, lane)
 
     return replace(operand, load=word, direct=False, prefetch=None)
+
+
+def piece_values(value: Value, count: int, origin: str) -> list[Value]:
+    """Return the highest `count` pieces of a value, each a value of bf16."""
+    builder = GraphBuilder("pieces")
+    builder.origin = origin
+    found: list[Value] = []
+    rest = value
+    for _ in range(count):
+        if found:
+            rest = builder.emit("sub", rest, builder.emit("cast", found[-1], dtype=F32))
+        found.append(builder.emit("cast", rest, dtype=BF16))
+    return found
+
+
+def magnitudes_of_rows(rows: Value, builder: GraphBuilder) -> tuple[Value, Value]:
+    """Of each row of a value (1, rows, numbers) the least magnitude that is not 0, infinity where
+    all are, and the largest, NaN where one is: (1, rows) each."""
+    absolute = builder.emit("abs", rows)
+    zero, infinity = (
+        builder.emit("full", value=number, dtype=F32, shape=rows.shape)
+        for number in (0.0, float("inf"))
+    )
+    others = builder.emit("where", builder.emit("eq", absolute, zero), infinity, absolute)
+    least = builder.emit("reduce_min", others, dims=(2,))
+    return least, builder.emit("reduce_max", absolute, dims=(2,))

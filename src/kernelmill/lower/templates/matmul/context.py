@@ -15,7 +15,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.context import EmitContext
-from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.emit.packed import panel_index
 from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ScratchLayout
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid

@@ -13,8 +13,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.emit.access import Along, contiguity
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.emit.packed import PackedWeights, panel_index
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.along_k import AlongK, column_in_place, dot_products

@@ -24,7 +24,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
-from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.emit.packed import panel_index
 from kernelmill.lower.emit.pieces import Magnitudes
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import Contraction, FourBitB

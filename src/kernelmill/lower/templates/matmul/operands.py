@@ -16,7 +16,7 @@ from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
-from kernelmill.lower.emit.panels import AHEAD_BYTES, panel_index
+from kernelmill.lower.emit.packed import AHEAD_BYTES, panel_index
 from kernelmill.lower.emit.widened import signed_halves, widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext

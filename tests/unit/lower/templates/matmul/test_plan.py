@@ -13,7 +13,7 @@ from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.emit.context import LINE_BYTES
-from kernelmill.lower.emit.panels import AHEAD_BYTES
+from kernelmill.lower.emit.packed import AHEAD_BYTES
 from kernelmill.lower.templates.matmul import Contraction, Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (

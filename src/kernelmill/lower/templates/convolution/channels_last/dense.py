@@ -10,7 +10,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.emit.widened import widening_pays
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import block_sizes

@@ -21,7 +21,7 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.emit.widened import READINGS
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair

@@ -19,7 +19,7 @@ from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.panels import panel_shape
+from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
