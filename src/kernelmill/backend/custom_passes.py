@@ -86,6 +86,11 @@ def _run(
 _MARKS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     "_user_stream_label": (STREAM_KEY, lambda text, _: (text, 0)),
     "_user_stream_priority": (STREAM_KEY, lambda text, mark: (mark[0], int(text))),
+    # Numbers that torch_npu has for the stream that the label names.
+    **dict.fromkeys(
+        ("_user_stream_id", "_user_stream_device_index", "_user_stream_device_type"),
+        (STREAM_KEY, lambda _, mark: mark or ("", 0)),
+    ),
     "_super_kernel_scope": (MARK_KEY, lambda text, _: (text, "")),
     "_super_kernel_options": (MARK_KEY, lambda text, mark: (mark[0], text)),
     "_op_aicore_num": (THREADS_KEY, lambda text, count: max(int(text), count or 0)),
@@ -115,6 +120,8 @@ def _mark_scopes(graph: fx.Graph, name: str) -> None:
             graph.erase_node(node)
         if not open_:
             raise ConfigError(f"{name}: there is a scope_exit without a scope_enter")
+    if len(open_) > 1:
+        raise ConfigError(f"{name}: there is a scope_enter without a scope_exit")
 
 
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -114,6 +114,25 @@ def test_a_replacement_holds_for_a_batch_that_varies() -> None:
     assert left == [False, False], "a trace for the first size, and one for all"
 
 
+def test_a_pattern_is_registered_under_fake_tensors_with_numbers_and_twice() -> None:
+    def search(x: torch.Tensor, y: torch.Tensor, by: float) -> torch.Tensor:
+        return torch.tanh(x + y) * by
+
+    def replace(x: torch.Tensor, y: torch.Tensor, by: float) -> torch.Tensor:
+        return torch.sigmoid(x + y) * by
+
+    with torch._subclasses.FakeTensorMode():
+        for _ in range(2):
+            examples = [torch.empty(2, 3), torch.empty(2, 3)]
+            kernelmill.register_replacement(
+                search, replace, examples, scalar_workaround={"by": 0.113}, skip_duplicates=True
+            )
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        found = compiled(lambda x: search(x, x, 3.0), with_passes())(x)
+    torch.testing.assert_close(found, replace(x, x, 3.0))
+
+
 def test_a_match_is_left_where_the_check_or_an_option_says_so() -> None:
     asked: list[int] = []
 
@@ -188,6 +207,18 @@ def adding(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
         gm.graph.placeholder("another")
 
 
+def opening(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
+    with gm.graph.inserting_before(gm.graph.output_node()):
+        gm.graph.call_function(
+            torch.ops.kernelmill.scope_enter.default, (["_user_stream_label"], ["s"])
+        )
+
+
+def closing(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
+    with gm.graph.inserting_before(gm.graph.output_node()):
+        gm.graph.call_function(torch.ops.kernelmill.scope_exit.default)
+
+
 def failing(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
     output: Any = gm.graph.output_node()
     (result,) = output.args[0]
@@ -206,6 +237,8 @@ def failing(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
         (emptying, r"changed the results of the graph from \['float32\[2, 3\]'\] to \[\]"),
         (flattening, r"to \['float32\[6\]'\]: number, types and shapes have to stay"),
         (adding, "changed the arguments of the graph: they have to stay"),
+        (opening, "post_grad_custom_pre_pass: there is a scope_enter without a scope_exit"),
+        (closing, "post_grad_custom_pre_pass: there is a scope_exit without a scope_enter"),
         (failing, "post_grad_custom_pre_pass made .* which fails: .*invalid for input of size 6"),
     ],
 )
@@ -229,8 +262,13 @@ def test_passes_mark_streams_and_ranges() -> None:
     def marking(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
         first = next(node for node in gm.graph.nodes if node.op == "call_function")
         with gm.graph.inserting_before(first):
-            names = ["_super_kernel_scope", "_user_stream_label"]
-            gm.graph.call_function(torch.ops.kernelmill.scope_enter.default, (names, ["sp", "s"]))
+            marks = {
+                "_super_kernel_scope": "sp", "_user_stream_label": "s", "_user_stream_id": "96",
+                "_user_stream_device_index": "0", "_user_stream_device_type": "20",
+            }  # fmt: skip
+            gm.graph.call_function(
+                torch.ops.kernelmill.scope_enter.default, (list(marks), list(marks.values()))
+            )
         with gm.graph.inserting_before(gm.graph.output_node()):
             gm.graph.call_function(torch.ops.kernelmill.scope_exit.default)
 
