@@ -89,6 +89,14 @@ def test_an_attribute_made_of_sizes_refuses_no_graph(name):
     assert {capture.refused for capture in backend.captures} == {""}
 
 
+def test_a_power_of_numbers_without_bounds():
+    backend = kernelmill.get_backend()
+    compiled = torch.compile(lambda x, y, z: x + y**z, backend=backend, dynamic=True)
+    for y, z in ((2, 3), (3, 4)):
+        assert compiled(torch.ones(2), y, z).tolist() == [1.0 + y**z] * 2
+    assert [capture.refused for capture in backend.captures] == [""]
+
+
 TRAINED = {
     "float": lambda x, w: (x @ w) * (x.shape[0] * 0.5) + math.sqrt(x.shape[0]),
     "float as an attribute": lambda x, w: F.elu(x @ w, 1 / x.shape[0]),

@@ -297,7 +297,10 @@ def range_of(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
 
 def _least(expr: Any, shape_env: Any) -> int:
     """Return torch's lower bound of an integer expression if it is at least zero."""
-    low = shape_env.bound_sympy(expr).lower
+    try:
+        low = shape_env.bound_sympy(expr).lower
+    except RecursionError:  # of a power of numbers without bounds
+        return -_SMALLEST
     return int(low) if low.is_Integer and low >= 0 else -_SMALLEST
 
 
