@@ -17,7 +17,12 @@ from kernelmill.compat.devices import NAME, map_devices
 from kernelmill.compat.folders import propose_settings
 from kernelmill.compat.modules import install_modules
 from kernelmill.core.errors import InputError
-from kernelmill.torch_internals.devices import UNNAMED, backend_name, skip_record_stream
+from kernelmill.torch_internals.devices import (
+    UNNAMED,
+    backend_name,
+    deny_accelerator,
+    skip_record_stream,
+)  # fmt: skip
 
 _STARTED = os.path.join(os.path.dirname(__file__), "started")
 """Modules that Python finds in processes which multiprocessing starts, and which call `install`."""
@@ -51,6 +56,7 @@ def _map_others() -> None:
     torch_names.accelerator.is_available = lambda: False
     torch_names.accelerator.current_accelerator = lambda check_available=False: None
     torch_names.accelerator.device_count = lambda: 0
+    deny_accelerator()
     original = torch.compile
     skip_once = cache(skip_record_stream)
 

@@ -45,6 +45,23 @@ def backend_name() -> str:
     return UNNAMED if function is None else function()
 
 
+@internal(
+    "devices.accelerator",
+    reason="`torch.distributed.barrier`, which asks for the accelerator of a backend with a name",
+    fallback="it raises torch's error",
+)
+def _accelerator() -> Any:
+    module: Any = torch._C
+    return module if callable(module._get_accelerator) else None
+
+
+def deny_accelerator() -> None:
+    """Have torch find none."""
+    found = _accelerator.get()
+    if found is not None:
+        found._get_accelerator = lambda check=None: torch.device("cpu")
+
+
 def can_seed(module: ModuleType) -> None:
     """Mark a device's module as one whose random numbers can be seeded here: torch asks it by a
     private name."""

@@ -464,11 +464,12 @@ def other_devices_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert torch.empty(1).device.type == "cpu"
 
 
-@case("devices.record_stream")
-def streams_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = TensorVariable.method_record_stream
+@case("devices.accelerator", "devices.record_stream")
+def devices_of_others_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TensorVariable.method_record_stream, torch._C._get_accelerator
     devices.skip_record_stream()
-    assert TensorVariable.method_record_stream is before
+    devices.deny_accelerator()
+    assert before == (TensorVariable.method_record_stream, torch._C._get_accelerator)
 
 
 @case("profiler.hooks")
