@@ -92,11 +92,21 @@ def _tag() -> str:
     return f"npu_stream_{next(_pools)}"
 
 
-class Stream:
+class _Done:
+    def synchronize(self) -> None:
+        """Do nothing, as all work is done already."""
+
+    def query(self) -> bool:
+        """Return True, as all work is done."""
+        return True
+
+
+class Stream(_Done):
     """A stream whose work is always done; a lower `priority` comes first."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         self.priority = priority
+        self.text = str(priority)  # which is a constant in traces for all sizes too
         self.tag = _tag()
         self._index = current_device()
 
@@ -104,13 +114,6 @@ class Stream:
     def device(self) -> torch.device:
         """The device that the stream belongs to."""
         return torch.device(NAME, self._index)
-
-    def synchronize(self) -> None:
-        """Do nothing, as all work is done already."""
-
-    def query(self) -> bool:
-        """Return True, as all work is done."""
-        return True
 
     def wait_stream(self, stream: Stream) -> None:
         """Do nothing, as its work is done already."""
@@ -125,7 +128,7 @@ class Stream:
         return event
 
 
-class Event:
+class Event(_Done):
     """A point of time. `elapsed_time` is in milliseconds; InputError for events without timing or
     that were never recorded."""
 
@@ -147,13 +150,6 @@ class Event:
         """Do nothing; in compiled code, let the current stream wait for the event."""
         if torch.compiler.is_compiling() and self._point is not None:
             scope.wait([self._point])
-
-    def synchronize(self) -> None:
-        """Do nothing, as its work is done already."""
-
-    def query(self) -> bool:
-        """Return True, as its work is done."""
-        return True
 
     def elapsed_time(self, end_event: Event) -> float:
         """Return the milliseconds from this event to the other one."""
@@ -190,7 +186,7 @@ def stream(stream: Stream | None) -> Generator[None]:
         if stream is None:
             yield
             return
-        with annotate({STREAM_KEY: (stream.tag, -stream.priority)}):
+        with annotate({STREAM_KEY: (stream.tag, -int(stream.text))}):
             yield
         return
     _entered.append(stream or _entered[-1])
