@@ -30,7 +30,7 @@ BY_MEANING: Mapping[str, str] = {
         "custom_decompositions of torchair.get_npu_backend",
     ),
     "create_npu_tensors": "torch.empty",
-    "llm_datadist": "torch.distributed",
+    **dict.fromkeys(("llm_datadist", "distributed"), "torch.distributed"),
     **dict.fromkeys(("npu_tagged_event_record", "npu_create_tagged_event"), "torchair.ops.record"),
     "npu_tagged_event_wait": "torchair.ops.wait",
     "npu_record_tagged_stream": "torch.Tensor.record_stream",

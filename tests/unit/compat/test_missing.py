@@ -37,6 +37,7 @@ def test_what_is_like_nothing_has_no_nearest():
         ("torch.npu.Graph", 'torch.compile(backend="npugraph_ex")'),
         ("torch_npu.npu_rotary_mul", ""),
         ("torchair._ge_concrete_graph", "custom_decompositions of torchair.get_npu_backend"),
+        ("torch_npu.distributed", "torch.distributed"),
         ("torch.npu.set_stream_limit", "torchair.scope.limit_core_num"),
     ],
 )
