@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig, given_config
@@ -136,15 +136,7 @@ def configured(
         given["mode"] = MAX_AUTOTUNE if mode == "max-autotune-no-cudagraphs" else mode
     if others := [name for name in given if not _is_ours(name)]:
         _leave_out({name: given.pop(name) for name in others})
-    if not given:
-        return config
-    fresh = CompilerConfig()
-    changed = {name: value for name, value in config.as_dict().items() if value is not None}
-    for name, value in {**changed, **given}.items():
-        if not isinstance(cast(object, name), str):
-            raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
-        fresh.set(name, value)
-    return fresh
+    return config.with_options(given) if given else config
 
 
 _CONFIGURED = (None, "default", "reduce-overhead")

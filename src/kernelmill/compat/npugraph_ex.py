@@ -18,14 +18,21 @@ import torch
 from torch.fx.traceback import annotate
 
 from kernelmill import inference, scope
-from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
+from kernelmill.backend.entry import Backend, Decompositions
 from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat.marks import limit_core_num
 from kernelmill.compat.warned import warn_once
 from kernelmill.config import CompilerConfig as OwnConfig
 from kernelmill.config.option import Choice, Group, Instance, Number, Path, Switch
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY, HARDWARE_OPTIONS
-from kernelmill.config.tree import INT64_MAX, REDUCE_OVERHEAD, hook, is_int_list, mapping
+from kernelmill.config.tree import (
+    NO_POOL,
+    REDUCE_OVERHEAD,
+    hook,
+    is_int_list,
+    mapping,
+    pool,
+)  # fmt: skip
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:
@@ -51,7 +58,6 @@ _OURS: Mapping[str, str] = {
 
 _PASSES = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
 
-_NO_POOL = "captures of one graph share their memory in any case, and graphs have their own"
 _IN_PLACE = "what can be written in place is found out for each kernel"
 _NO_GRAPH = "no device graph is captured: a call launches a list of kernels"
 _NO_ADDRESSES = "a capture holds no addresses: arguments may lie anywhere in each call"
@@ -64,11 +70,9 @@ class CompilerConfig(Group):
 
     mode = Choice(NAME, (NAME,), "The one mode that there is.")
     force_eager = Switch(False, "Runs the captured graph with ATen.")
-    use_graph_pool = Instance[tuple[Any, ...] | None](
-        None, lambda value: isinstance(value, tuple), "tuple", "Memory for graphs.", inert=_NO_POOL
-    )
-    reuse_graph_pool_in_same_fx = Switch(True, "One memory for a graph.", inert=_NO_POOL)
-    capture_limit = Number(64, 1, INT64_MAX, "Most sets of sizes that are captured for a graph.")
+    use_graph_pool = pool("Memory for graphs.")
+    reuse_graph_pool_in_same_fx = Switch(True, "One memory for a graph.", inert=NO_POOL)
+    capture_limit = Number(64, 1, "Most sets of sizes that are captured for a graph.")
     clone_input = Switch(True, "Copies arguments.", inert=_NO_ADDRESSES)
     clone_output = Switch(False, "Copies results.", inert="results are a call's own in any case")
     static_kernel_compile = Switch(False, "Compiles a kernel for each operator and shape.")
@@ -91,7 +95,7 @@ class CompilerConfig(Group):
     dump_tensor_data = Switch(False, "Writes what operators read and give.")
     data_dump_stage = Choice("optimized", ("original", "optimized"), "Which graph's operators.")
     data_dump_dir = Path("./", "Folder of what is dumped.", must_be="folder")
-    _vllm_aclnn_static_kernel_sym_index = Number(0, 0, INT64_MAX, "Which symbol has the sizes.")
+    _vllm_aclnn_static_kernel_sym_index = Number(0, 0, "Which symbol has the sizes.")
     _vllm_aclnn_static_kernel_sym_range = Instance[Sequence[int] | None](
         None, is_int_list, "list of int", "Sizes to compile static kernels for."
     )
@@ -145,7 +149,7 @@ def _run_pass(
     """Run a user's pass with the options under npugraph_ex's names."""
     with warnings.catch_warnings():  # warned already when they were set
         warnings.simplefilter("ignore", UserWarning)
-        config = _with_options(CompilerConfig(), dict(changed))
+        config = CompilerConfig().with_options(dict(changed))
     function(gm, example_inputs, config)
 
 
@@ -162,17 +166,6 @@ def _without_hardware(name: str, value: Any) -> Any:
     return kept
 
 
-def _with_options(config: CompilerConfig, options: Mapping[Any, Any] | None) -> CompilerConfig:
-    """Return a copy of the config with torch.compile's options on top."""
-    fresh = CompilerConfig()
-    given: dict[Any, Any] = {**config.changed(), **(options or {})}
-    for name, value in given.items():
-        if not isinstance(name, str):
-            raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
-        setattr(fresh, name, value)
-    return fresh
-
-
 class NpuGraphBackend(Backend):
     """The backend with options of its own."""
 
@@ -187,7 +180,7 @@ class NpuGraphBackend(Backend):
     ) -> Callable[..., Any]:
         """Compile one graph of Dynamo's; `kwargs` may have more `options`, by the same names."""
         if options := kwargs.get("options"):
-            config = _with_options(self.given, options).ours()
+            config = self.given.with_options(options).ours()
             return super().__call__(gm, example_inputs, options={"compiler_config": config})
         return super().__call__(gm, example_inputs)
 
@@ -226,7 +219,7 @@ def compile_fx(
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph of ATen operators, to be called with its arguments."""
-    return get_compiler(_with_options(CompilerConfig(), options))(gm, example_inputs)
+    return get_compiler(CompilerConfig().with_options(options))(gm, example_inputs)
 
 
 def by_name(options: Mapping[str, Any] | None, mode: str | None) -> NpuGraphBackend:
@@ -234,7 +227,7 @@ def by_name(options: Mapping[str, Any] | None, mode: str | None) -> NpuGraphBack
     option, or a wrong value."""
     if mode not in (None, "default"):
         warn_once(f"torch.compile's mode {mode!r}", "npugraph_ex has one mode")
-    return NpuGraphBackend(_with_options(CompilerConfig(), options))
+    return NpuGraphBackend(CompilerConfig().with_options(options))
 
 
 def _given(config: object) -> CompilerConfig:
@@ -257,13 +250,11 @@ def cache_compile(
     if backend is not None:
         if not isinstance(backend, NpuGraphBackend):  # type: ignore[reportUnnecessaryIsInstance]
             raise ConfigTypeError(f"backend: {backend!r:.60} is none of npugraph_ex")
-        if config not in (None, backend.given):
-            raise ConfigError("cache_compile is given a config and a backend of another one: one")
+        backend.given.refuse_another(config)
         config = backend.given
-        more = given_decompositions(others.get("custom_decompositions"))
-        others["custom_decompositions"] = {**backend.custom_decompositions, **more}
-    own = _with_options(_given(config), options).ours()
-    return inference.cache_compile(func, config=own, **others)
+    own = _given(config).with_options(options)
+    table = None if backend is None else backend.custom_decompositions
+    return inference.cache_compile(func, backend=NpuGraphBackend(own, table), **others)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core import knobs
+from kernelmill.core.errors import file_errors
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.pbtxt import to_pbtxt
 from kernelmill.graph.printer import print_graph
@@ -35,7 +36,9 @@ class GraphDump:
             return
         text = _FORMATS[self._format](graph)
         name = f"dynamo_{stage}_graph_{self._suffix}.{self._format}"
-        (self._folder / name).write_text(text)
+        with file_errors(str(self._folder)):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).write_text(text)
 
 
 def _rank() -> int:

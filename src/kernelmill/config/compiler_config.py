@@ -11,6 +11,7 @@ from kernelmill.config.schemes import Schemes
 from kernelmill.config.tree import (
     MAX_AUTOTUNE,
     REDUCE_OVERHEAD,
+    AclGraphConfig,
     AoeConfig,
     Debug,
     ExperimentalConfig,
@@ -97,6 +98,7 @@ class CompilerConfig(Group):
     experimental_config = Sub(ExperimentalConfig)
     inference_config = Sub(InferenceConfig)
     ge_config = Sub(GeConfig)
+    aclgraph_config = Sub(AclGraphConfig)
     post_grad_custom_pre_pass = hook(
         "A function (gm, example_inputs, config) that rewrites each graph of ATen operators in "
         "place, before registered replacements.",

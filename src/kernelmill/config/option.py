@@ -12,7 +12,7 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 from kernelmill.config.super_kernel_marks import options_of
@@ -108,27 +108,27 @@ class Switch(Choice[bool]):
         super().__init__(default, (True, False), summary, **marks)
 
 
-class Number(Option[int | None]):
-    """An integer in [low, high], or None for the default."""
+_MOST = 2**63 - 1
 
-    def __init__(
-        self, default: int | None, low: int, high: int, summary: str, **marks: Any
-    ) -> None:
+
+class Number(Option[int | None]):
+    """An integer from `low` on, or None for the default."""
+
+    def __init__(self, default: int | None, low: int, summary: str, **marks: Any) -> None:
         super().__init__(default, summary, **marks)
-        self.low, self.high = low, high
+        self.low = low
 
     def check(self, where: str, value: object) -> int | None:
         if value is None and self.default is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigTypeError(f"config.{where}: {value!r} is no int")
-        if not self.low <= value <= self.high:
-            raise ConfigError(f"config.{where}: {value} is not in [{self.low}, {self.high}]")
+        if not self.low <= value <= _MOST:
+            raise ConfigError(f"config.{where}: {value} is not in [{self.low}, {_MOST}]")
         return value
 
     def values(self) -> str:
-        least = f"a whole number from {self.low}"
-        return least if self.high == 2**63 - 1 else f"{least} to {self.high}"
+        return f"a whole number from {self.low}"
 
 
 class Text(Option[str | None]):
@@ -303,6 +303,21 @@ class Group:
     def changed(self) -> dict[str, Any]:
         """Return dotted name -> value of the options that are not at their default."""
         return {name: value for name, option, value in self.options() if value != option.default}
+
+    def with_options(self, options: Mapping[Any, Any] | None) -> Self:
+        """A copy with these on top, by their dotted names."""
+        fresh = type(self)()
+        for name, value in {**self.changed(), **(options or {})}.items():
+            if not isinstance(name, str):  # type: ignore[reportUnnecessaryIsInstance]
+                raise ConfigTypeError(f"option {name!r}: names of options are text, such as 'mode'")
+            fresh.set(name, value)
+        return fresh
+
+    def refuse_another(self, given: object) -> None:
+        """ConfigError for a config, given beside a backend of this one, that has other options."""
+        same = isinstance(given, type(self)) and given.changed() == self.changed()
+        if given is not None and not same:
+            raise ConfigError("cache_compile is given a config and a backend of another one: one")
 
     def __setattr__(self, name: str, value: object) -> None:
         declared = vars(type(self)).get(name)

@@ -23,14 +23,10 @@ from kernelmill.config.option import (
 
 MAX_AUTOTUNE = "max-autotune"
 REDUCE_OVERHEAD = "reduce-overhead"
-INT64_MAX = 2**63 - 1
 
 _NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
+NO_POOL = "captures of one graph share their memory in any case, and graphs have their own"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
-
-
-def _is_dict(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def is_int_list(value: object) -> bool:
@@ -51,7 +47,18 @@ def hook(summary: str, **marks: Any) -> Instance[Callable[..., Any] | None]:
 
 def mapping(summary: str, **marks: Any) -> Instance[dict[str, Any] | None]:
     """Return an option that holds a dict, or None."""
-    return Instance[dict[str, Any] | None](None, _is_dict, "dict", summary, **marks)
+    return _of_class(dict, summary, **marks)
+
+
+def pool(summary: str) -> Instance[tuple[Any, ...] | None]:
+    """Return an option that holds the result of `torch.npu.graph_pool_handle`, or None."""
+    return _of_class(tuple, summary, inert=NO_POOL)
+
+
+def _of_class(kind: type, summary: str, **marks: Any) -> Instance[Any]:
+    return Instance[Any](
+        None, lambda value: isinstance(value, kind), kind.__name__, summary, **marks
+    )
 
 
 class GraphDump(Group):
@@ -64,7 +71,7 @@ class GraphDump(Group):
         "in graph viewers, py is Python. None writes nothing.",
         advice="To see what torch captured, or to make a small file of a failing graph.",
     )
-    path = Path(None, "Folder of the files; None is the working directory.", must_be="folder")
+    path = Path(None, "Folder of the files, which is made; None is the working directory.")
 
 
 class DataDump(Group):
@@ -79,7 +86,7 @@ class DataDump(Group):
         "kernel by itself.",
         in_key=True,
     )
-    path = Path(None, "Folder of the files; None is the working directory.", must_be="folder")
+    path = Path(None, "Folder of the files, which is made; None is the working directory.")
     filter = hook("Which operators are written: torch.fx.Node -> bool. None is all.")
 
 
@@ -113,7 +120,6 @@ class AclGraphDebug(Group):
     static_capture_size_limit = Number(
         64,
         1,
-        INT64_MAX,
         "Most sets of sizes that are captured for one graph; the oldest is dropped.",
         advice="Raise it where the log says that captures are dropped; each holds memory.",
     )
@@ -235,7 +241,6 @@ class AclGraphExperimental(Group):
     _aclnn_static_shape_kernel_sym_index = Number(
         0,
         0,
-        INT64_MAX,
         "Which symbol that is, counted from 0 in the order of the arguments.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
@@ -321,7 +326,6 @@ class ExperimentalConfig(Group):
     static_model_ops_lower_limit = Number(
         None,
         -1,
-        INT64_MAX,
         "Least operators of a static subgraph.",
         mode=MAX_AUTOTUNE,
         inert="a graph is not split into static and dynamic parts here",
@@ -364,7 +368,7 @@ class ExperimentalConfig(Group):
         False, "Compile forward and backward as one.", pending="the joint graph", in_key=True
     )
     aot_config_output_loss_index = Number(
-        0, 0, INT64_MAX, "Which result is the loss.", pending="the joint graph", in_key=True
+        0, 0, "Which result is the loss.", pending="the joint graph", in_key=True
     )
     aclgraph = Sub(AclGraphExperimental)
 
@@ -408,6 +412,14 @@ class InferenceConfig(Group):
         "Allows gears in a model that torch splits into several graphs.",
         advice="Where fullgraph=True is not possible.",
     )
+
+
+class AclGraphConfig(Group):
+    """config.aclgraph_config"""
+
+    MODE = REDUCE_OVERHEAD
+
+    use_custom_pool = pool("Memory that graphs share: of torch.npu.graph_pool_handle().")
 
 
 class GeConfig(Group):

@@ -93,8 +93,7 @@ def _parts_of(
     """Return options and decompositions of a backend, with the given ones added."""
     if not isinstance(backend, Backend):
         raise ConfigTypeError(f"backend: {backend!r:.60} is none of kernelmill.get_backend()")
-    if config is not None:
-        raise ConfigError("cache_compile is given a config and a backend, which has its own: one")
+    backend.config.refuse_another(config)
     return backend.config, {**backend.custom_decompositions, **(decompositions or {})}
 
 

@@ -43,6 +43,17 @@ def test_each_operator_has_its_inputs_and_outputs(tmp_path) -> None:
     ]  # fmt: skip
 
 
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    _, files = dumped(tmp_path / "none" / "yet", torch.relu, torch.ones(2))
+    assert len(files) == 2
+
+
+def test_a_folder_that_is_a_file_is_an_error_of_the_call(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        dumped(tmp_path / "file", torch.relu, torch.ones(2))
+
+
 def test_inputs_are_those_before_an_operator_writes_to_them(tmp_path) -> None:
     x = torch.ones(3)
     _, files = dumped(tmp_path, lambda x: x.add_(1), x)

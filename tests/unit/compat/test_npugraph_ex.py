@@ -199,10 +199,6 @@ def test_a_backend_of_another_kind_is_refused() -> None:
     other: Any = kernelmill.get_backend()
     with pytest.raises(ConfigError, match="is none of npugraph_ex"):
         cache_compile(Model(2, 2).run, backend=other)
-    backend = npugraph_ex.get_npu_backend()
-    with pytest.raises(ConfigError, match="a config and a backend of another one"):
-        cache_compile(Model(2, 2).run, backend=backend, config=CompilerConfig())
-    assert cache_compile(Model(2, 2).run, backend=backend, config=backend.given)
 
 
 def test_torch_compiles_own_mode_is_told() -> None:

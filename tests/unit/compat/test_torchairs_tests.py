@@ -4,13 +4,16 @@ are refused, copies to itself, operators that change nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from kernelmill.compat.marks import op_never_timeout
+import kernelmill
+from kernelmill.compat import npu, npugraph_ex
+from kernelmill.compat.marks import npu_stream_switch, op_never_timeout, super_kernel
 from kernelmill.compat.printing import npu_print
 from kernelmill.core.errors import KernelmillError
 from tests.compiled import reported
@@ -116,3 +119,88 @@ def test_operators_that_change_nothing_cost_nothing() -> None:
     assert torch.equal(torch.compile(run, backend=backend, fullgraph=True)(x), x + 1)
     (report,) = reports
     assert [kernel.launches for kernel in report.kernels] == [1]
+
+
+@pytest.mark.parametrize(
+    ("door", "cache_compile"),
+    [(kernelmill, kernelmill.inference.cache_compile), (npugraph_ex, npugraph_ex.cache_compile)],
+)
+def test_a_config_beside_a_backend_says_the_same(door: Any, cache_compile: Any) -> None:
+    class Model(torch.nn.Module):
+        def run(self, x: Tensor) -> Tensor:
+            return x + 1
+
+    configs = [door.CompilerConfig() for _ in range(3)]
+    for config in configs[:2]:
+        config.post_grad_custom_pre_pass = print
+    backend = door.get_npu_backend(compiler_config=configs[0])
+    for config in configs[:2]:
+        assert cache_compile(Model().run, config=config, backend=backend)
+    with pytest.raises(ValueError, match="a config and a backend of another one"):
+        cache_compile(Model().run, config=configs[2], backend=backend)
+
+
+def test_streams_are_arguments_of_code_for_all_sizes() -> None:
+    def run(x: Tensor, stream: npu.Stream) -> Tensor:
+        with npu.stream(stream):
+            return torch.cat([x.exp(), x.sin()])
+
+    backend, reports = reported()
+    compiled = torch.compile(run, backend=backend, dynamic=True, fullgraph=True)
+    for size in (8, 9):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x, npu.Stream(priority=-1)), run(x, npu.Stream()))
+    assert len(reports) >= 1
+
+
+def test_a_pool_of_graphs_has_no_effect() -> None:
+    config = kernelmill.CompilerConfig()
+    with pytest.warns(UserWarning, match="aclgraph_config.use_custom_pool has no effect"):
+        config.aclgraph_config.use_custom_pool = npu.graph_pool_handle()
+    with pytest.raises(TypeError, match="use_custom_pool: 3 is no tuple"):
+        config.aclgraph_config.use_custom_pool = 3  # type: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("kind", ["txt", "pbtxt", "py"])
+def test_the_folder_of_graphs_is_made(kind: Any, tmp_path: Path) -> None:
+    config = kernelmill.CompilerConfig()
+    config.debug.graph_dump.type = kind
+    config.debug.graph_dump.path = str(tmp_path / "none" / "yet")
+    torch._dynamo.reset()
+    torch.compile(torch.add, backend=kernelmill.get_backend(compiler_config=config))(
+        torch.ones(2), torch.ones(2)
+    )
+    names = sorted(path.name.split("_graph_")[0] for path in tmp_path.rglob(f"*.{kind}"))
+    assert names == ["dynamo_optimized", "dynamo_original"]
+
+
+def test_what_is_returned_twice_is_one_tensor() -> None:
+    backend, _ = reported()
+    first, _, last = torch.compile(lambda x: (x, x + 1, x), backend=backend)(x := torch.ones(2))
+    assert first is last is x
+
+
+def test_views_go_through_ranges_and_streams() -> None:
+    def run(x: Tensor) -> Tensor:
+        with super_kernel("outer"):
+            turned = x.view(2, 32).transpose(0, 1)
+            with super_kernel("inner"):
+                flat = turned.reshape(64) + 1
+            doubled = flat.view(8, 8) * 2
+        with npu_stream_switch("s"):
+            return doubled.reshape(64) * 2
+
+    backend, _ = reported()
+    x = torch.randn(64)
+    assert torch.equal(torch.compile(run, backend=backend, fullgraph=True)(x), run(x))
+
+
+def test_results_go_where_out_says() -> None:
+    def run(x: Tensor, y: Tensor) -> Tensor:
+        return torch.add(x, 10, out=x) + torch.mul(y, 10, out=y)
+
+    backend, _ = reported()
+    given, expected = [[torch.ones(4), torch.ones(4)] for _ in range(2)]
+    found = torch.compile(run, backend=backend, fullgraph=True)(*given)
+    assert torch.equal(found, run(*expected))
+    torch.testing.assert_close(given, expected, rtol=0, atol=0)

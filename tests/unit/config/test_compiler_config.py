@@ -65,7 +65,7 @@ def test_unknown_names_are_refused_nearest_first(config):
         ("target", 4, TypeError),
         ("debug.graph_dump.type", "svg", ValueError),
         ("debug.graph_dump.type", 3, TypeError),
-        ("debug.graph_dump.path", "/no/such/folder", FileNotFoundError),
+        ("dump_config.dump_path", "/no/such/folder", FileNotFoundError),
         ("debug.graph_dump.path", "", ValueError),
         ("debug.graph_dump.path", 7, TypeError),
         ("debug.run_eagerly", 1, TypeError),
