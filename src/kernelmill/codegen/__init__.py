@@ -10,8 +10,7 @@ from kernelmill.codegen.compile import (
     external_symbols,
     llvm_ir,
 )  # fmt: skip
-from kernelmill.codegen.keys import key_of
-from kernelmill.codegen.machine import emit, llvm_version
+from kernelmill.codegen.machine import emit, key_of, llvm_version
 from kernelmill.codegen.targets import spin_hint
 from kernelmill.core.generator import GENERATOR_VERSION
 

@@ -13,8 +13,11 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
+from kernelmill.core.digest import Key
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.generator import GENERATOR_VERSION
 from kernelmill.core.target.isa import Isa
+from kernelmill.core.version import ABI_VERSION
 from kernelmill.torch_internals.llvm import unlocked_emit
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
@@ -82,3 +85,16 @@ def _emitted(text: str, machine: llvm.TargetMachine, assembly: bool) -> bytes:
         return machine.emit_assembly(module).encode() if assembly else machine.emit_object(module)
     except RuntimeError as error:
         raise CodegenError(f"LLVM refuses the generated module: {error}") from error
+
+
+def key_of(isa: Isa, **what: str) -> Key:
+    """Return `what` with all other inputs that decide the compiled result."""
+    return Key.of(
+        {
+            **what,
+            "isa": str(isa),
+            "generator": GENERATOR_VERSION,
+            "llvm": llvm_version(),
+            "abi": ABI_VERSION,
+        }
+    )

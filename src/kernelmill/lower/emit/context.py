@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from kernelmill.core.dataclass import dataclass
@@ -11,6 +11,7 @@ from kernelmill.core.dtype import F32, F64, I32, I64, DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.views import unravel
 from kernelmill.plan.arena import ALIGNMENT
 
 LINE_BYTES = ALIGNMENT
@@ -89,3 +90,36 @@ def _least(size: Dim, block: int, lanes: int) -> int:
         return size - (size - 1) // block * block
     parts = range(block, 0, -lanes)
     return next((part for part in parts if block % part == 0 and mod(size, part) == 0), 0)
+
+
+def task_index(
+    builder: KernelBuilder, sizes: Sequence[Dim], task: Dim | None = None
+) -> tuple[Dim, ...]:
+    """Return the index of a task, the running one by default, in a row-major grid of these sizes.
+
+    Each position is a symbol of its own, so that expressions made of it stay short.
+    """
+    # A grid without tasks still needs an index for the code that never runs.
+    grid = [1 if size == 0 else size for size in sizes]
+    return tuple(
+        position if isinstance(position, int) else builder.let(builder.index(position), 0, size - 1)
+        for position, size in zip(
+            unravel(builder.task if task is None else task, grid), grid, strict=True
+        )
+    )
+
+
+Choice = tuple[Dim | None, Callable[[], None]]
+"""What is emitted where the dim is positive; None: in all other cases."""
+
+
+def choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:
+    """Emit all of them, the last of which is for all other cases."""
+    (positive, emit), *others = choices
+    if positive is None:
+        emit()
+        return
+    with builder.when(builder.op("gt", builder.index(positive), 0)) as branch:
+        emit()
+    with builder.otherwise(branch):
+        choose(builder, others)

@@ -19,7 +19,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import LoadElement
 from kernelmill.lower.emit.context import EmitContext
-from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.emit.lane_tile import transpose
 
 WORDS = TILE_ROW_BYTES // 4
 """Words of a tile's row."""

@@ -21,8 +21,8 @@ from kernelmill.kernel.ir import SCRATCH, Kernel
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.elements.strided import Stored, strided_view
-from kernelmill.lower.emit.tasks import task_index
-from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.emit.context import task_index
+from kernelmill.lower.emit.lane_tile import transpose
 from kernelmill.lower.weights.panel_views import Rows
 
 _CHUNK = 512

@@ -13,7 +13,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.emit.lane_tile import transpose
 from kernelmill.lower.templates.attention.block_sizes import packed_tile, round_up
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile

@@ -9,7 +9,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.lower.emit.tasks import task_index
+from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS, round_up
 from kernelmill.lower.templates.attention.blocks import AttentionBlocks

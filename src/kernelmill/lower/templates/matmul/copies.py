@@ -7,7 +7,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
-from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.emit.lane_tile import transpose
 from kernelmill.lower.emit.widened import unsigned_halves
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.spec import loader

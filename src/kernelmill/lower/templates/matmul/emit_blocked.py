@@ -9,7 +9,7 @@ from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.block_tile import BlockTile
-from kernelmill.lower.emit.branches import Choice, choose
+from kernelmill.lower.emit.context import Choice, choose
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch, Tile
 from kernelmill.lower.emit.widened import unsigned_halves

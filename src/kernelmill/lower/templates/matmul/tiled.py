@@ -13,7 +13,7 @@ from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.branches import Choice, choose
+from kernelmill.lower.emit.context import Choice, choose
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import DEPTH
 from kernelmill.lower.emit.tiles import (

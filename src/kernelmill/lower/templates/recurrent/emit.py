@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.core.dtype import F32
+from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.templates.recurrent.spec import GATES, RecurrentSchedule, RecurrentSpec
+
+_Sums = dict[tuple[int, int, int], Value]
+"""By gate, row and vector."""
 
 
 def emit_recurrent(
@@ -31,6 +37,11 @@ class _Task:
     b: KernelBuilder
     spec: RecurrentSpec
     schedule: RecurrentSchedule
+
+    @property
+    def _tile(self) -> Tile:
+        one = self.schedule
+        return Tile(one.rows, one.vectors, one.lanes, F32, one.use_fma, MULTIPLY_ADD)
 
     @property
     def rows(self) -> list[Dim]:
@@ -72,21 +83,19 @@ class _Task:
             sums = self._sums(t, step, columns)
             for i, row in enumerate(self.rows):
                 for n, each in enumerate(columns):
-                    gates = [sums[g][i][n] for g in range(GATES[self.spec.cell])]
+                    gates = [sums[g, i, n] for g in range(GATES[self.spec.cell])]
                     state = self._state(t, (step, row), i, each, gates)
                     self._keep(1 - mod(t, 2), i, each, state)
                     self.spec.store((step, row, each.index), each.lane, state)
 
         self._for_columns(compute)
 
-    def _sums(self, t: Dim, step: Dim, columns: Sequence[_Columns]) -> list[list[list[Value]]]:
+    def _sums(self, t: Dim, step: Dim, columns: Sequence[_Columns]) -> _Sums:
         """Return the products of the rows' states with the weight, by gate, row and vector, added
         to the inputs' part where the cell does nothing else with it first."""
         spec, b = self.spec, self.b
         gates = range(GATES[spec.cell])
-        tile = [
-            (g, i, n) for g in gates for i in range(len(self.rows)) for n in range(len(columns))
-        ]
+        tile = [*product(gates, range(len(self.rows)), range(len(columns)))]
         initial = [
             spec.more((columns[n].index,), columns[n].lane)
             if spec.cell == "gru" and g == 2 and spec.more is not None
@@ -105,19 +114,10 @@ class _Task:
                 for i in range(len(self.rows))
             ]
             depth.carry(*(
-                self._multiply_add(states[i], weights[g, n], known)
+                self._tile.multiply_add(b, states[i], weights[g, n], known)
                 for (g, i, n), known in zip(tile, depth.carried, strict=True)
             ))  # fmt: skip
-        found = dict(zip(tile, depth.results, strict=True))
-        return [
-            [[found[g, i, n] for n in range(len(columns))] for i in range(len(self.rows))]
-            for g in gates
-        ]
-
-    def _multiply_add(self, a: Value, b: Value, sum: Value) -> Value:
-        if self.schedule.use_fma:
-            return self.b.op("fma", a, b, sum)
-        return self.b.op("add", self.b.op("mul", a, b), sum)
+        return dict(zip(tile, depth.results, strict=True))
 
     def _state(
         self, t: Dim, place: tuple[Dim, Dim], i: int, columns: _Columns, gates: Sequence[Value]

@@ -9,7 +9,7 @@ from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.emit.tasks import task_index
+from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.templates.scan.spec import Dims, ScanSchedule, ScanSpec
 
 _CHAINS = 4

@@ -13,7 +13,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements import pointwise
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.emit.tasks import task_index
+from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.templates.scatter.spec import Dims, ScatterSchedule, ScatterSpec
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.emit.tasks import task_index
+from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import ConvolutionPlace
 from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
