@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.report import other_work
+from kernelmill.report import measuring as other_work
 from kernelmill.report.measuring import OtherWork
 
 
