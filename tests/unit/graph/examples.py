@@ -176,6 +176,16 @@ def orders() -> Graph:
 
 
 @_example
+def recurrent() -> Graph:
+    b = GraphBuilder("recurrent")
+    gates, weight = b.input("gates", F32, (3, 2, 16)), b.input("weight", F32, (4, 16))
+    state = b.input("state", F32, (2, 4))
+    states = b.emit("recurrent", gates, weight, state, state, cell="lstm", backward=True)
+    b.graph.results = [states]
+    return b.graph
+
+
+@_example
 def symbolic() -> Graph:
     """Symbols from an argument, a shape and a result; an update; names that need cleaning."""
     b = GraphBuilder("model.forward (1)")
