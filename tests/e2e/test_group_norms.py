@@ -76,7 +76,7 @@ def test_between_convolutions(
     lowered = made[0].lowered
     launches = [step for step in lowered.plan.steps if isinstance(step, Launch)]
     assert len(launches) == len(lowered.plan.steps)
-    templates = [lowered.templates[launch.kernel] for launch in launches]
+    templates = [lowered.facts[launch.kernel].template for launch in launches]
     assert templates.count("convolution") == 3
     in_groups = [b.shape for b in lowered.plan.buffers if 13 * 11 in b.shape]
     assert not in_groups

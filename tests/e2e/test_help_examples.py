@@ -103,6 +103,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / script).write_text("import torch\nprint(torch.ones(2).sum())\n")
     (folder / "fleet.toml").write_text('[[job]]\nmodel = "model.py:embedder"\n')
     shutil.copy(GRAPHS / "softmax.graph", folder)
+    shutil.copy(GRAPHS / "small_product.graph", folder / "product.graph")
     with pytest.MonkeyPatch.context() as patch:
         at_home(folder, patch)
         model, x = Model(4, 4).eval(), torch.ones(2, 4)

@@ -23,7 +23,7 @@ def add(app: typer.Typer) -> None:
             "kernelmill lower softmax.graph --target x86-64-v3",
             "kernelmill lower softmax.graph --passes cse,dce",
             "kernelmill lower softmax.graph --print llvm,asm",
-            'kernelmill lower product.graph --print schedule --schedule "rows=4 vectors=2"',
+            'kernelmill lower product.graph --print schedule --schedule "rows=2"',
         )
     )(lower)
 

@@ -34,8 +34,10 @@ def _schema() -> str | None:
 def schema_of(overload: Any) -> Any:
     """Return the schema of an operator overload. UnsupportedError where torch shows none."""
     name = _schema.get()
-    if name is not None:
+    if name is not None and hasattr(overload, name):
         return getattr(overload, name)
+    if not isinstance(overload, OpOverload):
+        raise UnsupportedError(f"{overload} has no schema")
     from torch.fx.operator_schemas import get_signature_for_torch_op
 
     _, schemas = get_signature_for_torch_op(overload, return_schemas=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.operators import overload_named, schema_of
 
 
@@ -39,14 +40,14 @@ _VIEW = ("size", "stride", "storage_offset")
 def _written(operator: Any, given: tuple[str, ...]) -> Sequence[tuple[str, bool]] | None:
     """Return the arguments that an operator writes to, each with whether it is a view of its base,
     from the keyword names of torch's operator; None for keywords that only torch can interpret."""
-    names = [
-        argument.name
-        for argument in schema_of(operator).arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
+    try:
+        arguments = schema_of(operator).arguments
+    except UnsupportedError:  # an operator of operators
+        return None
+    names = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
     bases = {f"_{name}_base_index" for name in names}
     views = {f"_{name}_{part}" for name in names for part in _VIEW}
-    plain = {argument.name for argument in schema_of(operator).arguments}
+    plain = {argument.name for argument in arguments}
     if not bases <= set(given) <= bases | views | plain:
         return None
     return [(name, f"_{name}_storage_offset" in given) for name in names]

@@ -345,7 +345,7 @@ def order_of(geometry: Geometry) -> Order:
 
 def test_deep_weights_are_read_in_blocks() -> None:
     deep = order_of(geometry(512, 512, 7, 3))
-    assert isinstance(deep, ChannelBlocks) and deep.size < 512
+    assert isinstance(deep, ChannelBlocks) and deep.block < 512
     assert order_of(geometry(64, 64, 56, 3)) == PanelMajor()
 
 

@@ -20,6 +20,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import panel_shape
+from kernelmill.lower.schedule.candidate import OPEN
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
@@ -122,7 +123,7 @@ class Convolution:
     @cached_property
     def schedule(self) -> Schedule:
         """How it is planned."""
-        planned = plan_planar(self.spec, self.target or host(), None)
+        planned = plan_planar(self.spec, self.target or host(), OPEN)
         return planned if self.adjust is None else self.adjust(planned)
 
     @property
