@@ -264,7 +264,7 @@ def test_a_cached_method_takes_a_backend(tmp_path: Path) -> None:
         kernelmill.inference.cache_compile(model.body, backend="inductor")
     other = kernelmill.CompilerConfig()
     other.mode = "reduce-overhead"
-    with pytest.raises(ConfigError, match="of another one"):
+    with pytest.raises(ConfigError, match="a backend with another one"):
         kernelmill.inference.cache_compile(model.body, backend=backend, config=other)
 
 

@@ -317,7 +317,9 @@ class Group:
         """ConfigError for a config, given beside a backend of this one, that has other options."""
         same = isinstance(given, type(self)) and given.changed() == self.changed()
         if given is not None and not same:
-            raise ConfigError("cache_compile is given a config and a backend of another one: one")
+            raise ConfigError(
+                "cache_compile got a config and a backend with another one; pass one of them"
+            )
 
     def __setattr__(self, name: str, value: object) -> None:
         declared = vars(type(self)).get(name)

@@ -14,6 +14,9 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.graph.ir import TensorType
 
 Attrs = Mapping[str, Any]
+CELL_GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+"""Gates of each kind of recurrent cell."""
+
 TypingRule = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, floordiv, mod
 from kernelmill.core.dtype import BOOL, F32, I8, I32, I64, DType
-from kernelmill.graph.definition import Attrs, Combine
+from kernelmill.graph.definition import CELL_GATES, Attrs, Combine
 from kernelmill.graph.ir import TensorType
 
 
@@ -291,7 +291,7 @@ def recurrent(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     """The states after each step; of an LSTM the last cell state too."""
     gates, weight, state, *more = operands
     _require(all(o.dtype == F32 for o in operands), "recurrent layers are of f32")
-    count = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}.get(str(attrs["cell"]))
+    count = CELL_GATES.get(str(attrs["cell"]))
     _require(count is not None, f"no cell {attrs['cell']}")
     (batch, size), has_more = state.shape, count in (3, 4)
     wide = (count or 0) * size

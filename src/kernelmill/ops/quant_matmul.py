@@ -44,21 +44,6 @@ def quant_matmul(
     )  # fmt: skip
 
 
-def reference(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    *,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    output_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Compute `quant_matmul` in plain PyTorch."""
-    sums = torch.matmul(x1.to(torch.int32), x2.to(torch.int32))
-    return _scaled(sums, scale, offset, pertoken_scale, bias, output_dtype or torch.int8)
-
-
 @operator(
     "quant_matmul(Tensor x1, Tensor x2, Tensor scale, *, Tensor? offset=None, "
     "Tensor? pertoken_scale=None, Tensor? bias=None, ScalarType? output_dtype=None) -> Tensor"

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import F32, I8, I32, I64, U8
-from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.rewriter import Rewriter
 from kernelmill.passes.dce import EliminateDeadCode
-from kernelmill.passes.quantize import Emit
+from kernelmill.passes.quantize import Emit, constant_inputs
 
 _BYTES = (I8, U8)
 _LEAST_COLUMNS = 16
@@ -31,12 +30,7 @@ class MultiplyIntegers:
     name: str = "multiply-integers"
 
     def apply(self, graph: Graph) -> Graph:
-        written = {target for target, _ in graph.updates}
-        weights = {
-            entry.value
-            for entry in graph.tensor_inputs()
-            if entry.role is not InputRole.USER and entry.value not in written
-        }
+        weights = constant_inputs(graph)
         found = {
             node: operands
             for node in graph.nodes
@@ -87,17 +81,18 @@ def _dequantised(value: Value) -> _Dequantised | None:
     if value.node is None or value.node.op != "mul" or value.dtype != F32:
         return None
     wide, factor = value.node.operands
-    numbers, zero = _uncast(wide), None
+    numbers, taken = _uncast(wide), None
     if numbers.node is not None and numbers.node.op == "sub" and numbers.dtype in (F32, I32, I64):
-        numbers, zero = numbers.node.operands
+        numbers, taken = numbers.node.operands
     numbers = _uncast(numbers)
-    scale, zeros = _along(factor), (0.0, None) if zero is None else _along(zero)
+    scale, zeros = _along(factor), (0.0, None) if taken is None else _along(taken)
     if numbers.dtype not in _BYTES or scale is None or zeros is None:
         return None
-    whole = isinstance(zeros[0], Value) or zeros[0] in range(-255, 256)
+    zero = zeros[0]
+    whole = isinstance(zero, Value) or (float(zero).is_integer() and abs(zero) <= 255)
     if not whole or (None not in (scale[1], zeros[1]) and scale[1] != zeros[1]):
         return None
-    return _Dequantised(numbers, scale[0], zeros[0], zeros[1] if scale[1] is None else scale[1])
+    return _Dequantised(numbers, scale[0], zero, zeros[1] if scale[1] is None else scale[1])
 
 
 def _uncast(value: Value) -> Value:

@@ -77,14 +77,19 @@ class Layer:
     inputs: int
 
 
-def quantised_layers(graph: Graph, schemes: Schemes) -> dict[Node, Layer]:
-    """Return the products of a graph that are quantised."""
+def constant_inputs(graph: Graph) -> set[Value]:
+    """Return the parameters and buffers that the graph does not write to."""
     written = {target for target, _ in graph.updates}
-    weights = {
+    return {
         entry.value
         for entry in graph.tensor_inputs()
         if entry.role is not InputRole.USER and entry.value not in written
     }
+
+
+def quantised_layers(graph: Graph, schemes: Schemes) -> dict[Node, Layer]:
+    """Return the products of a graph that are quantised."""
+    weights = constant_inputs(graph)
     found: dict[Node, Layer] = {}
     for node in graph.nodes:
         layer = _layer(node, schemes) if node.op in ("matmul", "conv") else None

@@ -37,14 +37,15 @@ def _source(value: Value, op: str) -> Node | None:
     return value.node if value.node is not None and value.node.op == op else None
 
 
-def _reshape(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
-    inner = _source(x, "reshape")
+def _outer(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
+    """Drop the first of two views of which the second one's shape says all."""
+    inner = _source(x, node.op)
     source = x if inner is None else inner.operands[0]
     if source.shape == node.result.shape:
         return source
     if inner is None:
         return None
-    return rewriter.emit(node, "reshape", source, shape=node.result.shape)
+    return rewriter.emit(node, node.op, source, shape=node.result.shape)
 
 
 def _permute(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
@@ -71,16 +72,6 @@ def _flat_reshape(rewriter: Rewriter, node: Node, source: Value, shape: tuple[Di
     return source if source.shape == shape else rewriter.emit(node, "reshape", source, shape=shape)
 
 
-def _expand(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
-    inner = _source(x, "expand")
-    source = x if inner is None else inner.operands[0]
-    if source.shape == node.result.shape:
-        return source
-    if inner is None:
-        return None
-    return rewriter.emit(node, "expand", source, shape=node.result.shape)
-
-
 def _slice(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
     attrs: dict[str, Any] = node.attrs
     dim, start, end, step = (attrs[name] for name in ("dim", "start", "end", "step"))
@@ -104,9 +95,9 @@ def _layout(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
 
 
 _MERGE: dict[str, Callable[[Rewriter, Node, Value], Value | None]] = {
-    "reshape": _reshape,
+    "reshape": _outer,
     "permute": _permute,
-    "expand": _expand,
+    "expand": _outer,
     "slice": _slice,
     "layout": _layout,
 }

@@ -53,15 +53,15 @@ def _compiling() -> tuple[CodeType, CodeType] | None:
 
     code = inspect.unwrap(convert_frame._compile).__code__
     ahead = inspect.unwrap(aot_compile.aot_compile_fullgraph).__code__
-    told = {"compiler_fn", "hooks"} <= set(_arguments(code)) and "hooks" in _arguments(ahead)
-    return (code, ahead) if told else None
+    named = {"compiler_fn", "hooks"} <= set(_arguments(code)) and "hooks" in _arguments(ahead)
+    return (code, ahead) if named else None
 
 
 def _arguments(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _told() -> Mapping[str, Any]:
+def _compile_locals() -> Mapping[str, Any]:
     """Return the locals of Dynamo's function for the compile of this thread; {} outside of one."""
     codes = _compiling.get() or ()
     frame = inspect.currentframe() if codes else None
@@ -72,9 +72,9 @@ def _told() -> Mapping[str, Any]:
 
 def backend_of_compile() -> str:
     """Return the name of the backend of the compile that this thread is in; else ""."""
-    return getattr(_told().get("compiler_fn"), "__name__", "")
+    return getattr(_compile_locals().get("compiler_fn"), "__name__", "")
 
 
 def drops_guards() -> bool:
     """Return whether the compile that this thread is in has a filter for its guards."""
-    return getattr(_told().get("hooks"), "guard_filter_fn", None) is not None
+    return getattr(_compile_locals().get("hooks"), "guard_filter_fn", None) is not None

@@ -67,8 +67,7 @@ def opaque_value(traced: object) -> object:
     if known is None:
         return None
     fake, is_value = known
-    found: Any = traced
-    found = found.real_obj if isinstance(traced, fake) else traced
+    found: Any = getattr(traced, "real_obj", None) if isinstance(traced, fake) else traced
     return found if is_value(type(found)) else None
 
 

@@ -117,5 +117,6 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_sizes_that_no_kernel_has_are_refused_with_the_schedules() -> None:
     schedules = {"km_1": "blocked(lanes=8, rows=4, vectors=2)"}
     check_sizes(Candidate(rows=4, vectors=2), schedules)
+    check_sizes(Candidate(), {})
     with pytest.raises(ConfigError, match=r"rows=40: no kernel can be cut so.*\n  km_1: blocked"):
         check_sizes(Candidate(rows=40), schedules)

@@ -10,7 +10,6 @@ import torch
 
 import kernelmill
 from kernelmill.ops import quant_matmul
-from kernelmill.ops.quant_matmul import reference
 
 QUANT_MATMUL = torch.ops.kernelmill.quant_matmul.default
 
@@ -43,6 +42,25 @@ FORMS: list[dict[str, Any]] = [
     {"output_dtype": torch.float16, "pertoken_scale": True, "int_bias": True},
     {"output_dtype": torch.float32, "bias": True},
 ]
+
+
+def reference(
+    x1: torch.Tensor, x2: torch.Tensor, scale: torch.Tensor, *, offset: Any = None,
+    pertoken_scale: Any = None, bias: Any = None, output_dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """The formula of the operator, in its order."""
+    result = torch.matmul(x1.to(torch.int32), x2.to(torch.int32))
+    exact = bias is not None and bias.dtype == torch.int32
+    result = (result + bias if exact else result).float() * scale.float()
+    if pertoken_scale is not None:
+        result = result * pertoken_scale[..., None]
+    if bias is not None and not exact:
+        result = result + bias.float()
+    if offset is not None:
+        result = result + offset
+    if output_dtype in (None, torch.int8):
+        return result.round().clamp(-128, 127).to(torch.int8)
+    return result.to(output_dtype)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form) or "plain")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from kernelmill.core.dtype import F32
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates_foreign
+from kernelmill.graph.definition import CELL_GATES
 from kernelmill.graph.ir import Value, row_major
 
 Results = tuple[Value, ...]
-_GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 
 
 def _translator(cell: str) -> Callable[..., Results]:
@@ -68,7 +68,7 @@ def _direction(
     (steps, batch, inputs), size = x.shape, hidden.shape[1]
     if not isinstance(size, int) or steps == 0 or batch == 0:
         raise NotTranslated("a recurrent layer without steps, or of symbolic size")
-    wide = _GATES[cell] * size
+    wide = CELL_GATES[cell] * size
     gates = e.emit("matmul", e.reshape(x, (steps * batch, inputs)), e.permute(into, (1, 0)))
     more = list(first[1:])
     if biases:

@@ -139,24 +139,14 @@ def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> V
     return e.reshape(_position(e, flat, 0, False, op), e.shape)
 
 
-@translates("any.dim", "any.dims")
+@translates("any.dim", "any.dims", "any.default")
 def any_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
     return _logical(e, "reduce_max", x, dims, keep)
 
 
-@translates("any.default")
-def any_all(e: Emitter, x: Value) -> Value:
-    return _logical(e, "reduce_max", x, None, False)
-
-
-@translates("all.dim", "all.dims")
+@translates("all.dim", "all.dims", "all.default")
 def all_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
     return _logical(e, "reduce_min", x, dims, keep)
-
-
-@translates("all.default")
-def all_all(e: Emitter, x: Value) -> Value:
-    return _logical(e, "reduce_min", x, None, False)
 
 
 def _logical(e: Emitter, op: str, x: Value, dims: Dims, keep: bool) -> Value:

@@ -1,7 +1,7 @@
 """Schedules as text: a kernel's loops, tiles and copies on one line.
 
     schedule = body | "n <= " INT ":" body {"|" ...} "|" body       (a body for each class of sizes)
-    body     = KIND "(" [field {"," field}] ")"
+    body     = KIND ["(" field {"," field} ")"]
     field    = NAME "=" value | NAME                                (the name alone: true)
     value    = INT | size | WORD | body | "[" [value {"," value}] "]"
 
@@ -90,8 +90,12 @@ def parse_candidate(text: str) -> Candidate:
 def check_sizes(candidate: Candidate, schedules: Mapping[str, str]) -> None:
     """Raise ConfigError unless one of the kernels (name: text of its schedule) has all the sizes of
     the candidate, which others lack or cannot have."""
-    for text in schedules.values():
-        if set(candidate.settled.items()) <= {(n, int(s)) for n, s in _SIZES.findall(text)}:
-            return
+    wanted = candidate.settled.items()
+    if not wanted or any(wanted <= _sizes_in(text).items() for text in schedules.values()):
+        return
     texts = "".join(f"\n  {name}: {text}" for name, text in schedules.items())
     raise ConfigError(f"--schedule {candidate}: no kernel can be cut so; the schedules are{texts}")
+
+
+def _sizes_in(text: str) -> dict[str, int]:
+    return {name: int(size) for name, size in _SIZES.findall(text)}

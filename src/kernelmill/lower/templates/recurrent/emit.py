@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import product
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.dot_units import MULTIPLY_ADD
+from kernelmill.graph.definition import CELL_GATES
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.recurrent.spec import GATES, RecurrentSchedule, RecurrentSpec
+from kernelmill.lower.templates.recurrent.spec import RecurrentSchedule, RecurrentSpec
 
 _Sums = dict[tuple[int, int, int], Value]
 """By gate, row and vector."""
@@ -43,7 +45,7 @@ class _Task:
         one = self.schedule
         return Tile(one.rows, one.vectors, one.lanes, F32, one.use_fma, MULTIPLY_ADD)
 
-    @property
+    @cached_property
     def rows(self) -> list[Dim]:
         """Rows of the batch; those past the end are the last one again."""
         first = self.b.task * self.schedule.rows
@@ -83,7 +85,7 @@ class _Task:
             sums = self._sums(t, step, columns)
             for i, row in enumerate(self.rows):
                 for n, each in enumerate(columns):
-                    gates = [sums[g, i, n] for g in range(GATES[self.spec.cell])]
+                    gates = [sums[g, i, n] for g in range(CELL_GATES[self.spec.cell])]
                     state = self._state(t, (step, row), i, each, gates)
                     self._keep(1 - mod(t, 2), i, each, state)
                     self.spec.store((step, row, each.index), each.lane, state)
@@ -94,7 +96,7 @@ class _Task:
         """Return the products of the rows' states with the weight, by gate, row and vector, added
         to the inputs' part where the cell does nothing else with it first."""
         spec, b = self.spec, self.b
-        gates = range(GATES[spec.cell])
+        gates = range(CELL_GATES[spec.cell])
         tile = [*product(gates, range(len(self.rows)), range(len(columns)))]
         initial = [
             spec.more((columns[n].index,), columns[n].lane)

@@ -17,12 +17,10 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.machine import Machine
+from kernelmill.graph.definition import CELL_GATES
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-
-GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
-"""Gates of each kind of cell."""
 
 Load = Callable[[Dims, Lane], Value]
 LoadWeight = Callable[[Dim, int, Dim, Lane], Value]
@@ -71,7 +69,7 @@ class RecurrentSchedule:
 
 def plan_recurrent(spec: RecurrentSpec, machine: Machine) -> RecurrentSchedule:
     """Return a schedule with as many rows as there are registers for: all read one weight."""
-    gates, lanes = GATES[spec.cell], machine.isa.lanes(F32)
+    gates, lanes = CELL_GATES[spec.cell], machine.isa.lanes(F32)
     sums = _SUMS[machine.isa.vector_registers]
     rows = max(1, sums // gates)
     if isinstance(spec.batch, int):

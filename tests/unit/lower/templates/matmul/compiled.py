@@ -21,18 +21,12 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import StoreElement
-from kernelmill.lower.templates.matmul import (
-    Contraction,
-    Operand,
-    RowClass,
-    Schedule,
-    emit_classes,
-    emit_contraction,
-    panel_shape,
-    plan_classes,
-    plan_contraction,
-)
+from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
+from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
+from kernelmill.lower.templates.matmul.emit import emit_contraction
+from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
+from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from tests.machine_code import MachineCode, compiled_object, runs_here
 
 FLAVOURS = ("k", "outer", "strided", "packed", "computed k", "computed outer")

@@ -10,7 +10,6 @@ import torch
 
 from kernelmill.core.dtype import I32
 from kernelmill.core.target.dot_units import VNNI
-from kernelmill.lower.templates.matmul import emit_contraction
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
@@ -20,6 +19,7 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     Sums,
     ThroughScratch,
 )
+from kernelmill.lower.templates.matmul.emit import emit_contraction
 from tests.unit.lower.templates.matmul.compiled import Case, adjusted
 from tests.unit.lower.templates.matmul.test_plan import AVX2
 

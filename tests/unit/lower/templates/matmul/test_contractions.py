@@ -15,8 +15,8 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.templates.matmul import Contraction
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
+from kernelmill.lower.templates.matmul.spec import Contraction
 from tests import guard_pages
 from tests.compiled import check, graph, lowered, program, whole
 from tests.emulation import emulator

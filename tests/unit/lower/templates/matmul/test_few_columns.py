@@ -11,8 +11,8 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
-from kernelmill.lower.templates.matmul import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.few_columns import FewColumns
+from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from tests.compiled import check, lowered, program, whole
 from tests.unit.lower.templates.matmul.compiled import Case
 

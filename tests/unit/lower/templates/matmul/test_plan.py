@@ -14,7 +14,6 @@ from kernelmill.core.target.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.packed import AHEAD_BYTES
-from kernelmill.lower.templates.matmul import Contraction, Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
@@ -24,6 +23,8 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     ThroughScratch,
 )
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct
+from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
+from kernelmill.lower.templates.matmul.spec import Contraction
 from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.templates.matmul.compiled import FLAVOURS, Case, adjusted
 

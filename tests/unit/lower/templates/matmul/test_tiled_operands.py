@@ -20,13 +20,9 @@ from kernelmill.kernel.ir import Value
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count
-from kernelmill.lower.templates.matmul import (
-    Contraction,
-    Operand,
-    emit_contraction,
-    plan_contraction,
-)
-from kernelmill.lower.templates.matmul.spec import Planes
+from kernelmill.lower.templates.matmul.emit import emit_contraction
+from kernelmill.lower.templates.matmul.schedule import plan_contraction
+from kernelmill.lower.templates.matmul.spec import Contraction, Operand, Planes
 from kernelmill.lower.templates.matmul.tiled import Tiled
 from kernelmill.lower.weights.dot_operand import DotOperand
 from tests.unit.codegen.native import Native

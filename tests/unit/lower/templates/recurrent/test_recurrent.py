@@ -7,17 +7,17 @@ import torch
 
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.machine import profile
-from kernelmill.lower.templates.recurrent.spec import GATES
+from kernelmill.graph.definition import CELL_GATES
 from tests.compiled import check, graph
 
 TARGETS = [profile(name) for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-neon")]
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("cell", GATES)
+@pytest.mark.parametrize("cell", CELL_GATES)
 @pytest.mark.parametrize(("steps", "batch", "size"), [(1, 1, 1), (3, 1, 21), (2, 5, 16), (3, 7, 9)])
 def test_states(steps: int, batch: int, size: int, cell: str, backward: bool) -> None:
-    wide = GATES[cell] * size
+    wide = CELL_GATES[cell] * size
     more = {"lstm": [(batch, size)], "gru": [(size,)]}.get(cell, [])
     shapes = [(steps, batch, wide), (size, wide), (batch, size), *more]
     built = graph(

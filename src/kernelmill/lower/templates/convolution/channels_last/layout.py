@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
 from kernelmill.lower.templates.convolution.channels_last.bind import (
     ChannelsLastBinding,
     convolves_last,
 )
-from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import ConvolutionPlace
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Schedule,
     convolution_candidates,
@@ -53,3 +56,22 @@ class ChannelsLast(UnknownLoss):
     def emit(self, emitter: Emitter, spec: Convolution[Schedule], schedule: Schedule) -> None:
         """Write the kernel's body, its tasks and scratch."""
         emit_convolution(emitter.builder, spec, schedule)
+
+
+def emit_convolution(
+    builder: KernelBuilder, spec: Convolution[Schedule], schedule: Schedule
+) -> None:
+    """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
+    buffers, which the callbacks and the packed weights name."""
+    geometry = spec.geometry
+    grid = (
+        geometry.images, schedule.groups(geometry), schedule.row_blocks(),
+        schedule.panel_blocks(geometry),
+    )  # fmt: skip
+    tasks = geometry.images
+    for size in grid[1:]:
+        tasks = tasks * size
+    builder.set_tasks(tasks)
+    image, group, row_block, panel_block = task_index(builder, grid)
+    lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
+    schedule.emit(ConvolutionPlace(builder, lane, spec, image, group, row_block, panel_block))

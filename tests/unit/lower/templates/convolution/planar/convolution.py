@@ -24,7 +24,7 @@ from kernelmill.lower.schedule.candidate import OPEN
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
-from kernelmill.lower.templates.matmul import Contraction, Operand
+from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from tests.machine_code import MachineCode, compiled_object
 
 
