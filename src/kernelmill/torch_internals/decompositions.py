@@ -94,8 +94,8 @@ class Recurrent:
 
 @internal(
     "decompositions.recurrent",
-    reason="taking the few steps of short recurrent layers apart",
-    fallback="recurrent layers are one call of ATen's operator, and train in torch",
+    reason="taking the few steps of short recurrent layers apart, in training",
+    fallback="recurrent layers train in torch",
 )
 def recurrent() -> Recurrent | None:
     from torch._decomp import decomposition_table, decompositions

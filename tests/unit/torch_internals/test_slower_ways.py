@@ -46,6 +46,7 @@ from kernelmill.torch_internals import (
     registry,
     tracing,
 )  # fmt: skip
+from tests.compiled import reported
 from tests.forking import in_child
 from tests.unit.torch_internals.cases import CASES, X, case, compiled, layer
 
@@ -167,10 +168,15 @@ def resizing_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @case("decompositions.recurrent")
-def recurrent_layers_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def recurrent_layers_train_in_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = torch.nn.LSTM(3, 2), X.reshape(2, 2, 3)
     with torch._dynamo.config.patch(allow_rnn=True):
-        backend = compiled(torch.nn.LSTM(3, 2).eval().requires_grad_(False), X.reshape(2, 2, 3))
-    assert any("lstm" in operator for operator, _, _ in backend.reports[0].fallbacks)
+        assert not compiled(layer.eval().requires_grad_(False), x).reports[0].fallbacks
+        backend, reports = reported()
+        layer.train().requires_grad_(True)
+        output, _ = torch.compile(layer, backend=backend)(x)
+    torch.testing.assert_close(output, layer(x)[0])
+    assert not reports and all(capture.refused for capture in backend.captures)
 
 
 @case("operators.schema")
@@ -464,12 +470,18 @@ def other_devices_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert torch.empty(1).device.type == "cpu"
 
 
-@case("devices.accelerator", "devices.record_stream")
-def devices_of_others_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = TensorVariable.method_record_stream, torch._C._get_accelerator
-    devices.skip_record_stream()
+@case("devices.accelerator")
+def accelerators_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch._C._get_accelerator
     devices.deny_accelerator()
-    assert before == (TensorVariable.method_record_stream, torch._C._get_accelerator)
+    assert torch._C._get_accelerator is before
+
+
+@case("devices.record_stream")
+def streams_of_others_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TensorVariable.method_record_stream
+    devices.skip_record_stream()
+    assert TensorVariable.method_record_stream is before
 
 
 @case("profiler.hooks")
