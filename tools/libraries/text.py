@@ -180,7 +180,7 @@ ROWS = (
     # Prompts within the window, and longer ones, and steps that leave it.
     _generate("sliding windows", "dynamic", "Mistral", warm=5, config={"sliding_window": 16}),
     _generate(
-        "static sliding windows, CompileConfig", "static", "Mistral", own=True,
+        "static sliding windows, CompileConfig", "static", "Mistral", own=True, warm=5,
         config={"sliding_window": 16},
     ),
     # transformers compiles no step with such a cache, and Dynamo cannot trace quanto's tensors.

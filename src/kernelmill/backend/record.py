@@ -69,7 +69,7 @@ from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.result_marks import MarkedInteger, MarkedTensor, marked, unmarked
 from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
-from kernelmill.backend.side_effects import SideEffects
+from kernelmill.backend.side_effects import CountsUp, SideEffects
 from kernelmill.backend.sources import SourceReader, Wrapped
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler import Compiler
@@ -97,12 +97,14 @@ _DATA = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class Recording:
-    """The result of a recorded call, and its artifact, or the reason why it has none."""
+    """The result of a recorded call, and its artifact, or the reason why it has none. `counted` are
+    integers that it changes: a trace that has symbols for them may have an artifact."""
 
     returned: Any
     artifact: Artifact | None
     reason: str
     compiled: Callable[..., Any]
+    counted: Sequence[Path] = ()
 
 
 def record(
@@ -139,14 +141,15 @@ def record(
             returned = target.function(*args, **kwargs)
         finally:
             backend.trace = None
+    artifact, reason, counted = None, "", ()
     try:
-        artifact, reason = trace.artifact(returned, ingredients), ""
+        artifact = trace.artifact(returned, ingredients)
     except UnsupportedError as error:
-        artifact, reason = None, str(error)
+        reason, counted = str(error), error.places if isinstance(error, CountsUp) else ()
     if any(isinstance(result, (MarkedInteger, MarkedTensor)) for result in trace.results):
         returned = unmarked(returned)
         trace.unmark()
-    return Recording(returned, artifact, reason, _served(compiled, target.function))
+    return Recording(returned, artifact, reason, _served(compiled, target.function), counted)
 
 
 def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ uncacheable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,16 @@ from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.dynamo import Mutation
 
 _NOTHING = object()
+
+
+class CountsUp(UnsupportedError):
+    """A change of integers that a program for one value cannot make. `places` are their paths."""
+
+    def __init__(self, message: str, places: Sequence[Path]) -> None:
+        super().__init__(message)
+        self.places = places
+
+
 _KEYS = (str, int, bool, type(None))
 _CONTAINERS = (list, dict, set, tuple)
 
@@ -47,6 +57,14 @@ class _Change:
     def now(self) -> Any:
         """Return the current value; _NOTHING when there is none."""
         return _found(self.owner, self.kind, self.key)
+
+    def is_counted(self, shaper: Shaper) -> bool:
+        """Return whether a constant replaces an integer: a program for each of its values would be
+        kept. Of 0 and 1, which Dynamo makes no symbols of, there are two at most."""
+        now, before = self.now(), self.before
+        if not (_is_number(now) and _is_number(before)) or shaper.is_result(now):
+            return False
+        return self.given is None and before not in (0, 1) and self.path[0][0] == "argument"
 
     def effect(self, value: Shape) -> Effect:
         grows = type(self.owner) is list and self.before is _NOTHING
@@ -111,8 +129,9 @@ class SideEffects:
     def settled(self, shaper: Shaper) -> tuple[tuple[Effect, ...], list[Path]]:
         """The effects, now that the program has run and they have been done, and the places that
         have in the end what they had, which has to be the same in each call. UnsupportedError names
-        what is neither."""
+        what is neither; CountsUp where symbols for integers would make effects of all changes."""
         effects: list[Effect] = []
+        counted: list[Path] = []
         restored: list[Path] = []
         refused = [*self.refused]
         for change in self.changes:
@@ -123,14 +142,18 @@ class SideEffects:
             elif is_same and change.given is None:
                 # A tensor that is written in place is an input of the program, and compared so.
                 restored += [] if isinstance(now, torch.Tensor) else [change.place]
+            elif change.is_counted(shaper):
+                counted.append(change.place)
             else:
                 value, reason = _value(change, now, shaper)
                 if value is None:
                     refused.append(f"{text_of(change.place)}{reason}")
                 else:
                     effects.append(change.effect(value))
-        if refused:
-            raise UnsupportedError(f"it changes {', '.join(refused)} besides tensors")
+        if refused or counted:
+            numbers = [f"{text_of(place)} (a number)" for place in counted]
+            message = f"it changes {', '.join((*refused, *numbers))} besides tensors"
+            raise UnsupportedError(message) if refused else CountsUp(message, counted)
         return tuple(effects), restored
 
     def replace(self, instead: Callable[[Any], Any]) -> None:
@@ -151,8 +174,6 @@ def _value(change: _Change, now: Any, shaper: Shaper) -> tuple[Shape | None, str
         return None, " (which is deleted)"
     if change.given is not None:
         return {"input": change.given}, ""
-    if _is_number(now) and _is_number(change.before) and not shaper.is_result(now):
-        return None, " (a number)"
     try:
         shape = shaper.describe(now)
     except UnsupportedError:

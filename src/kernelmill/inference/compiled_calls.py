@@ -31,7 +31,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.paths import name_of_argument
+from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.settings import modes
 from kernelmill.artifact.target import Values
 from kernelmill.core.dataclass import dataclass
@@ -70,6 +70,7 @@ class CompiledCalls(KeptPrograms):
         self._refused: dict[Any, str] = {}
         self._untraceable: set[Any] = set()  # kinds that run as the original
         self._reason = ""  # why the trace under way is not kept
+        self._counted: frozenset[Path] = frozenset()  # integers that calls change
         functools.update_wrapper(self, options.function)
 
     # ---- calls ------------------------------------------------------------------------------
@@ -187,8 +188,12 @@ class CompiledCalls(KeptPrograms):
         return result, ""
 
     def _not_kept(self, recording: Recording) -> Any:
-        self._reason = recording.reason
-        self._torch.count(recording.reason)
+        new = self._counted.union(recording.counted)
+        if self._options.dynamic is None and new != self._counted:
+            self._counted = new  # the next trace has symbols for them
+        else:
+            self._reason = recording.reason
+            self._torch.count(recording.reason)
         self.statistics["uncached"] += 1
         return recording.returned
 
@@ -209,7 +214,8 @@ class CompiledCalls(KeptPrograms):
             elif options.dynamic is None:
                 known = [(each.manifest, each.programs.single) for each in others]
                 plans = [(manifest, program.plan) for manifest, program in known if program]
-                around.enter_context(Varying.of(plans, target, values).marked(target, values))
+                varying = Varying.of(plans, target, values) | Varying(integers=self._counted)
+                around.enter_context(varying.marked(target, values))
             yield
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

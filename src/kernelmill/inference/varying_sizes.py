@@ -47,8 +47,11 @@ class Varying:
         for manifest, plan in programs:
             one = _differing(manifest, plan, roots)
             if one is not None:
-                found = cls(found.dims | one.dims, found.integers | one.integers)
+                found |= one
         return found
+
+    def __or__(self, other: Varying) -> Varying:
+        return Varying(self.dims | other.dims, self.integers | other.integers)
 
     @contextmanager
     def marked(self, target: Target, values: Values) -> Generator[None]:

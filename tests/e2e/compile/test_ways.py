@@ -94,6 +94,41 @@ def test_integers_in_objects_become_symbols(tmp_path: Path) -> None:
     assert compiled.report().statistics["traced"] == 2
 
 
+class Counter:
+    """As caches with a window have: tokens so far."""
+
+    def __init__(self, tokens: int = 0) -> None:
+        self.tokens = tokens
+
+
+def _counting(x: Any, counter: Any) -> Any:
+    counter.tokens += x.shape[0]
+    return x * counter.tokens
+
+
+def test_integers_that_calls_count_up_become_symbols(tmp_path: Path) -> None:
+    compiled = kernelmill.compile(_counting, cache_dir=tmp_path)
+    counter, mirror = Counter(), Counter()
+    for rows in (5, 1, 1, 1, 3, 1):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(x, counter), _counting(x, mirror))
+        assert type(counter.tokens) is int and counter.tokens == mirror.tokens
+    assert compiled.report().statistics == {"loaded": 0, "traced": 3, "uncached": 0}
+    later = kernelmill.compile(_counting, cache_dir=tmp_path)
+    assert later(torch.ones(1, 3), Counter(100)).tolist() == [[101.0] * 3]
+    assert later.report().statistics == {"loaded": 1, "traced": 0, "uncached": 0}
+
+
+def test_the_first_trace_of_a_count_is_not_kept(tmp_path: Path) -> None:
+    """It is for one value of the count alone, neither 0 nor 1."""
+    compiled = kernelmill.compile(_counting, cache_dir=tmp_path)
+    counter = Counter(7)
+    for tokens in (8, 9, 10):
+        assert compiled(torch.ones(1, 3), counter).tolist() == [[float(tokens)] * 3]
+    assert compiled.report().statistics == {"loaded": 0, "traced": 2, "uncached": 1}
+    assert not compiled.report().torch
+
+
 @pytest.mark.parametrize(("dynamic", "found"), [(True, ["dynamic"]), (False, ["static"] * 3)])
 def test_dynamic_is_torchs(tmp_path: Path, dynamic: bool, found: list[str]) -> None:
     compiled, model = made(tmp_path, dynamic=dynamic)
