@@ -40,7 +40,7 @@ test-without: .venv/stamp-dev   ## cached and aot without each private part; SHA
 reach: .venv/stamp-dev          ## compiled code for AArch64 under an emulator; SHARE=1/10: a tenth
 	$(PY) -m tools.reach --share $(SHARE)
 
-compat: .venv/stamp-dev         ## other Pythons, of PYTHONS or PATH; docs/compatibility.md
+compat: .venv/stamp-dev         ## other Pythons, of PYTHONS or PATH; docs/lab/private_parts.md
 	$(PY) -m tools.compat
 
 check: style                    ## style, types, architecture, sizes

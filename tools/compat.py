@@ -1,5 +1,5 @@
 """Runs suites on other Pythons and versions of torch, and writes what ran where into
-docs/compatibility.md: `make compat`.
+docs/lab/private_parts.md: `make compat`.
 
 PYTHONS names interpreters by their paths, with ":" in between; without it, all that are on PATH are
 taken. One that has all that the tests import is used as it is, with the torch that it has. For each
@@ -27,7 +27,7 @@ from kernelmill.core.target.isa import processor_name
 from kernelmill.core.version import minor_of
 
 ROOT = Path(__file__).parent.parent
-FOLDER, DOCUMENT = ROOT / "build" / "compat", ROOT / "docs" / "compatibility.md"
+FOLDER, DOCUMENT = ROOT / "build" / "compat", ROOT / "docs" / "lab" / "private_parts.md"
 MINORS = range(11, 15)
 
 SUITES = {

@@ -1,5 +1,5 @@
-"""Writes the pages of options and environment variables, and the table of torch's settings in the
-page on the compile cache, from their definitions.
+"""Writes the pages of options, environment variables and the Python API, and the table of torch's
+settings in the page on the compile cache, from their definitions.
 
     python -m tools.reference
 
@@ -18,6 +18,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.config.option import Choice, Group, Option, Sub
 from kernelmill.core.knobs import KNOBS
 from kernelmill.core.log import COMPONENTS
+from tools import api_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN = "<!-- Written by `python -m tools.reference`; change the definitions instead. -->\n"
@@ -64,9 +65,6 @@ ENVIRONMENT = """# Environment variables
 Each is read when it is needed, so a script may set it before its first compile. An empty value
 counts as unset. A value that cannot be read is a `ConfigError` with the variable's name. What
 belongs to one model is an [option](options.md).
-
-| variable | what it does |
-|---|---|
 """
 
 
@@ -74,6 +72,11 @@ def options_page() -> str:
     """The text of docs/options.md."""
     sections = (_section(title, group) for title, group in _groups("", CompilerConfig))
     return WRITTEN + OPTIONS + "".join(sections) + WITHOUT_EFFECT + _without_effect()
+
+
+def python_page() -> str:
+    """The text of docs/api.md."""
+    return WRITTEN + api_page.api_page()
 
 
 def cache_page() -> str:
@@ -86,7 +89,6 @@ def cache_page() -> str:
 
 def environment_page() -> str:
     """The text of docs/environment.md."""
-    rows = "".join(f"| [`{k.name}`](#{k.name.lower()}) | {_cell(k.summary)} |\n" for k in KNOBS)
     parts = (
         f"\n## {k.name}\n\n{k.summary}\n\n- Values: {k.values}.\n- Unset: {k.unset}.\n"
         f"- Advice: {k.advice}\n"
@@ -94,7 +96,7 @@ def environment_page() -> str:
     )
     packages = ", ".join(f"`{component}`" for component in COMPONENTS)
     logs = f"\nThe packages that `KERNELMILL_LOGS` may name: {packages}.\n"
-    return WRITTEN + ENVIRONMENT + rows + "".join(parts) + logs
+    return WRITTEN + ENVIRONMENT + "".join(parts) + logs
 
 
 def _groups(path: str, group: type[Group]) -> Iterator[tuple[str, type[Group]]]:
@@ -160,4 +162,5 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     (DOCS / "options.md").write_text(options_page())
     (DOCS / "environment.md").write_text(environment_page())
+    (DOCS / "api.md").write_text(python_page())
     (DOCS / "cache.md").write_text(cache_page())

@@ -41,8 +41,8 @@ SHOWN = {
 }
 """Blocks without commands, by how they begin."""
 
-WRITTEN = {"docs/programs.md"}
-"""Documents that a tool writes, with programs that it has found in their blocks, if any."""
+WRITTEN = {"docs/api.md", "docs/programs.md"}
+"""Documents that a tool writes: blocks are signatures, or programs that it has found."""
 
 
 def blocks(path: Path) -> list[str]:

@@ -86,12 +86,17 @@ def test_pages_outside_of_the_menu_are_listed_as_records():
     assert {*_pages()[1]} <= listed
 
 
-WORDS = 58_700
+WORDS = 48_500
 """In the pages of the menu, at most. It only goes down; the goal is 45,000."""
 
 
+FROM_DOCSTRINGS = {"api.md"}
+"""Not counted: its text is that of the sources. The pages of options and variables are counted."""
+
+
 def test_the_pages_of_the_menu_are_short():
-    assert sum(len(page.read_text().split()) for page in _pages()[0]) <= WORDS
+    counted = [page for page in _pages()[0] if page.name not in FROM_DOCSTRINGS]
+    assert sum(len(page.read_text().split()) for page in counted) <= WORDS
 
 
 def test_models_that_are_known_to_work_are_those_that_were_run():

@@ -1,9 +1,15 @@
 """The pages of options and environment variables say what the definitions say."""
 
-import pytest
+import doctest
+import re
 
+import pytest
+import torch
+
+import kernelmill
 from kernelmill.config import CompilerConfig
 from kernelmill.core.knobs import KNOBS
+from tests.documents import as_reader
 from tests.repo.source import ROOT
 from tools import reference
 
@@ -11,6 +17,7 @@ PAGES = {
     "options.md": reference.options_page,
     "environment.md": reference.environment_page,
     "cache.md": reference.cache_page,
+    "api.md": reference.python_page,
 }
 
 
@@ -44,3 +51,20 @@ def test_coming_from_torchair_names_every_option():
     ]
     missing = [n for n, last in zip(names, endings, strict=True) if f"{last}`" not in page]
     assert missing == []
+
+
+def test_examples_of_public_docstrings_are_right(tmp_path, monkeypatch):
+    as_reader(monkeypatch, tmp_path / "home", tmp_path / "work")
+    names = {"kernelmill": kernelmill, "torch": torch, "CompilerConfig": CompilerConfig}
+    blocks = re.findall(r"```pycon\n(.*?)```", reference.python_page(), re.DOTALL)
+    failed = []
+    for block in blocks:
+        test = doctest.DocTestParser().get_doctest(block, dict(names), block, None, 0)
+        doctest.DocTestRunner(verbose=False).run(test, out=failed.append)
+    assert len(blocks) > 4 and failed == []
+
+
+def test_every_public_name_has_an_entry():
+    page = reference.python_page()
+    for name in kernelmill.__all__:
+        assert f"kernelmill.{name}\n" in page or f"| `{name}` |" in page or name == "__version__"

@@ -82,7 +82,7 @@ def compile(
     program         an ExportedProgram, a module, or a function or method of tensors
     args, kwargs    arguments to trace a module or function with
     dynamic_shapes  the sizes that vary, as torch.export.export takes it
-    gears           sizes that dims of arguments have, {"x": {0: [2, 4]}}, with a program for each
+    gears           sizes that dims of arguments have, `{"x": {0: [2, 4]}}`: a program for each
                     combination; config.inference_config says which these are, and of other sizes
     path            the file; default: the name of the model + ".kmill" in this folder
     target          the instruction set, as config.target takes it and in its place; any machine
@@ -95,7 +95,7 @@ def compile(
     The file holds the weights too. It is for inference. Raises torch.export's error for code that
     it cannot trace, UnsupportedError for a model that no file can hold or eager refuses, InputError
     and ConfigTypeError for arguments of the wrong kind, GearError for impossible gears, ConfigError
-    for options that run kernels that this machine cannot, FileError when the file cannot be
+    for options that run kernels which this machine cannot, FileError for a file that cannot be
     written.
     """
     config = _settings(program, config, target=target, quantize=quantize)

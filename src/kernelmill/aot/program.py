@@ -51,11 +51,14 @@ def load(
                    (seconds) through the kernel folder; False: UnsupportedError says what it lacks
     check_weights  compare the checksum of the weights too, which reads them all
 
-    UnsupportedError too when it calls operators of torch and was compiled with another minor
-    version of it; one that calls none runs, with a warning; and for an entry of the compile cache,
-    which is of the same format. FileError when it cannot be read, which is a FileNotFoundError too
-    when there is no such file. StoreError when it is damaged, of a format that this kernelmill does
-    not read, or could have been written by another user.
+    UnsupportedError too for a file with operators of torch from another minor version of it (one
+    without any runs, with a warning), and for an entry of the compile cache. FileError when it
+    cannot be read; also a FileNotFoundError when there is none. StoreError when it is damaged, of
+    another format, or could have been written by another user.
+
+    >>> path = kernelmill.aot.compile(torch.nn.GELU(), (torch.ones(4),), path="gelu.kmill")
+    >>> kernelmill.aot.load(path)(torch.zeros(4))
+    tensor([0., 0., 0., 0.])
     """
     name = os.path.abspath(path)
     with file_errors(name):
@@ -150,11 +153,10 @@ def _programs(artifact: Artifact, tensors: Sequence[torch.Tensor]) -> ProgramSet
 
 
 class AotProgram:
-    """A compiled program. A call takes the arguments of the compiled function and returns its
-    result; for inference: no result requires grad.
+    """A loaded program. A call takes the arguments of the compiled function and returns its result,
+    which does not require grad. InputError names an argument that it refuses.
 
-    `tensors` are its parameters, buffers and constants by name. They may be written in place, which
-    does not change the file.
+    `tensors` maps names to parameters, buffers and constants; writes to them stay in memory.
     """
 
     def __init__(self, path: str, manifest: Manifest, bound: Bound) -> None:
@@ -193,9 +195,8 @@ class AotProgram:
         return self._binder.names
 
     def report(self) -> dict[str, int]:
-        """Return counters of calls and launches, and sizes in bytes, as in runtime/program.py;
-        `without_...` names a private part of torch, or of another package, that is not as expected
-        and that calls do without."""
+        """Return counters of calls and launches, and sizes in bytes. `without_...` names a private
+        part of torch or another package that is not as expected, and is not used."""
         return {**summed(self._counts()), **counters()}
 
     def __repr__(self) -> str:

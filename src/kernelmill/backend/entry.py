@@ -77,11 +77,12 @@ def get_backend(
     compiler_config: CompilerConfig | None = None,
     custom_decompositions: Decompositions | None = None,
 ) -> Backend:
-    """Return a backend with these options.
+    """Return a backend for `torch.compile(model, backend=...)`.
 
-    `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
-    place. Loads torch._dynamo, as torch.compile does, and the compiler: a fork during the first
-    compile leaves no import half done. ConfigTypeError for another kind of config.
+    compiler_config        its options; None: the defaults
+    custom_decompositions  operator overload -> function that AOTAutograd traces in its place
+
+    Imports torch._dynamo and the compiler. ConfigTypeError for arguments of another type.
     """
     from kernelmill.backend.dynamo_compiles import watch_compiles
 

@@ -1,9 +1,8 @@
 """Repairs in a forked child before anything else runs in it.
 
-Only the forking thread exists in the child. A lock that another thread held stays taken, its work
-is never finished, and its temporary settings stay set. So every module with a lock, a thread or
-such a setting registers a repair here: a function for a single object, `track` for objects with a
-method `after_fork`. They run in the child's one thread, functions first; none may wait.
+Only the forking thread exists in the child: locks and temporary settings of other threads stay. So
+every module with a lock, a thread or such a setting registers a repair here: a function, or `track`
+for objects with a method `after_fork`. Functions run first; none may wait.
 """
 
 from __future__ import annotations

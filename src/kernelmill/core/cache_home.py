@@ -1,8 +1,7 @@
 """The default folder of compiled programs.
 
-It is never in the working directory, whose contents may have come with an archive or a checkout.
-The user who unpacks these owns them, so no check of owners and modes could tell them from this
-user's own programs, and loading them means running them.
+It is never in the working directory, whose contents may have come with an archive or a checkout:
+their owner is the user, so no check of owners and modes could refuse them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Pauses of Python's cyclic garbage collection while the compiler works.
 
-The compiler makes some hundred thousand objects at a time and drops them soon after. Each time
-Python would traverse all objects of the process, a large model's modules and torch's own too, which
-can take longer than the compile itself.
+The compiler makes some hundred thousand objects at a time. Each time Python would traverse all
+objects of the process, which can take longer than the compile itself.
 """
 
 from __future__ import annotations

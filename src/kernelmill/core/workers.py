@@ -1,10 +1,8 @@
 """Worker threads, which Ctrl-C always ends.
 
-Python raises KeyboardInterrupt in the first thread between any two instructions, those of
-`threading` and `concurrent.futures` included: when `__enter__` has taken a lock, and the `with`
-that would release it has not begun. That lock stays taken, and a worker that needs it waits
-forever, as does a thread that waits for the worker. So the two sides share only queues and a set,
-whose methods in C are atomic, and rely on the order of their writes and reads.
+Python raises KeyboardInterrupt in the first thread between any two instructions, also when
+`__enter__` has taken a lock and the `with` that would release it has not begun. So the two sides
+share no lock, only queues and a set, whose methods in C are atomic.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Batch = tuple[CompileTask, ...]
 
 @dataclass(frozen=True)
 class Failure:
-    """A kernel or a job that failed, and why."""
+    """A kernel or job that failed: its name (`what`), and why."""
 
     what: str
     reason: str
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass
 class Progress:
-    """Progress of a run. `found` are objects that a store had, `left` those still to come."""
+    """Counts of objects: `found` in a store, `compiled`, `failed` and `left`; seconds so far."""
 
     found: int = 0
     compiled: int = 0
@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Compiled objects a second."""
+        """Objects compiled per second."""
         return self.compiled / self.seconds if self.seconds else 0.0
 
     @property

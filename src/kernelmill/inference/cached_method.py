@@ -49,10 +49,11 @@ def cache_compile(
 ) -> CachedMethod:
     """Return a function with the results of the method `func` of a module, for inference.
 
-    backend       of `get_backend`: its options and decompositions, in place of `config`'s
+    config        a `CompilerConfig`; None: the default options
+    backend       of `get_backend`: its options and decompositions, in place of `config`
     dynamic       trace for all sizes; False: for the sizes of the call, an entry for each
-    cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else
-                  $XDG_CACHE_HOME/kernelmill/methods, with ~/.cache where that is unset
+    cache_dir     folder of the cache; else `$KERNELMILL_CACHE_HOME`, else
+                  `$XDG_CACHE_HOME/kernelmill/methods`, with ~/.cache where that is unset
     *_rank        this process' place in a distributed job; torch has the default of the global one
     ge_cache      keep the compiled objects in the entry, so that a load compiles nothing
     mmap_packed_weights   keep packed weights in files, which all processes map and share
@@ -141,7 +142,8 @@ def _check_method(func: Any) -> None:
 
 
 class CachedMethod(KeptPrograms):
-    """A cached method, as returned by `cache_compile`."""
+    """A cached method. A call takes the arguments of the method; `statistics` counts entries that
+    were loaded, traces, and calls without an entry (`loaded`, `traced`, `uncached`)."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

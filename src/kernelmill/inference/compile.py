@@ -50,8 +50,8 @@ def compile(
                functions, and of methods in a class, each object of which compiles for itself
     dynamic    None: the first call is compiled for its sizes, the next that differs for all sizes
                in those dims; True: for all sizes at once; False: for the sizes of each call
-    gears      {"input_ids": {0: [1, 4], 1: [32, 64]}}: the sizes that dims of arguments can have;
-               a program for each, from one trace (`set_dim_gears`)
+    gears      `{"input_ids": {0: [1, 4], 1: [32, 64]}}`: the sizes that dims of arguments can
+               have; a program for each, from one trace (`set_dim_gears`)
     mode       of torch.compile
     config     a CompilerConfig, or its options by their dotted names
     cache_dir  folder of the programs; default: that of `cache_compile`
@@ -64,13 +64,14 @@ def compile(
                cause most of it are not quantised
     mmap_packed_weights   keep packed weights in files, which all processes map and share
 
-    The result of a module is a module that has its parameters and attributes. A program that is
-    kept serves calls without Dynamo, in later processes too. A model that cannot be kept, breaks
-    into several graphs or needs gradients runs as torch.compile(backend="kernelmill") compiles it;
-    `report()` has the reasons. `kernelmill.uncompile` returns `model`.
+    A compiled module has the parameters and attributes of `model`. Its programs are kept on disk
+    and serve later processes without Dynamo. Calls that cannot be kept, break the graph or need
+    gradients run as torch.compile(backend="kernelmill") compiles them; `report()` has the reasons.
 
-    InputError for a model that is no module and no function; ConfigError for options that do not
-    exist, among them names of `gears` that are no arguments.
+    InputError for another kind of model; ConfigError for unknown options or arguments in `gears`.
+
+    >>> kernelmill.compile(torch.nn.GELU())(torch.zeros(2))
+    tensor([0., 0.])
     """
     _check_switches(dynamic, mmap_packed_weights)
     if model is None:  # as a decorator with options

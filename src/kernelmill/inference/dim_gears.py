@@ -26,6 +26,9 @@ def set_dim_gears(
     fewer than 2 sizes or more than 100, a sparse or nested tensor. GearTypeError (a TypeError): no
     tensor, no dict of integers to lists of integers. Rules that depend on options of the compiler
     (0 and 1, the number of combinations) are checked at the first call.
+
+    >>> x = torch.ones(2, 8)
+    >>> kernelmill.inference.set_dim_gears(x, {0: [2, 4, 16]})
     """
     import torch
 

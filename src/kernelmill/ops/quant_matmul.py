@@ -37,6 +37,10 @@ def quant_matmul(
     (batch, 1, n) for a result of 3 dims. int8 results are rounded to nearest even and clamped.
 
     Raises InputError for other types and shapes.
+
+    >>> x, weight = torch.ones(1, 4, dtype=torch.int8), torch.ones(4, 2, dtype=torch.int8)
+    >>> kernelmill.ops.quant_matmul(x, weight, torch.ones(1))
+    tensor([[4, 4]], dtype=torch.int8)
     """
     return torch.ops.kernelmill.quant_matmul(
         x1, x2, scale, offset=offset, pertoken_scale=pertoken_scale, bias=bias,

@@ -114,17 +114,21 @@ def explain(
     measure: bool = True,
     **kwargs: Any,
 ) -> Explanation:
-    """Compile a model again, call it with these arguments, and return a report.
+    """Compile a model, call it with `args` and `kwargs`, and return a report.
 
-    Kernels in the kernel folder are reused, as in any compile. Backward graphs are compiled when
-    the model is called in training mode with gradients enabled and a result asks for them; the
-    gradients themselves are not accumulated. Raises the errors of the model or its compile; for one
-    tuple or list in place of the arguments, InputError.
+    compiler_config  options; None: the defaults
+    dynamic          of torch.compile
+    measure          time calls of the compiled model and of the model itself, in turns, for about a
+                     second. Their writes to arguments and buffers are undone, changes of Python
+                     objects are not; their errors are reported as `call.error`
 
-    The compiled model is called twice. With `measure` it and the model itself are called up to some
-    dozens of times more, in turns and for about a second; their writes to arguments and buffers are
-    undone, changes of Python objects are not, and their errors are reported as `call.error`.
-    torch's random numbers go on as if only the first two calls had been made.
+    The compiled model is called twice before. Kernels in the kernel folder are reused. Backward
+    graphs are compiled where a call needs gradients, which are not accumulated. Raises the errors
+    of the model or its compile; InputError for one tuple or list in place of the arguments.
+
+    >>> report = kernelmill.explain(torch.nn.GELU(), torch.ones(4), measure=False)
+    >>> report.as_dict()["fallbacks"]
+    []
     """
     import torch
 

@@ -1,9 +1,8 @@
 """Probes: code put before kernels for a while, which reports each of their calls.
 
-A launch calls a kernel at the address in its record (layout.py). A probe is a function with a
-kernel's arguments that records the call and makes it. Inserting probes into a program changes the
-addresses in its records, and removing them restores these: a program without probes runs its usual
-code. So does a super kernel, whose driver is linked again with probes in place of sub-kernels.
+A probe is a function with a kernel's arguments that records the call and makes it. Inserting probes
+changes the addresses in a program's records (layout.py), and removing them restores these. The
+driver of a super kernel is linked again with probes in place of sub-kernels.
 
 Two kinds exist: `RECORD` appends a `CallRecord` to a log (recorder.py), `PROFILE` opens a range of
 torch's profiler (profiling.py).

@@ -25,13 +25,15 @@ from kernelmill.frontend.waits import wait_tensor as wait_operator
 
 @contextmanager
 def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
-    """The kernels of the operators inside become one launch, a super kernel.
+    """Make one launch, a super kernel, of the kernels of the operators in the `with` block.
 
-    `with` blocks of one name are one range, and the inner one of nested blocks counts; `None` or
-    "" takes operators out. `options` is "<name>=<value>:<name>=<value>": stream-fusion 0 or 1,
-    strict-scope-check bypass or abort, feed-sync-all and debug-sync-all 0 or 1, debug-aic-num and
-    debug-aiv-num the most threads. Outside of compiled code this does nothing but check its
-    arguments: ConfigError for one that is wrong.
+    scope    name of the range. Blocks of one name are one range; the innermost of nested blocks
+             applies; None or "" takes operators out
+    options  "<name>=<value>:<name>=<value>": stream-fusion 0 or 1, strict-scope-check bypass or
+             abort, feed-sync-all and debug-sync-all 0 or 1, debug-aic-num and debug-aiv-num a
+             number of threads
+
+    ConfigError for a wrong argument. Outside of compiled code only the arguments are checked.
     """
     if not torch.compiler.is_compiling():
         check_range(scope, options)
@@ -41,9 +43,9 @@ def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
 
 @contextmanager
 def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
-    """The operators inside, within a range, run on the stream `tag`: beside those of other streams
-    that they do not depend on. The higher the priority, the larger the stream's part of the team
-    (by one half for each step). ConfigError for a tag that is no name.
+    """Run the operators in the `with` block, in a super kernel, on the stream `tag`, in parallel
+    with those of other streams that they do not depend on. Each step of priority (-8 to 8) gives a
+    stream 1.5 times the threads. ConfigError for a tag that is no name.
     """
     if not torch.compiler.is_compiling():
         check_stream(tag, priority)
@@ -52,9 +54,9 @@ def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
 
 
 def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
-    """`t`; in a super kernel, what reads the result begins when the kernel that makes `dep` is
-    done, though on another stream. Outside of a range, and of compiled code, this does nothing but
-    check that both are tensors: ConfigTypeError.
+    """Return `t`. In a super kernel, what reads the result begins when the kernel that makes `dep`
+    is done, also on another stream. Elsewhere only the arguments are checked: ConfigTypeError for
+    one that is no tensor.
     """
     if torch.compiler.is_compiling():
         return wait_operator(t, dep)
@@ -67,9 +69,9 @@ def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
 
 @contextmanager
 def limit_threads(count: int) -> Generator[None]:
-    """The operators inside run on at most so many threads, in and out of compiled code. In compiled
-    code it is a range of launches whose sizes are known; where sizes vary it does nothing, with a
-    warning. ConfigError for what is no number of threads.
+    """Run the operators in the `with` block on at most `count` threads, in compiled code and in
+    eager. In a compiled graph with sizes that vary it has no effect, and a warning says so.
+    ConfigError for what is no number of threads.
     """
     if torch.compiler.is_compiling():
         with annotate({THREADS_KEY: count}):
@@ -86,18 +88,18 @@ def limit_threads(count: int) -> Generator[None]:
 
 @contextmanager
 def data_dump() -> Generator[None]:
-    """The operators inside are among those that `config.dump_config` writes, which are all where no
-    operator is chosen. It needs `config.dump_config.enable_dump`."""
+    """Select the operators in the `with` block for the dump of `config.dump_config`; without any
+    such block all are written. It needs `config.dump_config.enable_dump`."""
     with annotate({DUMP_KEY: True}):
         yield
 
 
 def record() -> Tensor:
-    """A point of the current stream that `wait` knows: what was there before has to be done."""
+    """Return a mark of this point of the current stream, for `wait`."""
     return RECORD()
 
 
 def wait(tensors: Sequence[Tensor]) -> None:
-    """In a super kernel, what comes next on the current stream begins when what was recorded, or
-    what makes these tensors, is done. Elsewhere operators follow each other in any case."""
+    """Delay what follows on the current stream, in a super kernel, until all before these marks of
+    `record`, or what makes these tensors, is done. Elsewhere operators follow each other anyway."""
     AWAIT(list(tensors))

@@ -3,7 +3,7 @@
 
 `python -m tests.e2e.cached.mutations` runs all of them, each in a process of its own (forked from
 one that has only imported torch and kernelmill) on a copy of the same cache, and writes the table
-into docs/cache.md. test_mutations.py runs a few, what is about packages in processes that are started anew.
+into docs/lab/edits.md. test_mutations.py runs a few, what is about packages in processes that are started anew.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 
 CACHE = "cache"
 """The folder of the cache, where a process runs."""
-DOCUMENT = ROOT / "docs" / "cache.md"
+DOCUMENT = ROOT / "docs" / "lab" / "edits.md"
 
 PACKAGE = {
     "torchextra/__init__.py": "class Raised:\n    def __call__(self, x):\n        return self.more(x)\n\n    def more(self, x):\n        return x + 0.0625\n\n    def other(self, x):\n        return x\n",

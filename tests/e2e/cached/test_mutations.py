@@ -1,4 +1,4 @@
-"""A cache is never stale and seldom lost: some rows of docs/cache.md, in processes of their own."""
+"""A cache is never stale and seldom lost: rows of docs/lab/edits.md, in processes of their own."""
 
 import pytest
 

@@ -1,12 +1,10 @@
 """Costs of work on a processor: the figures by which schedules, fusion and estimates are chosen.
 
 Rates are those of one core while the others do the same. The committed profiles are round figures
-for cores of about 4 GHz with two vector units and a shared cache behind their own: schedules are
-chosen by comparing estimates, so that the relations count, and equal profiles make lowering the
-same everywhere. Profiles of ISAs with tiles were measured on a Sapphire Rapids Xeon of about 2 GHz:
-there pairs of bf16 take four times as long as a multiply-add of vectors, and only tiles make bf16
-fast. `kernelmill calibrate` measures the rates of this machine (compiler/calibration.py). Nothing
-here is part of an object's key: two processors with the same chosen schedules share objects.
+for cores of about 4 GHz with two vector units, so lowering is the same everywhere. Profiles of ISAs
+with tiles were measured on a Sapphire Rapids Xeon of about 2 GHz: there pairs of bf16 take four
+times as long as a multiply-add of vectors. `kernelmill calibrate` measures this machine
+(compiler/calibration.py). Nothing here is part of an object's key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Checks, at each call, that weights still have the contents that were packed.
 
 Small contents are compared whole. Larger memory is watched page by page where the system permits
-(write_watch.py). Elsewhere pieces are compared (samples.py), which detects writes to a weight as a
-whole; or all of it, by a digest, if the user wants that or the weight has no version counter, which
-would detect most writes.
+(write_watch.py). Elsewhere pieces are compared (samples.py); or all of it, by a digest, if the user
+wants that or the weight has no version counter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Packing in the background of weights that calls have streamed so far (streaming.py).
 
-Meanwhile the user may write to the parameters, move or free them at any time. So the sources of a
-component are first copied by the system, which returns an error for unmapped memory where a read
-would kill the process; then the parameter is compared with its state at binding. A changed one is
-not packed, but left to the next call.
+Meanwhile the user may write to the parameters, move or free them. So the sources of a component are
+first copied by the system, which returns an error for unmapped memory; then the parameter is
+compared with its state at binding. A changed one is left to the next call.
 """
 
 from __future__ import annotations

@@ -8,10 +8,8 @@ buffers are made again that come from a changed argument, directly or through ot
 Packed buffers are shared by all programs of the process that pack a parameter alike (the gears of a
 model, its prefill and its decode step): each searches those of the others first.
 
-Sets of parameters are distinguished by the identity of one of them, so that a program which is
-called for every layer of a model keeps a binding for each. Layers that share this one are bound
-again in turns, but keep their packed buffers. Bindings do not keep their parameters alive: when a
-storage dies, its packed buffers are dropped.
+Sets of parameters are distinguished by the identity of one of them, so a program which is called
+for every layer keeps a binding for each. When a storage dies, its packed buffers are dropped.
 """
 
 from __future__ import annotations

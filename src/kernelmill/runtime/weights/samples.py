@@ -1,9 +1,7 @@
 """Pieces of a parameter's contents, compared at each call where written pages are not reported.
 
-A write through `param.data` or `param.numpy()` moves neither the address nor the version counter
-that the parameter itself has. What changes a weight as a whole changes the pieces too. They are
-spread so thin that comparing them takes about a hundredth of the time in which a call can read
-the weight from memory.
+What changes a weight as a whole changes the pieces too. They are spread so thin that comparing them
+takes about a hundredth of the time in which a call can read the weight from memory.
 """
 
 from __future__ import annotations

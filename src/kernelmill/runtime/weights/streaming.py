@@ -1,10 +1,9 @@
 """Streaming calls, before weights are packed for good: weights of a launch are packed just before.
 
-Packing a large model writes hundreds of megabytes into fresh memory, whose page faults take far
-longer than the packing. So the first call packs, before each launch, the weights that it reads,
-always into the same few megabytes, which stay in the caches. The rest is packed for good by a
-thread (pack_job.py), and in shares by later calls, during which the thread pauses, so that they do
-not compete. A part is used as soon as it is packed.
+Page faults of fresh memory take far longer than packing. So the first call packs, before each
+launch, the weights that it reads, always into the same few megabytes, which stay in the caches. The
+rest is packed for good by a thread (pack_job.py), and in shares by later calls, during which the
+thread pauses. A part is used as soon as it is packed.
 """
 
 from __future__ import annotations
