@@ -117,6 +117,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write the texts of tests/golden anew"
     )
     parser.addoption(
+        "--part", choices=("quick", "rest", "all"), default="all",
+        help="run each test with the first of its parameters, but for those that take long "
+        "(tests/shares.py); the others; or all",
+    )  # fmt: skip
+    parser.addoption(
         "--share", default="1/1", metavar="K/N", help="run the K-th of N parts, chosen by name"
     )
     parser.addoption(
@@ -167,8 +172,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share = shares.part_of(config.getoption("--share"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    config.hook.pytest_deselected(items=[i for i in items if not shares.is_in(i.nodeid, share)])
-    items[:] = [item for item in items if shares.is_in(item.nodeid, share)]
+    part = shares.chosen(items, config.getoption("--part"))
+    kept = {item.nodeid for item in part if shares.is_in(item.nodeid, share)}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
     for item in items:
         _skip_what_needs_it(config, item)
 

@@ -1,9 +1,46 @@
-"""Parts of the tests that are the same in each run: what the option --share chooses by."""
+"""Parts of the tests that are the same in each run: what --part and --share choose by.
+
+The quick part is what `make test` runs: each test once, with the first of its parameters, but for
+those that take long (`LONG`). All others are the rest.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+LONG = (
+    "tests/properties/",
+    "tests/e2e/cached/test_mutations.py",
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_gunicorn.py",
+    "tests/e2e/test_serve.py",
+    "tests/e2e/test_tutorials.py",
+    "tests/repo/test_document_blocks.py",
+)
+"""Beginnings of the names of tests that run random programs, other servers or whole documents."""
+
+
+def quick_of(items: Iterable[Any]) -> list[Any]:
+    """Return the tests of the quick part, of those that were collected."""
+    seen: dict[tuple[object, str], Any] = {}
+    for item in items:
+        if not item.nodeid.startswith(LONG):
+            seen.setdefault((item.parent, getattr(item, "originalname", item.name)), item)
+    return list(seen.values())
+
+
+def chosen(items: Sequence[Any], part: str) -> list[Any]:
+    """Return the tests of a part: "quick", "rest" or "all"."""
+    if part == "all":
+        return list(items)
+    quick = quick_of(items)
+    if part == "quick":
+        return quick
+    names = {item.nodeid for item in quick}
+    return [item for item in items if item.nodeid not in names]
 
 
 def part_of(text: str) -> tuple[int, int]:

@@ -1,13 +1,15 @@
-"""The option --share cuts the tests into parts that are the same in each run."""
+"""The options --part and --share cut the tests into parts that are the same in each run."""
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tests import shares
 from tests.repo.source import ROOT
 
+FILE = "tests/repo/test_shares.py"
 NAMES = [f"tests/unit/test_it.py::test_{number}" for number in range(300)]
 
 
@@ -24,9 +26,26 @@ def test_no_part_is_refused(text):
         shares.part_of(text)
 
 
-def test_pytest_takes_the_option():
-    file = "tests/repo/test_shares.py"
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--share=2/3", file]
+def collected(*options):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options, FILE]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = {line for line in done.stdout.splitlines() if "::" in line}
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_pytest_takes_a_share():
+    found = collected("--share=2/3")
     assert found and all(shares.is_in(name, (2, 3)) for name in found)
+
+
+def test_the_quick_part_has_each_test_once_and_the_rest_all_others():
+    every, quick, rest = (collected(f"--part={part}") for part in ("all", "quick", "rest"))
+    assert sorted(quick + rest) == sorted(every)
+    functions = [name.partition("[")[0] for name in quick]
+    assert len(set(functions)) == len(functions)
+    assert set(functions) == {name.partition("[")[0] for name in every}
+
+
+def test_long_tests_are_none_of_the_quick_part():
+    assert all((ROOT / name).exists() for name in shares.LONG)
+    item = SimpleNamespace(nodeid=f"{shares.LONG[0]}test_it.py::test_it")
+    assert shares.chosen([item], "quick") == [] and shares.chosen([item], "rest") == [item]

