@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-rest test-all libraries test-targets test-without reach compat check style docs bench sweep torture installed image clean
+.PHONY: demo test test-rest test-all libraries test-targets test-without reach compat check style docs bench sweep torture installed clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -69,9 +69,6 @@ docs: .venv/stamp-docs          ## the documents as a site in build/site, readab
 
 installed: .venv/stamp-dev      ## the wheel and the sdist in environments of their own
 	$(PY) -m tools.installed
-
-image: .venv/stamp-dev          ## the Containerfile of examples/serve, carried out without an engine
-	$(PY) -m tools.image
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench

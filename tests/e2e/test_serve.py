@@ -25,7 +25,6 @@ from examples.serve.batches import BATCHES, batches, gear_of, padded
 from examples.serve.contestants import EagerEmbedder
 from examples.serve.load_test import Server, requests, row
 from tests.repo.source import ROOT
-from tools.image import CONTAINERFILE, instructions
 
 PATHS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 SIZES = {"SERVE_LENGTHS": "16,128"}
@@ -35,7 +34,15 @@ TEXTS = ["The ferry leaves at nine.", "Boats to the island go in the morning.", 
 
 def stage(number: int) -> list[tuple[str, str]]:
     """The instructions of a stage of the Containerfile, each with its text on one line."""
-    return instructions(CONTAINERFILE.read_text())[number]
+    text = (ROOT / "examples" / "serve" / "Containerfile").read_text()
+    lines = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
+    stages: list[list[tuple[str, str]]] = []
+    for line in filter(str.strip, lines):
+        name, rest = line.split(None, 1)
+        if name == "FROM":
+            stages.append([])
+        stages[-1].append((name, rest))
+    return stages[number]
 
 
 def environment(number: int, root: Path) -> dict[str, str]:

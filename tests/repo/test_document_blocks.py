@@ -139,7 +139,7 @@ def curl(words: list[str]) -> None:
 
 
 def podman(words: list[str]) -> None:
-    """`make image` carries the Containerfile out, with the root read-only, and asks the service."""
+    """e2e/test_serve.py runs the commands of the Containerfile's first stage, and the service."""
     if words[0] == "build":
         assert (ROOT / words[words.index("-f") + 1]).is_file()
     else:
