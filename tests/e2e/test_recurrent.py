@@ -99,12 +99,23 @@ def test_weights_that_change_or_are_arguments(kind: str) -> None:
         assert_same(torch.compile(call, backend=Backend())(weights), call(weights))
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_half_types_and_projections(kind: str) -> None:
-    x = torch.randn(4, 2, 5)
-    assert fallbacks(layer(kind, 5, 8).bfloat16(), x.bfloat16()) == [f"aten.{kind}.input"]
-    if kind == "lstm":
-        assert fallbacks(nn.LSTM(5, 8, proj_size=3), x) == ["aten.lstm.input"]
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_types_have_states_of_float32(kind: str, dtype: torch.dtype) -> None:
+    module = layer(kind, 5, 24, num_layers=2, bidirectional=True).eval().to(dtype)
+    x = torch.randn(20, 3, 5).to(dtype)
+    exact, _ = copy.deepcopy(module).double()(x.double())
+    backend, reports = reported()
+    with torch.no_grad():
+        found, _ = torch.compile(module, backend=backend, fullgraph=True)(x)
+        expected, _ = module(x)
+    assert [report.fallbacks for report in reports] == [[]]
+    assert found.dtype == dtype and found.stride() == expected.stride()
+    assert (found - exact).abs().max() <= (expected - exact).abs().max()
+
+
+def test_projections_are_atens() -> None:
+    assert fallbacks(nn.LSTM(5, 8, proj_size=3), torch.randn(4, 2, 5)) == ["aten.lstm.input"]
 
 
 class Tagger(nn.Module):

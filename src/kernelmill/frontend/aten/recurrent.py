@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelmill.core.dtype import F32
+from kernelmill.core.dtype import BF16, F16, F32
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates_foreign
 from kernelmill.graph.definition import CELL_GATES
@@ -29,15 +29,17 @@ def _translator(cell: str) -> Callable[..., Results]:
         batch_first: bool,
     ) -> Results:
         states = [hx] if isinstance(hx, Value) else list(hx)
-        if any(value.dtype != F32 for value in (input, *states, *params)):
+        dtypes = {value.dtype for value in (input, *states, *params)}
+        if len(dtypes) > 1 or input.dtype not in (F32, F16, BF16):
             raise NotTranslated(f"a recurrent layer of {input.dtype}")
+        states, params = ([e.cast(value, F32) for value in each] for each in (states, params))
         if train and dropout and num_layers > 1:
             raise NotTranslated("dropout between recurrent layers")
         directions = 2 if bidirectional else 1
         each = 4 if has_biases else 2
         if len(params) != num_layers * directions * each:
             raise NotTranslated("a recurrent layer with projections")
-        x = e.permute(input, (1, 0, 2)) if batch_first else input
+        x = e.cast(e.permute(input, (1, 0, 2)) if batch_first else input, F32)
         finals: list[list[Value]] = []
         for layer in range(num_layers):
             found: list[Value] = []
@@ -50,7 +52,8 @@ def _translator(cell: str) -> Callable[..., Results]:
                 finals.append(last)
             x = found[0] if len(found) == 1 else e.emit("concat", *found, dim=2)
         output = e.permute(x, (1, 0, 2)) if batch_first else x
-        return output, *(_stacked(e, some) for some in zip(*finals, strict=True))
+        results = (output, *(_stacked(e, some) for some in zip(*finals, strict=True)))
+        return tuple(e.cast(each, input.dtype) for each in results)
 
     return recurrent
 
