@@ -135,3 +135,10 @@ def test_a_backward_of_what_was_written_since_is_refused(part: Callable[[Tensor]
         call(x)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             product.sum().backward()
+
+
+def test_an_error_of_eager_is_raised_and_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    model = torch.nn.Linear(4, 4).requires_grad_(False)
+    with pytest.raises(RuntimeError, match="must have the same dtype"):
+        torch.compile(model, backend="kernelmill")(torch.ones(2, 4, dtype=torch.int64))
+    assert "Traceback" not in capfd.readouterr().err

@@ -91,7 +91,7 @@ def compile_capture(
         kind = "forward" if torch.is_grad_enabled() else "inference"
         record(Capture(compilation.name, kind, fx_nodes=len(gm.graph.nodes), refused=reason))
         _log.warning("%s runs in torch: %s", compilation.name, reason)
-        return gm.forward
+        return _forward(gm)
     note_determinism(gm)
     pass_on = None
     if gears is not None and config.inference_config.gears_with_graph_breaks:
@@ -110,6 +110,13 @@ def compile_capture(
     elif compilation.direct is not None:
         return call
     return disable(call, reason="it runs a compiled program")
+
+
+def _forward(gm: fx.GraphModule) -> Call:
+    """Return the graph in torch, with its Python made: a first call that has to make it prints a
+    traceback of each error that operators raise."""
+    assert gm.code
+    return gm.forward
 
 
 def compile_traced(
@@ -223,7 +230,7 @@ class _Compilation:
     def _refuse(self, gm: fx.GraphModule, capture: Capture, reason: str) -> Call:
         self.refused = True
         self.record(replace(capture, refused=reason))
-        return autograd.boxed(gm.forward)
+        return autograd.boxed(_forward(gm))
 
     @collection_paused()  # a backward is often compiled at its first call
     def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
