@@ -97,12 +97,13 @@ def _entry(title: str, value: Any) -> str:
     """Return heading, signature and docstring of a function or class, with a class's methods."""
     path, _, last = title.rpartition(".")
     name = getattr(value, "__name__", last)
+    heading = f"\n### {last} {{ #{title} }}\n\n"
     if name != last:
-        return f"\n### {title}\n\nAnother name of `{path}.{name}`.\n"
+        return f"{heading}Another name of `{path}.{name}`.\n"
     made_by_users = value not in (*RETURNED, AotProgram)
     signature = f"```py\n{_signature(title, value)}\n```\n\n" if made_by_users else ""
     methods = "".join(_methods(value)) if inspect.isclass(value) else ""
-    return f"\n### {title}\n\n{signature}{_markdown(value)}\n" + (f"\n{methods}" if methods else "")
+    return f"{heading}{signature}{_markdown(value)}\n" + (f"\n{methods}" if methods else "")
 
 
 def _methods(kind: type) -> Iterator[str]:

@@ -56,8 +56,8 @@ WITHOUT_EFFECT = """
 TorchAir scripts may set these. They are checked like others; setting one to another value than
 its default is a `UserWarning` with the reason below.
 
-| option | values | default | why it does nothing |
-|---|---|---|---|
+| why it does nothing | options, with their values |
+|---|---|
 """
 
 ENVIRONMENT = """# Environment variables
@@ -144,13 +144,14 @@ def _values(option: Option[Any]) -> str:
 
 
 def _without_effect() -> str:
-    rows: list[str] = []
+    """Return a row for each reason, with the options that it is for."""
+    rows: dict[str, list[str]] = {}
     for name, option, _ in CompilerConfig().options():
         reason = option.inert or (f"not built yet: {option.pending}" if option.pending else "")
         if reason:
-            row = (f"`{name}`", _values(option), f"`{option.default!r}`", _cell(reason))
-            rows.append(f"| {' | '.join(row)} |\n")
-    return "".join(rows)
+            text = f"`{name}`: {_values(option)}; default `{option.default!r}`"
+            rows.setdefault(_cell(reason), []).append(text)
+    return "".join(f"| {reason} | {'<br>'.join(texts)} |\n" for reason, texts in rows.items())
 
 
 def _cell(text: str) -> str:
