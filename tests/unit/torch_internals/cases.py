@@ -1,4 +1,5 @@
-"""Cases of test_slower_ways.py by the names of private parts, and those of kernelmill.compile."""
+"""Cases of test_slower_ways.py by the names of private parts, and those of kernelmill.compile and
+of devices."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.variables.tensor import TensorVariable
 
 import kernelmill
 from kernelmill.backend import Backend
+from kernelmill.torch_internals import devices
 from kernelmill.torch_internals.tracing import opaque_value
 from tests.compiled import reported
 
@@ -80,3 +83,27 @@ def hooks_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @case("tracing.opaque_values")
 def an_object_is_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert opaque_value(Enum("Kind", "ONE")["ONE"]) is None
+
+
+# ---- devices ---------------------------------------------------------------------------------
+
+
+@case("devices.backend_name", "devices.context")
+def other_devices_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert devices.backend_name() == devices.UNNAMED
+    with torch.device("cpu"):
+        assert torch.empty(1).device.type == "cpu"
+
+
+@case("devices.accelerator")
+def accelerators_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch._C._get_accelerator
+    devices.deny_accelerator()
+    assert torch._C._get_accelerator is before
+
+
+@case("devices.record_stream")
+def streams_of_others_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TensorVariable.method_record_stream
+    devices.skip_record_stream()
+    assert TensorVariable.method_record_stream is before

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.variables.tensor import TensorVariable
 
 import kernelmill
 from kernelmill import aot, inference
@@ -31,7 +30,6 @@ from kernelmill.runtime.executor import executor
 from kernelmill.torch_internals import (
     autograd,
     compiles,
-    devices,
     dispatch,
     dynamo,
     export,
@@ -461,27 +459,6 @@ def sessions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         layer(X)
     with pytest.raises(UnsupportedError, match=r"not supported: tracing\.fake_mode"):
         kernelmill.static_kernels.from_profiler(session, str(tmp_path / "ops"))
-
-
-@case("devices.backend_name", "devices.context")
-def other_devices_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert devices.backend_name() == devices.UNNAMED
-    with torch.device("cpu"):
-        assert torch.empty(1).device.type == "cpu"
-
-
-@case("devices.accelerator")
-def accelerators_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = torch._C._get_accelerator
-    devices.deny_accelerator()
-    assert torch._C._get_accelerator is before
-
-
-@case("devices.record_stream")
-def streams_of_others_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = TensorVariable.method_record_stream
-    devices.skip_record_stream()
-    assert TensorVariable.method_record_stream is before
 
 
 @case("profiler.hooks")
