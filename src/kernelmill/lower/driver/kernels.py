@@ -101,7 +101,7 @@ class KernelMaker:
         signature = signature_of(work.group, work.targets, context.stored)
         number = self.cache.number(signature)
         binding = template.bind(context)
-        kind = (number, template.name, binding.layout)
+        kind = (number, template.name, template.layout)
         candidate = OPEN if self.settle is None else self.settle(kind, template, context)
         packed = self._packed(binding, kind, candidate)
         buffers = tuple(signature.local(location.buffer) for location in packed.locations)
@@ -142,8 +142,11 @@ class KernelMaker:
         spec = binding.spec(emitter, packed)
         schedule = template.schedule(spec, self.machine, candidate)
         template.emit(emitter, spec, schedule)
-        cost = template.cost(spec, schedule, self.machine)
-        return cost, schedule, lambda sizes: template.loss(spec, schedule, sizes, self.machine)
+        return (
+            template.cost(schedule),
+            schedule,
+            lambda sizes: template.loss(spec, schedule, sizes, self.machine),
+        )
 
 
 def _bind(kept: _Kept, signature: Signature, facts: KernelFacts) -> Made:

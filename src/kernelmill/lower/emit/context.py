@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, mod
@@ -111,6 +112,23 @@ def task_index(
 
 Choice = tuple[Dim | None, Callable[[], None]]
 """What is emitted where the dim is positive; None: in all other cases."""
+
+
+def choose_count(
+    builder: KernelBuilder, size: Dim, block: Dim, most: int, emit: Callable[[int], None]
+) -> None:
+    """Emit code for as many of `most` rows, say, as block number `block` of an axis of this size
+    has: of a known size for all of them and those of the last block, else for every number."""
+    if mod(size, most) == 0:
+        emit(most)
+    elif isinstance(size, int):
+        full, rest = divmod(size, most)
+        edge: Choice = (None, lambda: emit(rest))
+        choose(builder, [(full - block, lambda: emit(most)), edge] if full else [edge])
+    else:
+        left = size - block * most
+        counts = [(left - count + 1, partial(emit, count)) for count in range(most, 1, -1)]
+        choose(builder, [*counts, (None, partial(emit, 1))])
 
 
 def choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:

@@ -77,17 +77,27 @@ def for_each_k(
     return _nest(builder, depth, list(range(len(depth.axes))), step, sums, body, {})
 
 
+def visit_along_k(
+    builder: KernelBuilder, depth: Depth, step: int, body: Callable[[Dims], None]
+) -> None:
+    """Loop over the k in row-major order, along the last axis by `step`."""
+    for_each_k(builder, depth, [], _without_sums(body), step)
+
+
 def visit_each_k(builder: KernelBuilder, depth: Depth, body: Callable[[Dims], None]) -> None:
     """Loop over the k in the order that has the longest axis innermost."""
+    order = sorted(
+        range(len(depth.axes)), key=lambda axis: (depth.is_pair(axis), size_hint(depth.axes[axis]))
+    )
+    _nest(builder, depth, order, 1, [], _without_sums(body), {})
 
+
+def _without_sums(body: Callable[[Dims], None]) -> Body:
     def visit(k: Dims, _: list[Value]) -> list[Value]:
         body(k)
         return []
 
-    order = sorted(
-        range(len(depth.axes)), key=lambda axis: (depth.is_pair(axis), size_hint(depth.axes[axis]))
-    )
-    _nest(builder, depth, order, 1, [], visit, {})
+    return visit
 
 
 def _nest(

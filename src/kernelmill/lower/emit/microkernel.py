@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
@@ -21,6 +22,19 @@ CHAIN = 256
 
 Fetch = Callable[[int, Dims], Value]
 """`fetch(i, k)`: for A the element of row i of the tile, for B its vector number i."""
+
+
+def asking(fetch: Fetch, ask: Callable[[Dims], None], every: int = 1) -> Fetch:
+    """Return `fetch` that calls `ask(k)` with the first row or vector of one k out of `every`: of a
+    pass over several k not all have a new line, where vectors are shorter than lines."""
+    number = count()
+
+    def fetched(i: int, k: Dims) -> Value:
+        if i == 0 and next(number) % max(1, every) == 0:
+            ask(k)
+        return fetch(i, k)
+
+    return fetched
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.lower.elements.sizes import part_count
 
 MOST = 12
 """Candidates offered for one kernel."""
@@ -54,7 +55,14 @@ OPEN = Candidate()
 """Settles nothing."""
 
 
-def first_of(*kinds: Iterator[Candidate]) -> list[Candidate]:
+def first_of(*kinds: Iterable[Candidate]) -> list[Candidate]:
     """Return candidates of each kind in turn, each once, and not too many."""
     found = dict.fromkeys(one for some in zip_longest(*kinds) for one in some if one is not None)
     return list(found)[:MOST]
+
+
+def other_cuts(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Yield tasks of half or twice as many rows and columns, the likelier first."""
+    less, fewer = part_count(rows, 2), part_count(columns, 2)
+    yield from ((rows, fewer), (rows, columns * 2), (less, columns), (rows * 2, columns))
+    yield from ((less, columns * 2), (rows * 2, fewer))

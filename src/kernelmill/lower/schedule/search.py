@@ -106,8 +106,7 @@ def _draft(template: Template[Any, Any], context: GroupContext, candidate: Candi
     schedule = template.schedule(spec, machine, candidate)
     template.emit(emitter, spec, schedule)
     mark_buffers(emitter.builder.kernel, machine)
-    work = template.cost(spec, schedule, machine)
-    return _Draft(emitter, template.candidates(spec, schedule), work)
+    return _Draft(emitter, template.candidates(spec, schedule), template.cost(schedule))
 
 
 def _pretend(context: GroupContext) -> Pack:

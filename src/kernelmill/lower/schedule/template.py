@@ -9,6 +9,7 @@ chooses one, or a search (search.py) among the candidates by measuring. `emit` w
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, Protocol, TypeVar
@@ -79,119 +80,68 @@ Loss = Callable[[Mapping[str, int]], float]
 symbols than a kernel for them alone would; infinite where the cost model cannot tell."""
 
 SpecT = TypeVar("SpecT")
-SpecT_co = TypeVar("SpecT_co", covariant=True)
 ScheduleT = TypeVar("ScheduleT")
 
 
-class Binding(Protocol[SpecT_co]):
-    """A group in the terms of its template."""
-
-    @property
-    def layout(self) -> str:
-        """Layout of the template for the group; groups of equal structure may differ in it."""
-        ...
+class Binding(ABC, Generic[SpecT]):
+    """A group in the terms of its template, without constant operands to pack unless it says so."""
 
     @property
     def f32_products(self) -> str:
         """Method of computing f32 products, for reports; "" where torch's setting of their
         precision does not apply."""
-        ...
+        return ""
 
     def packing(self, candidate: Candidate) -> Hashable:
         """Return the layout for constant operands: the same for groups of equal structure."""
-        ...
+        return None
 
     def pack(self, packing: Any) -> PackedWeights:
         """Pack the constant operands in that layout."""
-        ...
+        return PackedWeights()
 
-    def spec(self, emitter: Emitter, packed: PackedWeights) -> SpecT_co:
+    @abstractmethod
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> SpecT:
         """Return the spec of the kernel; its callbacks emit code by way of the emitter."""
-        ...
 
 
-class Template(Protocol[SpecT, ScheduleT]):
-    """A kind of kernel."""
+class Template(ABC, Generic[SpecT, ScheduleT]):
+    """A kind of kernel. The `name` is that of reports and keys; templates of one name and several
+    layouts tell these apart by `layout`."""
 
-    @property
-    def name(self) -> str:
-        """Name of the template in reports and keys."""
-        ...
+    name: str
+    layout: str = ""
 
+    @abstractmethod
     def matches(self, context: GroupContext) -> bool:
         """Return whether the template takes this group."""
-        ...
 
+    @abstractmethod
     def bind(self, context: GroupContext, /) -> Binding[SpecT]:
         """Bind the group. Raises UnsupportedError, naming the node, for sizes that the template
         does not support."""
-        ...
 
+    @abstractmethod
     def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> ScheduleT:
         """Return the cost model's schedule, with the sizes that a candidate fixes."""
-        ...
 
     def candidates(self, spec: SpecT, schedule: ScheduleT) -> Sequence[Candidate]:
         """Return candidates to try in place of the cost model's schedule, the likelier first."""
-        ...
+        return ()
 
-    def cost(self, spec: SpecT, schedule: ScheduleT, machine: Machine) -> Dim:
+    @abstractmethod
+    def cost(self, schedule: ScheduleT) -> Dim:
         """Return estimated nanoseconds of all tasks on one core."""
-        ...
 
     def loss(
         self, spec: SpecT, schedule: ScheduleT, sizes: Mapping[str, int], machine: Machine
     ) -> float:
         """Return the `Loss` of the schedule of a spec with symbolic sizes."""
-        ...
-
-    def emit(self, emitter: Emitter, spec: SpecT, schedule: ScheduleT) -> None:
-        """Write the kernel's body, its tasks and scratch."""
-        ...
-
-
-class NoProducts:
-    """Base of bindings without products that torch's setting of the precision of f32 is for."""
-
-    @property
-    def f32_products(self) -> str:
-        """Empty: no products."""
-        return ""
-
-
-class NothingPacked(NoProducts):
-    """Base of bindings that have no constant operands to pack."""
-
-    @property
-    def layout(self) -> str:
-        """Name of the only layout."""
-        return ""
-
-    def packing(self, candidate: Candidate) -> None:
-        """Return None: no operand to lay out."""
-        return
-
-    def pack(self, packing: None) -> PackedWeights:
-        """Return no packed weights."""
-        return PackedWeights()
-
-
-class UnknownLoss:
-    """Base of templates whose cost model does not compare bodies for all sizes."""
-
-    def loss(
-        self, spec: object, schedule: object, sizes: Mapping[str, int], machine: Machine
-    ) -> float:
-        """Return infinity: the loss is unknown."""
         return math.inf
 
-
-class OneSchedule:
-    """Base of templates whose schedules offer no choice."""
-
-    def candidates(self, spec: object, schedule: object) -> Sequence[Candidate]:
-        """Return no candidates."""
-        return ()
+    @abstractmethod
+    def emit(self, emitter: Emitter, spec: SpecT, schedule: ScheduleT) -> None:
+        """Write the kernel's body, its tasks and scratch."""
 
 
 class Cut(Protocol):
@@ -211,7 +161,7 @@ MakeSpec = Callable[[Emitter, Node, Location], SpecT]
 
 
 @dataclass(frozen=True)
-class NodeBinding(NothingPacked, Generic[SpecT]):
+class NodeBinding(Binding[SpecT]):
     """The binding of a group of one node."""
 
     context: GroupContext
@@ -230,13 +180,13 @@ def bind_node(make_spec: MakeSpec[SpecT]) -> Callable[[GroupContext], NodeBindin
 
 
 @dataclass(frozen=True)
-class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
-    """A template of groups around a node of one of the `operators`, with one schedule, made by
-    `plan`; `write` appends the code of a task."""
+class NodeTemplate(Template[SpecT, CutT]):
+    """A template of groups around a node of one of the `operators`, which `binding` binds, with one
+    schedule, made by `plan`; `write` appends the code of a task."""
 
     name: str
     operators: frozenset[str]
-    bind: Callable[[GroupContext], Binding[SpecT]]
+    binding: Callable[[GroupContext], Binding[SpecT]]
     plan: Callable[[SpecT, Machine], CutT]
     write: Callable[[KernelBuilder, SpecT, CutT], None]
 
@@ -245,11 +195,15 @@ class NodeTemplate(OneSchedule, UnknownLoss, Generic[SpecT, CutT]):
         seed = context.group.seed
         return seed is not None and seed.op in self.operators
 
+    def bind(self, context: GroupContext, /) -> Binding[SpecT]:
+        """Bind the group."""
+        return self.binding(context)
+
     def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate) -> CutT:
         """Return the only schedule."""
         return self.plan(spec, machine)
 
-    def cost(self, spec: SpecT, schedule: CutT, machine: Machine) -> Dim:
+    def cost(self, schedule: CutT) -> Dim:
         """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 

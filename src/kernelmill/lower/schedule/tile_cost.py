@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
@@ -20,3 +22,9 @@ def block_sizes(count: int) -> list[int]:
 
 THREADS = (1, 2, 4, 8, 16)
 """Teams of these sizes, for that of a call is not known beforehand."""
+
+
+def threads_ns(tasks: int, one: float, threads: Sequence[int] = THREADS) -> float:
+    """Return the nanoseconds of threads for so many tasks of `one` each, summed over numbers of
+    threads."""
+    return sum(part_count(tasks, count) * count * one for count in threads)

@@ -7,7 +7,7 @@ from typing import Any
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.lower.schedule.template import GroupContext, Template
 from kernelmill.lower.templates.attention.template import AttentionTemplate
-from kernelmill.lower.templates.convolution.template import ConvolutionTemplate
+from kernelmill.lower.templates.convolution.template import LAYOUTS
 from kernelmill.lower.templates.map_reduce.template import MapReduceTemplate
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 from kernelmill.lower.templates.recurrent.template import RECURRENT
@@ -18,7 +18,7 @@ from kernelmill.lower.templates.sort.template import SORT
 
 TEMPLATES: tuple[Template[Any, Any], ...] = (
     MapReduceTemplate(),
-    ConvolutionTemplate(),
+    *LAYOUTS,
     MatmulTemplate(),
     AttentionTemplate(),
     SCAN,

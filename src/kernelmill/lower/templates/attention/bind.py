@@ -20,7 +20,7 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import Along, contiguity
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked
+from kernelmill.lower.schedule.template import Binding, GroupContext
 from kernelmill.lower.templates.attention.spec import AttentionSpec, MaskKind, WordOperands, Words
 from kernelmill.lower.weights.dot_operand import DotOperand
 
@@ -29,7 +29,7 @@ Reader = Callable[[Value, int, DType], Callable[..., Register]]
 
 
 @dataclass(frozen=True)
-class AttentionBinding(NothingPacked):
+class AttentionBinding(Binding[AttentionSpec]):
     """A group around an attention node."""
 
     context: GroupContext

@@ -20,14 +20,14 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked
+from kernelmill.lower.schedule.template import Binding, GroupContext
 from kernelmill.lower.templates.attention.bind import broadcast, contiguous_along, entry_reader
 from kernelmill.lower.templates.attention.positions import latest_key
 from kernelmill.lower.templates.attention.spec import AttentionSpec, KeyBlocks, MaskKind
 
 
 @dataclass(frozen=True)
-class FlexBinding(NothingPacked):
+class FlexBinding(Binding[AttentionSpec]):
     """A group around a flex_attention node, which computes the scores that it reads."""
 
     context: GroupContext

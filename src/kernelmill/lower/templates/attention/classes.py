@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, evaluate
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
@@ -31,40 +30,35 @@ _ROWS_AT_A_TIME = 4
 """Up to `FEW_ROWS` rows are worked on so many at a time; those past the end repeat the last."""
 
 
-@dataclass(frozen=True)
-class AttentionClass:
-    """The schedule of attentions of up to `most` rows, of all others with None; `spec` has their
-    known sizes."""
-
-    most: int | None
-    spec: AttentionSpec
-    schedule: AttentionSchedule
+AttentionClasses = tuple[SizeClass[AttentionSchedule], ...]
+"""By the number of query rows, smallest first; the last is for all others."""
 
 
 def plan_attention_classes(
     spec: AttentionSpec, machine: Machine, candidate: Candidate = OPEN
-) -> tuple[AttentionClass, ...]:
+) -> AttentionClasses:
     """Plan the classes, smallest first; one, with the candidate's sizes, for a known number of
     rows.
 
     Raises UnsupportedError when a depth is symbolic or zero.
     """
-    rest = AttentionClass(None, spec, plan_attention(spec, machine, candidate))
+    rest = plan_attention(spec, machine, candidate)
     if isinstance(spec.rows, int):
-        return (rest,)
-    exact = [replace(spec, rows=rows) for rows in _EXACT_ROWS]
-    small = [AttentionClass(rows, one, plan_attention(one, machine))
-             for rows, one in zip(_EXACT_ROWS, exact, strict=True)]  # fmt: skip
-    small.append(
-        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, OPEN, _ROWS_AT_A_TIME))
-    )
+        return (SizeClass(None, rest, rest.tasks),)
+    small: list[SizeClass[AttentionSchedule]] = []
+    for rows in _EXACT_ROWS:
+        one = plan_attention(replace(spec, rows=rows), machine)
+        small.append(SizeClass(rows, one, one.tasks, exact=True))
+    few = plan_attention(spec, machine, OPEN, _ROWS_AT_A_TIME)
+    small.append(SizeClass(FEW_ROWS, few, few.tasks))
     least = bounds(spec.rows)[0] or 0
-    return (*(one for one in small if one.most is not None and one.most >= least), rest)
+    kept = (one for one in small if one.most is not None and one.most >= least)
+    return (*kept, SizeClass(None, rest, rest.tasks))
 
 
 def attention_loss(
     spec: AttentionSpec,
-    classes: tuple[AttentionClass, ...],
+    classes: AttentionClasses,
     sizes: Mapping[str, int],
     machine: Machine,
 ) -> float:
@@ -82,7 +76,7 @@ def attention_loss(
 
 
 def emit_attention_classes(
-    builder: KernelBuilder, spec: AttentionSpec, classes: tuple[AttentionClass, ...]
+    builder: KernelBuilder, spec: AttentionSpec, classes: AttentionClasses
 ) -> None:
     """Write the kernel's body with a branch for each class, and set `tasks` and `scratch`. The
     builder must be empty but for buffers."""
@@ -92,9 +86,7 @@ def emit_attention_classes(
         emit_attention(builder, spec, classes[0].schedule)
         return
 
-    def body(one: AttentionClass, task: Dim, rows: Dim) -> None:
-        known = one.spec if isinstance(one.spec.rows, int) else replace(one.spec, rows=rows)
-        emit_attention(builder, known, one.schedule, task)
+    def body(schedule: AttentionSchedule, task: Dim, rows: Dim) -> None:
+        emit_attention(builder, replace(spec, rows=rows), schedule, task)
 
-    sized = [SizeClass(one.most, one.schedule.tasks, one) for one in classes]
-    emit_by_size(builder, spec.rows, sized, body)
+    emit_by_size(builder, spec.rows, classes, body)

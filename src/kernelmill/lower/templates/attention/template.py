@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import GroupContext, Template
 from kernelmill.lower.templates.attention.bind import AttentionBinding
 from kernelmill.lower.templates.attention.bind_flex import FlexBinding
 from kernelmill.lower.templates.attention.classes import (
-    AttentionClass,
+    AttentionClasses,
     attention_loss,
     emit_attention_classes,
     plan_attention_classes,
@@ -23,12 +22,11 @@ from kernelmill.lower.templates.attention.schedule import attention_candidates
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 
-@dataclass(frozen=True)
-class AttentionTemplate:
+class AttentionTemplate(Template[AttentionSpec, AttentionClasses]):
     """softmax(Q K^T * scale + mask) V. A schedule is a body for each class of numbers of query
     rows, the last for all others."""
 
-    name: str = "attention"
+    name = "attention"
 
     def matches(self, context: GroupContext) -> bool:
         """Return whether the group is around an attention node."""
@@ -42,31 +40,25 @@ class AttentionTemplate:
 
     def schedule(
         self, spec: AttentionSpec, machine: Machine, candidate: Candidate
-    ) -> tuple[AttentionClass, ...]:
+    ) -> AttentionClasses:
         """Plan a schedule for each class of sizes. UnsupportedError for a depth of 0."""
         return plan_attention_classes(spec, machine, candidate)
 
-    def candidates(
-        self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
-    ) -> Sequence[Candidate]:
+    def candidates(self, spec: AttentionSpec, schedule: AttentionClasses) -> Sequence[Candidate]:
         """Return other blocks of rows and keys."""
         return attention_candidates(spec, schedule[-1].schedule)
 
-    def cost(
-        self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], machine: Machine
-    ) -> Dim:
+    def cost(self, schedule: AttentionClasses) -> Dim:
         """Return estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
 
     def loss(
-        self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], sizes: Mapping[str, int],
+        self, spec: AttentionSpec, schedule: AttentionClasses, sizes: Mapping[str, int],
         machine: Machine,
     ) -> float:  # fmt: skip
         """Return 0 where rows and keys are known, and blocks are those of the sizes alone."""
         return attention_loss(spec, schedule, sizes, machine)
 
-    def emit(
-        self, emitter: Emitter, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
-    ) -> None:
+    def emit(self, emitter: Emitter, spec: AttentionSpec, schedule: AttentionClasses) -> None:
         """Write the kernel's body, its tasks and scratch."""
         emit_attention_classes(emitter.builder, spec, schedule)

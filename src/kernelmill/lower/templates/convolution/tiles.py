@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, mod, product
 from kernelmill.core.dtype import I8, I32
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
@@ -31,13 +30,12 @@ from kernelmill.lower.templates.matmul.template import MatmulTemplate
 from kernelmill.lower.weights.dot_operand import unit_of_product
 
 
-@dataclass(frozen=True)
 class PixelTiles(MatmulTemplate):
     """Convolutions with constant weights and one group, whose image and results are stored channels
     last: all of bytes, and of bf16 those where tiles are worth it. A word, or a tile's row, is
     channels of one tap."""
 
-    name: str = "tiles"
+    name, layout = "convolution", "tiles"
 
     def matches(self, context: GroupContext) -> bool:
         """Return whether the group is such a convolution."""

@@ -11,14 +11,14 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
+from kernelmill.lower.schedule.template import Binding, GroupContext, Template
 from kernelmill.lower.templates.map_reduce.emit import emit_nest
 from kernelmill.lower.templates.map_reduce.schedule import NestSchedule, nest_loss, plan_nest
 from kernelmill.lower.templates.map_reduce.spec import Nest
 
 
 @dataclass(frozen=True)
-class MapReduceBinding(NothingPacked):
+class MapReduceBinding(Binding[Nest]):
     """A group without a seed."""
 
     context: GroupContext
@@ -29,11 +29,10 @@ class MapReduceBinding(NothingPacked):
         return Nest(context.group, context.targets, context.costs, context.stored)
 
 
-@dataclass(frozen=True)
-class MapReduceTemplate(OneSchedule):
+class MapReduceTemplate(Template[Nest, NestSchedule]):
     """Loops over the axes of a group, and passes over those that its reductions reduce."""
 
-    name: str = "map_reduce"
+    name = "map_reduce"
 
     def matches(self, context: GroupContext) -> bool:
         """Return whether the group has no seed."""
@@ -47,7 +46,7 @@ class MapReduceTemplate(OneSchedule):
         """Return the only schedule: merged axes, and the axis that vectors run along."""
         return plan_nest(spec, machine)
 
-    def cost(self, spec: Nest, schedule: NestSchedule, machine: Machine) -> Dim:
+    def cost(self, schedule: NestSchedule) -> Dim:
         """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
@@ -18,30 +17,9 @@ from kernelmill.lower.templates.matmul.spec import Contraction, loader
 from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 
-@dataclass(frozen=True)
 class AlongK(TileSchedule):
-    """No operand is copied; a tile of C is one vector wide where it is stored.
-
-    lanes    elements of a vector, along k in the sums and along n in results
-    rows     rows of a tile
-    use_fma  the processor multiplies and adds in one instruction
-    work     estimated nanoseconds of all tasks on one core
-    """
-
-    lanes: int
-    rows: int
-    use_fma: bool
-    work: Dim
-
-    @property
-    def vectors(self) -> int:
-        """Number of vectors of columns of a tile."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """Number of columns of a tile in scratch."""
-        return self.lanes
+    """No operand is copied; a tile of C is one vector wide where it is stored. Its lanes run along
+    k in the sums and along n in results."""
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """Return the bytes of a thread's scratch: one tile of sums."""
@@ -63,7 +41,7 @@ def dot_products(
 
     def step(k: Dims, sums: list[Value]) -> list[Value]:
         lane = context.masked(size - k[-1], size)
-        along = (*k[:-1], k[-1] + context.lane.index)
+        along = context.along(k)
         loaded = [load_column(n, k, lane) for n in range(columns)]
         added: list[Value] = []
         for row in rows:
@@ -83,6 +61,5 @@ def dot_products(
 def column_in_place(context: ContractionContext[Any], n: Dim, k: Dims, lane: Lane) -> Value:
     """Load a vector of column n of B, from k on, in place."""
     spec = context.spec
-    along = (*k[:-1], k[-1] + context.lane.index)
-    value = loader(spec.b)(context.builder, context.batch, n, along, lane)
+    value = loader(spec.b)(context.builder, context.batch, n, context.along(k), lane)
     return context.zero_beyond(spec.b, value, lane)

@@ -44,7 +44,7 @@ from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import Binding, GroupContext
 from kernelmill.lower.templates.matmul.bind_four_bits import FourBitWeight, four_bit_weight
 from kernelmill.lower.templates.matmul.bind_pieces import (
     in_pieces,
@@ -72,14 +72,12 @@ _FEW_ROWS = 8
 """Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
 
 
-class ContractionBinding:
+class ContractionBinding(Binding[Contraction]):
     """A group around a node that is a contraction.
 
     `roles_from` gives the roles with k as the operator has it, and rows counted from a first one.
     Nothing in it changes: what is found out about the operands is kept once it is known.
     """
-
-    layout = ""
 
     def __init__(self, context: GroupContext, roles_from: Callable[[Node, Dim], Roles]) -> None:
         assert context.group.seed is not None

@@ -8,12 +8,12 @@ in vector operations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, floordiv, minimum, product
+from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.core.target.machine import Machine
@@ -37,9 +37,8 @@ from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
 from kernelmill.lower.templates.matmul.found_rows import emit_rows
 from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
-from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, task_sizes
-from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
+from kernelmill.lower.templates.matmul.tasks import TaskTime, vector_work
+from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
 
 _WIDEST = 4
 
@@ -87,7 +86,6 @@ class Panels:
         return PackedWeights(a=a, packing=self)
 
 
-@dataclass(frozen=True)
 class Blocked(BlockedTiles):
     """Every contraction can be done so."""
 
@@ -95,10 +93,8 @@ class Blocked(BlockedTiles):
     def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Blocked:
         """Plan the cheapest register tile, and read operands and cut tasks as pays."""
         if spec.rows is not None:
-            # As for one batch index, whose tasks all threads share.
-            one = replace(spec, rows=None, batch=(), m=spec.likely)
-            schedule = cls.plan(one, machine, candidate)
-            return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
+            schedule = _plan(spec.of_one, machine, candidate)
+            return replace(schedule, work=vector_work(spec, schedule.lanes, machine))
         return _plan(spec, machine, candidate)
 
     @classmethod
@@ -114,7 +110,7 @@ class Blocked(BlockedTiles):
 
     def candidates(self, spec: Contraction) -> Sequence[Candidate]:
         """Return other register tiles too."""
-        return first_of(register_tiles(spec, self), task_sizes(spec, self))
+        return first_of(register_tiles(spec, self), self.other_tasks(spec))
 
     def loss(self, alone: TileSchedule, spec: Contraction, machine: Machine) -> float:
         """Return the loss by the times of the tasks of both."""
@@ -145,16 +141,16 @@ def _plan(spec: Contraction, machine: Machine, candidate: Candidate) -> Blocked:
         b=_read_b(spec, machine, rows),
         sums=FromRegisters() if rows == 1 and one_tile and shallow else ThroughScratch(),
         use_fma=machine.isa.has_fma and spec.accumulate.is_float,
-        work=estimated_work(spec, lanes, machine),
+        work=vector_work(spec, lanes, machine),
         by_lane=lane_operand and a in (ReadA.PACKED, ReadA.PANELS),
     )
     if one_tile:
         schedule = replace(schedule, streams_b=_streams_b(schedule, spec, machine))
-        return _with_tasks(schedule, spec, machine, candidate)
+        return schedule.cut(spec, _task_ns(schedule, spec, machine), candidate)
     block = candidate.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
     if block:
         schedule = replace(schedule, sums=InDepthBlocks(block))
-    schedule = _with_tasks(schedule, spec, machine, candidate)
+    schedule = schedule.cut(spec, _task_ns(schedule, spec, machine), candidate)
     if _prefetches_a(schedule, spec, machine):
         schedule = replace(schedule, a=ReadA.PREFETCH)
     if _prefetches_b(schedule, spec, machine):
@@ -334,17 +330,7 @@ def _bytes(spec: Contraction, outer: int) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _with_tasks(
-    schedule: Blocked, spec: Contraction, machine: Machine, candidate: Candidate
-) -> Blocked:
-    task_ns = _task_ns(schedule, spec, machine)
-    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)
-    return replace(schedule, row_tiles=rows, column_tiles=columns)
-
-
-def _task_ns(
-    schedule: BlockedTiles, spec: Contraction, machine: Machine
-) -> Callable[[int, int], float]:
+def _task_ns(schedule: BlockedTiles, spec: Contraction, machine: Machine) -> TaskTime:
     """Return the nanoseconds of a task by its row tiles and column tiles."""
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
@@ -389,14 +375,6 @@ def _copying(operand: Operand, along: tuple[Along, ...], lanes: int) -> float:
     if operand.contiguous_along not in along:
         return 2.0
     return (4 if operand.direct else 24) / lanes
-
-
-def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
-    """Return nanoseconds on one core where each row has one of the matrices B."""
-    rows, matrices = spec.m, minimum(product(spec.batch), spec.m)
-    sums = floordiv(rows * spec.n * spec.depth, machine.products(lanes))
-    bytes = (rows + matrices * spec.n) * spec.depth * spec.accumulate.bytes
-    return sums + floordiv(bytes, machine.stream_bytes)
 
 
 def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[Candidate]:

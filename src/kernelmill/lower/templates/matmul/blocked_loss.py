@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from math import prod
 from statistics import fmean
 
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.schedule.tile_cost import THREADS, tile_ns
+from kernelmill.lower.schedule.tile_cost import threads_ns, tile_ns
 from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ReadA, ReadB
 from kernelmill.lower.templates.matmul.spec import Contraction
-
-TaskTime = Callable[[int, int], float]
-"""Nanoseconds of a task by its row tiles and column tiles."""
+from kernelmill.lower.templates.matmul.tasks import TaskTime
 
 
 def blocked_loss(
@@ -56,7 +53,7 @@ def _spent(
         one += _streaming(schedule, spec, machine, column_tiles) / len(times)
     batch = prod(size for size in spec.batch if isinstance(size, int))
     tasks = batch * len(times) * part_count(across, column_tiles)
-    return sum(part_count(tasks, threads) * threads * one for threads in THREADS)
+    return threads_ns(tasks, one)
 
 
 def _row_blocks(

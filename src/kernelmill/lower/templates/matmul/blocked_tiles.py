@@ -104,34 +104,23 @@ Sums = FromRegisters | ThroughScratch | InDepthBlocks
 """How sums come to `store`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockedTiles(TileSchedule):
     """Sums of a register tile stay in registers while k runs.
 
-    lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
-    a, b                    where tiles read the operands
-    sums                    how sums come to `store`
-    use_fma                 the processor multiplies and adds in one instruction
-    by_lane                 and takes one lane of a vector of A's rows for all columns: A is read so
-    widened                 panels of constants are B, and a task widens each in scratch, where its
-                            tiles read it: a half type, or of words the even and the odd numbers
-                            apart, as then those of A are, which is copied
-    streams_b               a task reads its panels of B once, one after the other, and what comes
-                            some way behind is brought near meanwhile
-    work                    estimated nanoseconds of all tasks on one core
-    row_tiles, column_tiles tiles that one task computes
+    a, b       where tiles read the operands
+    sums       how sums come to `store`
+    by_lane    a multiply-add takes one lane of a vector of A's rows for all columns: A is read so
+    widened    panels of constants are B, and a task widens each in scratch, where its tiles read
+               it: a half type, or of words the even and the odd numbers apart, as then those of A
+               are, which is copied
+    streams_b  a task reads its panels of B once, one after the other, and what comes some way
+               behind is brought near meanwhile
     """
 
-    lanes: int
-    rows: int
-    vectors: int
     a: ReadA
     b: ReadB
     sums: Sums
-    use_fma: bool
-    work: Dim
-    row_tiles: int = 1
-    column_tiles: int = 1
     by_lane: bool = False
     widened: bool = False
     streams_b: bool = False
@@ -157,11 +146,6 @@ class BlockedTiles(TileSchedule):
                 return self.rows * self.width
             case InDepthBlocks():
                 return self.row_tiles * self.rows * self.width
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the register tile, and of a panel of B."""
-        return self.lanes * self.vectors
 
     @property
     def copies_b(self) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Generic, Self, TypeVar
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel.ir import SCRATCH, Value
 from kernelmill.lower.elements.lane import Lane
@@ -18,9 +18,9 @@ from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.packed import panel_index
 from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ScratchLayout
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid
+from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
 
-ScheduleT = TypeVar("ScheduleT", bound=TileGrid)
+ScheduleT = TypeVar("ScheduleT", bound=TileSchedule)
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
     def first_row_tile(self) -> Dim:
         """First tile of the task along m."""
         return self.row_block * self.schedule.row_tiles
+
+    def along(self, k: Dims) -> Dims:
+        """Return the k of a vector along the last axis, from `k` on."""
+        return (*k[:-1], k[-1] + self.lane.index)
 
     def zero_beyond(self, operand: Operand, value: Value, lane: Lane) -> Value:
         """Put zeros in the lanes of a vector along k beyond the last k, since values computed
@@ -81,6 +85,40 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
         stop = minimum(count, block * size + size)
         with self.builder.loop(block * size, stop, prefix="tile") as loop:
             yield loop.index
+
+    # ---- the epilogue ----------------------------------------------------------------------------
+
+    def store_tile(self, row: Dim, column: Dim, sums: Dim, shift: Dim | None = None) -> None:
+        """Hand a tile's rows and vectors that are within C to the caller's epilogue, from scratch
+        at `sums`; less a vector for each column, at `shift`."""
+        spec, schedule, builder = self.spec, self.schedule, self.builder
+        first = row * schedule.rows
+        with (
+            builder.loop(0, at_most(schedule.rows, spec.m, first), prefix="m") as i,
+            self.vectors(column) as place,
+        ):
+            value = self.read(sums + i.index * schedule.width + place, schedule.lanes)
+            if shift is not None:
+                value = builder.op("sub", value, self.read(shift + place, schedule.lanes))
+            start = column * schedule.width + place
+            self.store(first + i.index, start, self.lane_at(start), value)
+
+    @contextmanager
+    def vectors(self, column: Dim) -> Generator[Dim]:
+        """Open a loop over the places of a column tile's vectors that are within C."""
+        lanes, vectors = self.schedule.lanes, self.schedule.vectors
+        count = at_most(vectors, ceildiv(self.spec.n, lanes), column * vectors)
+        with self.builder.loop(0, count, prefix="v") as loop:
+            yield loop.index * lanes
+
+    def lane_at(self, column: Dim) -> Lane:
+        """Return the lane of a vector that begins with a column of C."""
+        return self.masked(self.spec.n - column, self.spec.n)
+
+    def store(self, row: Dim, column: Dim, lane: Lane, value: Value) -> None:
+        """Store sums of neighbouring columns, from `column` on."""
+        at = column + self.lane.index
+        self.spec.store(self.builder, self.batch, row, at, lane, value)
 
 
 class BlockedContext(ContractionContext[BlockedTiles]):
@@ -114,3 +152,8 @@ class BlockedContext(ContractionContext[BlockedTiles]):
     def read_copied(self, offset: Dim, lanes: int = 1) -> Value:
         """Load elements of an operand that was copied into scratch."""
         return self.builder.load(SCRATCH, offset, self.spec.element, lanes)
+
+
+def at_most(count: int, size: Dim, start: Dim) -> Dim:
+    """Return how many of `count` positions from `start` on are within `size`."""
+    return count if mod(size, count) == 0 else minimum(count, size - start)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.block_tile import BlockTile
-from kernelmill.lower.emit.context import Choice, choose
+from kernelmill.lower.emit.context import choose_count
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch, Tile
 from kernelmill.lower.emit.widened import unsigned_halves
@@ -20,7 +20,6 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
 )
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.operands import PanelsOfB, RowsOfA, panels_of_b, rows_of_a
-from kernelmill.lower.templates.matmul.store import store_tile, store_vector
 from kernelmill.lower.weights.dot_operand import ZERO_POINTS
 
 _UNROLLED, _UNROLLED_NARROW = 8, 16
@@ -66,7 +65,7 @@ def _from_registers(context: BlockedContext) -> None:
     def keep(row: Dim, column: Dim, sums: Sequence[tuple[int, Value]]) -> None:
         for place, value in sums:
             start, lane = column * context.schedule.width + place, context.columns(column, place)
-            store_vector(context, row, start, lane, value)
+            context.store(row, start, lane, value)
 
     task = _Task(context, rows_of_a(context), panels_of_b(context), initial, keep)
     _for_whole_depth(task)
@@ -137,46 +136,21 @@ def _sum_row_tiles(task: _Task, depth: Depth, column: Dim) -> None:
 
 
 def _sum_tile(task: _Task, depth: Depth, row: Dim, column: Dim) -> None:
-    """Sum one tile, with as many rows and vectors as there are at the edges."""
+    """Sum one tile, with as many rows and vectors as there are at the edges. Of a symbolic number
+    of rows the last tile may have any: few cost what few must."""
+    spec, schedule, builder = task.context.spec, task.context.schedule, task.context.builder
 
-    def with_vectors(vectors: int) -> Callable[[], None]:
-        return lambda: choose(context.builder, _row_choices(task, depth, row, column, vectors))
+    def with_vectors(vectors: int) -> None:
+        rows = partial(_register_tile, task, depth, row, column, vectors)
+        choose_count(builder, spec.m, row, schedule.rows, rows)
 
-    context = task.context
-    spec, schedule = context.spec, context.schedule
-    if isinstance(spec.n, int) and spec.n % schedule.width:
-        full, rest = divmod(spec.n, schedule.width)
-        last = part_count(rest, schedule.lanes)
-        if last < schedule.vectors:
-            narrow = with_vectors(last)
-            choices = [(full - column, with_vectors(schedule.vectors)), (None, narrow)]
-            choose(context.builder, choices if full else choices[1:])
-            return
-    with_vectors(schedule.vectors)()
-
-
-def _row_choices(
-    task: _Task, depth: Depth, row: Dim, column: Dim, vectors: int
-) -> Sequence[Choice]:
-    m, rows = task.context.spec.m, task.context.schedule.rows
-
-    def with_rows(count: int) -> Callable[[], None]:
-        return lambda: _register_tile(task, depth, row, column, count, vectors)
-
-    if mod(m, rows) == 0:
-        return [(None, with_rows(rows))]
-    if isinstance(m, int):
-        full, rest = divmod(m, rows)
-        edge = (None, with_rows(rest))
-        return [(full - row, with_rows(rows)), edge] if full else [edge]
-    # Of a symbolic size the last tile may have any number of rows: few cost what few must.
-    left = m - row * rows
-    several = [(left - less, with_rows(less + 1)) for less in range(rows - 1, 0, -1)]
-    return [*several, (None, with_rows(1))]
+    known = isinstance(spec.n, int)
+    count = ceildiv(spec.n, schedule.lanes) if known else schedule.vectors
+    choose_count(builder, count, column, schedule.vectors, with_vectors)
 
 
 def _register_tile(
-    task: _Task, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
+    task: _Task, depth: Depth, row: Dim, column: Dim, vectors: int, rows: int
 ) -> None:
     context, schedule = task.context, task.context.schedule
     shape = BlockTile if context.spec.unit.on_blocks else Tile
@@ -250,4 +224,4 @@ def _add_shift(task: _Task, depth: Depth, column: Dim) -> None:
 
 def _store_tile(context: BlockedContext, row: Dim, column: Dim, start: Dim) -> None:
     shift = context.scratch.shift if context.spec.dot_i8 else None
-    store_tile(context, row, column, start, shift)
+    context.store_tile(row, column, start, shift)

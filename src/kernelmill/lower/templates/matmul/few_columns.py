@@ -20,9 +20,8 @@ from kernelmill.lower.templates.matmul.along_k import AlongK, column_in_place, d
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
 from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.store import store_tile
-from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tasks import vector_work
+from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace
 
 _MOST_ROWS = 8
 """Rows of a tile: more would not be read faster."""
@@ -50,23 +49,13 @@ class Columns:
         return PackedWeights(b=b, packing=self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FewColumns(AlongK):
-    """All columns of C by some rows at a time.
-
-    columns    all of n, no more than a vector has
-    row_tiles  tiles that one task computes
-    """
+    """All columns of C, no more than a vector has, by some rows at a time."""
 
     columns: int
-    row_tiles: int = 1
 
     any_rows = True
-
-    @property
-    def column_tiles(self) -> int:
-        """Number of a task's tiles along n."""
-        return 1
 
     @classmethod
     def plan(
@@ -87,10 +76,12 @@ class FewColumns(AlongK):
         def task_ns(row_tiles: int, _: int) -> float:
             return row_tiles * (tile + machine.streaming(bytes)) + machine.task_ns
 
-        row_tiles, _ = choose_tasks(spec, (rows, lanes), task_ns, candidate)
-        use_fma = machine.isa.has_fma and spec.accumulate.is_float
-        work = estimated_work(spec, lanes, machine)
-        return cls(lanes, rows, use_fma, work, columns, row_tiles)
+        schedule = cls(
+            lanes=lanes, rows=rows, vectors=1, columns=columns,
+            use_fma=machine.isa.has_fma and spec.accumulate.is_float,
+            work=vector_work(spec, lanes, machine),
+        )  # fmt: skip
+        return schedule.cut(spec, task_ns, candidate)
 
     @classmethod
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Columns | None:
@@ -110,7 +101,7 @@ class FewColumns(AlongK):
         context = ContractionContext.at(place, self)
         with context.row_tiles() as row:
             _sum_tile(context, row)
-            store_tile(context, row, 0, 0)
+            context.store_tile(row, 0, 0)
 
 
 # ---- the cost model -------------------------------------------------------------------------

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, mod, product
+from kernelmill.core.dim import Dim, floordiv, mod, product
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import FindRows, Found
-from kernelmill.lower.templates.matmul.store import at_most, store_vector
 
 ContextT = TypeVar("ContextT", bound=ContractionContext[Any])
 
@@ -46,14 +45,10 @@ def _emit_found_rows(
 
 def _sums_of_nothing(context: ContractionContext[Any], found: Found) -> None:
     """Store zeros in the task's columns of the rows behind those that were found."""
-    schedule = context.schedule
     with (
         context.builder.loop(found.rows, found.end, prefix="m") as row,
         context.column_tiles() as tile,
+        context.vectors(tile) as place,
     ):
-        vectors = ceildiv(context.spec.n, schedule.lanes)
-        count = at_most(schedule.vectors, vectors, tile * schedule.vectors)
-        with context.builder.loop(0, count, prefix="v") as v:
-            column = tile * schedule.width + v.index * schedule.lanes
-            lane = context.masked(context.spec.n - column, context.spec.n)
-            store_vector(context, row.index, column, lane, context.zeros())
+        column = tile * context.schedule.width + place
+        context.store(row.index, column, context.lane_at(column), context.zeros())

@@ -13,8 +13,7 @@ from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.four_bits_integers import IntegerTask
 from kernelmill.lower.templates.matmul.four_bits_task import FourBitTask, FourBitTiles, Scratch
 from kernelmill.lower.templates.matmul.spec import Contraction, FourBitB
-from kernelmill.lower.templates.matmul.tasks import choose_tasks
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace
 from kernelmill.lower.weights.four_bits import WORD
 
 MOST_ROWS = 8
@@ -51,7 +50,7 @@ class FourBits(FourBitTiles):
         run = _run(b.group, lanes, _LONGEST_INTEGER_RUN if integers else _LONGEST_RUN)
         if not run:
             return None
-        (depth,) = (spec.depth,)
+        depth = spec.depth
         assert isinstance(depth, int) and isinstance(spec.n, int)
         panel_ns = _products_ns(rows, b.width, depth, machine)
         made = _MAKING if integers else _READING
@@ -60,11 +59,11 @@ class FourBits(FourBitTiles):
         def task_ns(_: int, panels: int) -> float:
             return panels * panel_ns + begin_ns
 
-        _, panels = choose_tasks(spec, (rows, b.width), task_ns, candidate)
-        work = ceil(_products_ns(rows, spec.n, depth, machine))
-        return cls(
-            lanes, rows, b.width // lanes, run, unit, machine.isa.has_fma, work, panels
+        schedule = cls(
+            lanes=lanes, rows=rows, vectors=b.width // lanes, run=run, unit=unit,
+            use_fma=machine.isa.has_fma, work=ceil(_products_ns(rows, spec.n, depth, machine)),
         )  # fmt: skip
+        return schedule.cut(spec, task_ns, candidate)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """Return the bytes of a thread's scratch: sums of a tile, then of A over runs, then A."""

@@ -28,7 +28,6 @@ from kernelmill.lower.emit.packed import panel_index
 from kernelmill.lower.emit.pieces import Magnitudes
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import Contraction, FourBitB
-from kernelmill.lower.templates.matmul.store import store_tile
 from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 from kernelmill.lower.weights.four_bits import WORD, bit_of
 
@@ -46,39 +45,19 @@ _SIGN_BIT = 28
 """The lowest bit of the number that has the bit of a word's sign: it is shifted down."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FourBitTiles(TileSchedule):
-    """All rows of A by panels of words.
+    """All rows of A by panels of words. A tile is all rows of C by a panel's columns.
 
-    lanes, rows, vectors  a tile: all rows of C by a panel's columns
-    run                   k whose products are added one after another
-    unit                  what multiplies A with the numbers of words: floats one by one, pairs of
-                          bf16, or pairs of integers that a run's numbers of A are made into
-    use_fma               the processor multiplies and adds in one instruction
-    work                  estimated nanoseconds of all tasks on one core
-    column_tiles          panels that one task multiplies with
+    run   k whose products are added one after another
+    unit  what multiplies A with the numbers of words: floats one by one, pairs of bf16, or pairs of
+          integers that a run's numbers of A are made into
     """
 
-    lanes: int
-    rows: int
-    vectors: int
     run: int
     unit: DotUnit
-    use_fma: bool
-    work: Dim
-    column_tiles: int = 1
 
     known_rows = True
-
-    @property
-    def row_tiles(self) -> int:
-        """Number of a task's tiles along m."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """Number of columns of a panel."""
-        return self.lanes * self.vectors
 
     @property
     def in_integers(self) -> bool:
@@ -229,7 +208,7 @@ class FourBitTask:
         with self.context.column_tiles() as panel:
             for rows in _parts(self.schedule.rows, self._rows_at_once()):
                 self._sum(panel, rows, run)
-            store_tile(self.context, 0, panel, 0)
+            self.context.store_tile(0, panel, 0)
 
     def _rows_at_once(self) -> int:
         """Return how many rows have the sums of all runs and of one in registers."""

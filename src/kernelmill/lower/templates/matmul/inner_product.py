@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import size_hint
@@ -13,9 +12,8 @@ from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.along_k import AlongK, column_in_place, dot_products
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.store import store_tile
-from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tasks import vector_work
+from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace
 
 MOST_ROWS = 4
 """Most rows for which summing along k is cheaper than turning B round."""
@@ -23,21 +21,10 @@ MOST_ROWS = 4
 _LEAST_DEPTH = 16
 
 
-@dataclass(frozen=True)
 class InnerProduct(AlongK):
-    """All rows of C by one vector of columns at a time.
-
-    column_tiles  vectors of columns that one task computes
-    """
-
-    column_tiles: int = 1
+    """All rows of C by one vector of columns at a time."""
 
     known_rows = True
-
-    @property
-    def row_tiles(self) -> int:
-        """Number of a task's tiles along m."""
-        return 1
 
     @classmethod
     def plan(
@@ -60,17 +47,18 @@ class InnerProduct(AlongK):
             sums = row_tiles * column_tiles * depth * tile + machine.task_ns
             return sums + machine.streaming(bytes)
 
-        _, column_tiles = choose_tasks(spec, (rows, lanes), task_ns, candidate)
-        use_fma = machine.isa.has_fma and spec.accumulate.is_float
-        work = estimated_work(spec, lanes, machine)
-        return cls(lanes, rows, use_fma, work, column_tiles)
+        schedule = cls(
+            lanes=lanes, rows=rows, vectors=1, work=vector_work(spec, lanes, machine),
+            use_fma=machine.isa.has_fma and spec.accumulate.is_float,
+        )  # fmt: skip
+        return schedule.cut(spec, task_ns, candidate)
 
     def emit(self, place: TaskPlace) -> None:
         """Emit all of a task's tiles."""
         context = ContractionContext.at(place, self)
         with context.column_tiles() as column:
             _sum_tile(context, column)
-            store_tile(context, 0, column, 0)
+            context.store_tile(0, column, 0)
 
 
 def _sum_tile(context: ContractionContext[InnerProduct], column: Dim) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from itertools import count
 from typing import TypeVar
 
 from kernelmill.core.dataclass import dataclass
@@ -15,7 +14,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.microkernel import Fetch
+from kernelmill.lower.emit.microkernel import Fetch, asking
 from kernelmill.lower.emit.packed import AHEAD_BYTES, panel_index
 from kernelmill.lower.emit.widened import signed_halves, widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
@@ -51,16 +50,10 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
     def elements(depth: Depth, tile: Dim) -> Fetch:
         return elements_of_a(context, spec, context.batch, depth, tile, rows)
 
-    def copied(depth: Depth, tile: Dim) -> Fetch:
+    def copied(depth: Depth, tile: Dim, further: Dim = 0) -> Fetch:
         first, count = (tile - context.first_row_tile) * rows, spec.unit.rows
         return lambda i, k: context.read_copied(
-            place_of_a(context, first + i, depth.number(k)), count
-        )
-
-    def odd(depth: Depth, tile: Dim) -> Fetch:
-        first, apart = (tile - context.first_row_tile) * rows, context.scratch.odd_a
-        return lambda i, k: context.read_copied(
-            place_of_a(context, first + i, depth.number(k)) - context.scratch.a + apart
+            place_of_a(context, first + i, depth.number(k)) + further, count
         )
 
     def packed(depth: Depth, tile: Dim) -> Fetch:
@@ -99,6 +92,7 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
             )
         case ReadA.COPIED:
             copy_a(context)
+            odd = partial(copied, further=context.scratch.odd_a - context.scratch.a)
             return RowsOfA(copied, odd=None if context.halves is None else odd)
 
 
@@ -293,15 +287,11 @@ def _prefetching_b(
     several = schedule.by_lane or spec.unit.on_blocks
     if several and isinstance(step, int):
         every = LINE_BYTES // (step * context.packed_dtype(name).bytes * spec.group)
-    number = count()
 
-    def fetch(v: int, k: Dims) -> Value:
-        # Of a pass over several k only the first has a new line, where vectors are shorter.
-        if v == 0 and next(number) % max(1, every) == 0:
-            context.builder.prefetch(name, (first + depth.number(k) * step) * spec.group)
-        return b(v, k)
+    def ask(k: Dims) -> None:
+        context.builder.prefetch(name, (first + depth.number(k) * step) * spec.group)
 
-    return fetch
+    return asking(b, ask, every)
 
 
 def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
@@ -309,17 +299,13 @@ def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, colu
     name = _need(context.spec.b.panels, "B is not in panels")
     bytes, group = context.packed_dtype(name).bytes, context.spec.group
     size = context.schedule.width * group * bytes  # of what is read with each k
-    number = count()
 
-    def fetch(v: int, k: Dims) -> Value:
-        # Of a pass over several k some have no new line.
-        if v == 0 and next(number) % max(1, LINE_BYTES // size) == 0:
-            first = context.panel(column, depth.number(k)) * group + AHEAD_BYTES // bytes
-            for start in range(0, size, LINE_BYTES):
-                context.builder.prefetch(name, first + start // bytes)
-        return b(v, k)
+    def ask(k: Dims) -> None:
+        first = context.panel(column, depth.number(k)) * group + AHEAD_BYTES // bytes
+        for start in range(0, size, LINE_BYTES):
+            context.builder.prefetch(name, first + start // bytes)
 
-    return fetch
+    return asking(b, ask, LINE_BYTES // size)
 
 
 def _prefetching_a(
@@ -330,13 +316,7 @@ def _prefetching_a(
     Each row is a stream of its own, which a processor would have to find out about in every tile.
     """
     rows = context.schedule.rows
-
-    def fetch(i: int, k: Dims) -> Value:
-        if i == 0:
-            prefetch(context.batch, (tile + 1) * rows, k[0] * rows)
-        return a(i, k)
-
-    return fetch
+    return asking(a, lambda k: prefetch(context.batch, (tile + 1) * rows, k[0] * rows))
 
 
 def _power_of_two(count: int) -> int:

@@ -12,11 +12,10 @@ from kernelmill.lower.templates.matmul.few_columns import FewColumns
 from kernelmill.lower.templates.matmul.four_bits import FourBits
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct
 from kernelmill.lower.templates.matmul.packing import Layout, Packable
-from kernelmill.lower.templates.matmul.pieced import Pieced
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled
 
-Schedule = FourBits | Pieced | Tiled | InnerProduct | FewColumns | Blocked
+Schedule = FourBits | Tiled | InnerProduct | FewColumns | Blocked
 """In the order in which they are asked; the last does for every contraction."""
 
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)

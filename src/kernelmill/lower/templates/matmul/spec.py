@@ -8,6 +8,7 @@ contiguous along the other axis swaps the roles of A and B.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from kernelmill.core.dataclass import dataclass
@@ -227,6 +228,11 @@ class Contraction:
     split: Planes | None = None
     exact: Exact | None = None
     four_bits: FourBitB | None = None
+
+    @property
+    def of_one(self) -> Contraction:
+        """The same for one batch index, where rows are found: all threads share its tasks."""
+        return replace(self, rows=None, batch=(), m=self.likely)
 
     @property
     def planes(self) -> Planes:

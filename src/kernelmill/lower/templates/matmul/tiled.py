@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
+from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
 from kernelmill.core.target.dot_units import TILE_BF16, TILE_ROWS
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.context import Choice, choose
+from kernelmill.lower.emit.context import choose_count
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import DEPTH
 from kernelmill.lower.emit.tiles import (
@@ -28,15 +28,20 @@ from kernelmill.lower.emit.tiles import (
     depth_tiles,
 )
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
-from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
-from kernelmill.lower.templates.matmul.context import ContractionContext
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked_tiles import (
+    InDepthBlocks,
+    ReadA,
+    ReadB,
+    ThroughScratch,
+)
+from kernelmill.lower.templates.matmul.context import ContractionContext, at_most
 from kernelmill.lower.templates.matmul.found_rows import emit_rows
 from kernelmill.lower.templates.matmul.packing import Packable, are_known
+from kernelmill.lower.templates.matmul.pieced import PieceLayout, is_ordinary
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, loader
-from kernelmill.lower.templates.matmul.store import at_most, store_tile
-from kernelmill.lower.templates.matmul.tasks import choose_tasks
-from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
-from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
+from kernelmill.lower.templates.matmul.tasks import TaskTime, estimated_work
+from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
 from kernelmill.lower.weights.tile_views import tile_view_of_a, tile_view_of_b
 
 _WIDE = 4
@@ -47,6 +52,9 @@ _DIRECT, _COMPUTED = 2.0, 24.0
 
 _TURNED = 6.0
 """The same where blocks are turned in registers, or numbers of several rows put into words."""
+
+_EXACT_ROWS = 12
+"""Most rows of a register tile of two vectors (blocked.py) for numbers that are not ordinary."""
 
 _EXACT_DEPTH = DEPTH // (WORDS * TILE_BF16.group)
 """Most tiles along k of planes that are summed at a time."""
@@ -95,30 +103,25 @@ class TiledScratch:
     end: Dim
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tiled(TileSchedule):
-    """Blocks of tiles of sums stay in registers while k runs, and go to `store` through scratch.
+    """Blocks of tiles of sums stay in registers while k runs, and go to `store` through scratch. A
+    block is what other schedules have as a tile: a vector is a tile's columns.
 
-    height                   rows of a tile of sums: all that there are, or those of whole tiles
-    down, across             tiles of a block along m and along n
-    a, b                     where tiles are read: PACKED or COPIED, and A's IN_PLACE
-    depth_block              tiles along k at a time for all blocks of a task, whose sums grow in
-                             scratch; 0: all of them, block by block. Of planes the sums of each
-                             such block begin anew, so that small products are not lost in large
-                             sums, and are added to those before
-    work                     estimated nanoseconds of all tasks on one core
-    row_tiles, column_tiles  blocks that one task computes
+    height       rows of a tile of sums: all that there are, or those of whole tiles
+    a, b         where tiles are read: PACKED or COPIED, and A's IN_PLACE
+    depth_block  tiles along k at a time for all blocks of a task, whose sums grow in scratch; 0:
+                 all of them, block by block. Of planes the sums of each such block begin anew, so
+                 that small products are not lost in large sums, and are added to those before
+    exact        for planes that are pieces of f32: what does tasks whose numbers are not ordinary
+                 (emit/pieces.py), cut alike
     """
 
     height: int
-    down: int
-    across: int
     a: ReadA
     b: ReadB
     depth_block: int
-    work: Dim
-    row_tiles: int = 1
-    column_tiles: int = 1
+    exact: Blocked | None = None
 
     any_rows = True
 
@@ -127,24 +130,9 @@ class Tiled(TileSchedule):
             raise ValueError(f"tiles are not read as {self.a} and {self.b}")
 
     @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        return WORDS
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block."""
-        return self.down * self.height
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of columns of a block."""
-        return self.across
-
-    @property
-    def width(self) -> int:
-        """Columns of a block."""
-        return self.across * WORDS
+    def down(self) -> int:
+        """Tiles of a block along m."""
+        return self.rows // self.height
 
     def scratch(self, spec: Contraction) -> TiledScratch:
         """Return the regions of a thread's scratch, each on a cache line of its own."""
@@ -156,25 +144,45 @@ class Tiled(TileSchedule):
         copied = self.row_tiles * self.down * tiles if self.a is ReadA.COPIED else 0
         b = a + len(planes.a) * copied
         depth = self.depth_block * TILE_WORDS or tiles
-        panel = self.across * depth if self.b is ReadB.COPIED else 0
+        panel = self.vectors * depth if self.b is ReadB.COPIED else 0
         return TiledScratch(0, part, a, b, b + len(planes.b) * panel)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
-        """Return the bytes of a thread's scratch."""
-        return self.scratch(spec).end * 4
+        """Return the bytes of a thread's scratch, which `exact` uses from its beginning too."""
+        own = self.scratch(spec).end * 4
+        if self.exact is None or spec.exact is None:
+            return own
+        return maximum(own, self.exact.scratch_bytes(spec.exact.contraction))
 
     @classmethod
     def plan(cls, spec: Contraction, machine: Machine, candidate: Candidate = OPEN) -> Tiled | None:
         """Plan the schedule where the unit works on tiles, else None."""
-        return _plan(spec, machine, candidate) if spec.unit.on_tiles else None
+        if not spec.unit.on_tiles:
+            return None
+        schedule = _plan(spec, machine, candidate)
+        exact = None if spec.exact is None else _exact(schedule, spec.exact.contraction)
+        return replace(schedule, exact=exact)
 
     @classmethod
-    def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> TileLayout | None:
+    def layout(
+        cls, product: Packable, machine: Machine, candidate: Candidate
+    ) -> TileLayout | PieceLayout | None:
         """Return the layout in tiles, None for a unit that does not work on tiles."""
+        if product.pieces is not None:
+            return PieceLayout(product.pieces)
         return TileLayout() if product.unit.on_tiles else None
 
     def emit(self, place: TaskPlace) -> None:
         """Emit all of a task's blocks."""
+        if self.exact is None or place.spec.exact is None:
+            self._emit_tiles(place)
+            return
+        with place.builder.when(is_ordinary(place, self, place.spec.exact)) as branch:
+            self._emit_tiles(place)
+        with place.builder.otherwise(branch):
+            self.exact.emit(replace(place, spec=place.spec.exact.contraction))
+
+    def _emit_tiles(self, place: TaskPlace) -> None:
         emit_rows(TiledContext.at(place, self), place.number, emit_tiled)
 
 
@@ -211,7 +219,7 @@ def _whole_depth(context: TiledContext, a: list[TilesInMemory], column: Dim) -> 
     b = _tiles_of_b(context, column, *depth)
     with context.row_tiles() as row:
         _sum_blocks(context, (row, column), depth, (a, b), place, fresh=True)
-        store_tile(context, row, column, place)
+        context.store_tile(row, column, place)
 
 
 def _in_depth_blocks(context: TiledContext, a: list[TilesInMemory], column: Dim) -> None:
@@ -234,7 +242,7 @@ def _in_depth_blocks(context: TiledContext, a: list[TilesInMemory], column: Dim)
                 _sum_blocks(context, (row, column), depth, (a, b), part, fresh=True)
                 _add(context, part, place(row), block)
     with context.row_tiles() as row:
-        store_tile(context, row, column, place(row))
+        context.store_tile(row, column, place(row))
 
 
 def _add(context: TiledContext, source: Dim, target: Dim, count: int) -> None:
@@ -259,35 +267,16 @@ def _sum_blocks(
         sums = shape.zeros(builder) if fresh else shape.read(builder, place, width)
         for one, other in spec.planes.pairs:
             a = operands[0][one].fetch(builder, row * schedule.down)
-            b = operands[1][other].fetch(builder, column * schedule.across)
+            b = operands[1][other].fetch(builder, column * schedule.vectors)
             sums = shape.sum_products(builder, *depth, a, b, sums)
         shape.write(builder, place, width, sums)
 
     def rows(down: int) -> None:
         tiles = ceildiv(spec.n, WORDS)
-        choose(context.builder, _counts(tiles, column, schedule.across, lambda n: block(down, n)))
+        choose_count(context.builder, tiles, column, schedule.vectors, partial(block, down))
 
     tiles = ceildiv(spec.m, schedule.height)
-    choose(context.builder, _counts(tiles, row, schedule.down, rows))
-
-
-def _counts(tiles: Dim, block: Dim, most: int, emit: Callable[[int], None]) -> list[Choice]:
-    """`emit` for as many of `most` tiles as block number `block` of an axis of so many has."""
-    if mod(tiles, most) == 0:
-        return [(None, lambda: emit(most))]
-    if isinstance(tiles, int):
-        full, rest = divmod(tiles, most)
-        edge = (None, lambda: emit(rest))
-        return [(full - block, lambda: emit(most)), edge] if full else [edge]
-    left = tiles - block * most
-
-    def exactly(count: int) -> Callable[[], None]:
-        return lambda: emit(count)
-
-    return [
-        *((left - count + 1, exactly(count)) for count in range(most, 1, -1)),
-        (None, exactly(1)),
-    ]
+    choose_count(context.builder, tiles, row, schedule.down, rows)
 
 
 # ---- operands -------------------------------------------------------------------------------
@@ -332,7 +321,7 @@ def _tiles_of_b(context: TiledContext, column: Dim, start: Dim, stop: Dim) -> li
         matrix = 0 if spec.rows is None else ravel(context.batch, spec.batch)
         return [_packed(context, each, kind, matrix * ceildiv(spec.n, WORDS)) for each in planes]
     depth = schedule.depth_block or context.depth
-    size = schedule.across * depth * TILE_WORDS
+    size = schedule.vectors * depth * TILE_WORDS
 
     def place(plane: int, outer: Dim, k: Dim) -> Dim:
         tile = floordiv(outer, WORDS) * depth + k - start
@@ -341,7 +330,7 @@ def _tiles_of_b(context: TiledContext, column: Dim, start: Dim, stop: Dim) -> li
     first = column * schedule.width
     part = Part(first, at_most(schedule.width, spec.n, first), start, stop)
     copy_b_tiles(context, _source(context, planes, spec.n), part, place)
-    from_tile = column * schedule.across
+    from_tile = column * schedule.vectors
     return [
         TilesInMemory(
             SCRATCH, kind, lambda at, k, n=n: group * place(n, (at - from_tile) * WORDS, k),
@@ -384,31 +373,45 @@ def _packed(context: TiledContext, operand: Operand, kind: VType, first: Dim) ->
 
 def _plan(spec: Contraction, machine: Machine, candidate: Candidate) -> Tiled:
     if spec.rows is not None:
-        # As for one batch index, whose tasks all threads share.
-        one = replace(spec, rows=None, batch=(), m=spec.likely)
-        schedule = _plan(one, machine, candidate)
-        matrices = minimum(product(spec.batch), spec.m)
-        return replace(schedule, work=_work(spec, spec.m + matrices * spec.n, spec.m, machine))
+        return replace(_plan(spec.of_one, machine, candidate), work=_work(spec, machine))
     few = isinstance(spec.m, int) and spec.m <= TILE_ROWS
     height = max(1, spec.m) if few and isinstance(spec.m, int) else TILE_ROWS
     columns = part_count(size_hint(spec.n), WORDS)
-    batch = product(spec.batch)
     schedule = Tiled(
+        lanes=WORDS,
+        rows=height if few else 2 * height,
+        vectors=min(columns, _WIDE if few else 2) if isinstance(spec.n, int) else 2,
         height=height,
-        down=1 if few else 2,
-        across=min(columns, _WIDE if few else 2) if isinstance(spec.n, int) else 2,
         a=_read_a(spec, height),
         b=ReadB.COPIED if spec.planes.b[0].packed is None else ReadB.PACKED,
         depth_block=0,
-        work=_work(spec, batch * (spec.m + spec.n), batch * spec.m, machine),
+        work=_work(spec, machine),
     )
     if spec.split is not None:
         schedule = replace(schedule, depth_block=_exact_depth_block(spec))
-        return _with_tasks(schedule, spec, machine, candidate)
-    if isinstance(spec.m, int) and spec.m <= schedule.rows:
-        return _with_tasks(schedule, spec, machine, candidate)
-    block = candidate.depth_block or _depth_block(schedule, spec, machine)
-    return _with_tasks(replace(schedule, depth_block=block), spec, machine, candidate)
+    elif not isinstance(spec.m, int) or spec.m > schedule.rows:
+        block = candidate.depth_block or _depth_block(schedule, spec, machine)
+        schedule = replace(schedule, depth_block=block)
+    return schedule.cut(spec, _task_ns(schedule, spec, machine), candidate)
+
+
+def _exact(tiled: Tiled, exact: Contraction) -> Blocked:
+    """Return the schedule of the exact contraction that has the same tasks."""
+    rows = next(n for n in range(_EXACT_ROWS, 0, -1) if tiled.rows % n == 0)
+    (k,) = exact.k
+    deep = not isinstance(k, int) or k > DEPTH
+    return Blocked(
+        lanes=tiled.lanes,
+        rows=rows,
+        vectors=tiled.vectors,
+        a=ReadA.IN_PLACE if exact.a.direct else ReadA.COPIED,
+        b=ReadB.COPIED,
+        sums=InDepthBlocks(DEPTH) if deep else ThroughScratch(),
+        use_fma=True,
+        work=tiled.work,
+        row_tiles=tiled.row_tiles * (tiled.rows // rows),
+        column_tiles=tiled.column_tiles,
+    )
 
 
 def _read_a(spec: Contraction, height: int) -> ReadA:
@@ -429,32 +432,24 @@ def _exact_depth_block(spec: Contraction) -> int:
 def _depth_block(schedule: Tiled, spec: Contraction, machine: Machine) -> int:
     """Tiles along k of which a block's columns fill half of the first cache: they stay there while
     rows pass by."""
-    room = machine.l1_bytes // 2 // (schedule.across * len(spec.planes.b) * TILE_WORDS * 4)
+    room = machine.l1_bytes // 2 // (schedule.vectors * len(spec.planes.b) * TILE_WORDS * 4)
     tiles, room = size_hint(depth_tiles(spec.depth)), max(room, 1)
     if not isinstance(spec.depth, int):
         return room
     return 0 if tiles <= room else part_count(tiles, part_count(tiles, room))
 
 
-def _with_tasks(
-    schedule: Tiled, spec: Contraction, machine: Machine, candidate: Candidate
-) -> Tiled:
-    task_ns = _task_ns(schedule, spec, machine)
-    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)
-    return replace(schedule, row_tiles=rows, column_tiles=columns)
-
-
-def _task_ns(schedule: Tiled, spec: Contraction, machine: Machine) -> Callable[[int, int], float]:
+def _task_ns(schedule: Tiled, spec: Contraction, machine: Machine) -> TaskTime:
     """Return the nanoseconds of a task by its blocks along m and along n."""
     depth, planes = size_hint(depth_tiles(spec.depth)), spec.planes
-    tiles = schedule.down * schedule.across * depth * len(planes.pairs)
+    tiles = schedule.down * schedule.vectors * depth * len(planes.pairs)
     sums = tiles / machine.dot_rate(spec.unit) * schedule.height / TILE_ROWS
-    stored = machine.time(4.0 * schedule.rows * schedule.across, {})
+    stored = machine.time(4.0 * schedule.rows * schedule.vectors, {})
     row, column = (
         rows * depth * TILE_WORDS * 4 * count
         for rows, count in (
             (schedule.down, len(planes.a)),
-            (schedule.across, len(planes.b)),
+            (schedule.vectors, len(planes.b)),
         )
     )
     copy_a = _copying(planes.a[0], Along.K) if schedule.a is ReadA.COPIED else 0.0
@@ -479,10 +474,7 @@ def _copying(operand: Operand, along: Along | None) -> float:
     return _DIRECT if along is not None and operand.contiguous_along is along else _TURNED
 
 
-def _work(spec: Contraction, vectors: Dim, rows: Dim, machine: Machine) -> Dim:
-    """Nanoseconds on one core: the products of so many rows, and streaming in so many vectors along
-    k once."""
+def _work(spec: Contraction, machine: Machine) -> Dim:
     unit = spec.unit
     rate = machine.dot_rate(unit) * unit.rows * unit.columns * unit.depth / len(spec.planes.pairs)
-    sums = floordiv(rows * spec.n * spec.depth, max(1, round(rate)))
-    return sums + floordiv(vectors * spec.depth * 4, machine.stream_bytes)
+    return estimated_work(spec, max(1, round(rate)), 4, machine)

@@ -12,13 +12,13 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.template import GroupContext, NodeTemplate, NothingPacked
+from kernelmill.lower.schedule.template import Binding, GroupContext, NodeTemplate
 from kernelmill.lower.templates.recurrent.emit import emit_recurrent
 from kernelmill.lower.templates.recurrent.spec import Load, RecurrentSpec, plan_recurrent
 
 
 @dataclass(frozen=True)
-class RecurrentBinding(NothingPacked):
+class RecurrentBinding(Binding[RecurrentSpec]):
     """A recurrent layer, whose weight is packed as it is read where it is constant."""
 
     context: GroupContext

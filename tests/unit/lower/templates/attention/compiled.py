@@ -16,7 +16,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.templates.attention.classes import (
-    AttentionClass,
+    AttentionClasses,
     emit_attention_classes,
     plan_attention_classes,
 )
@@ -107,7 +107,7 @@ class Attention:
             key_contiguous_along=Along.K if key.stride(3) == 1 else Along.OUTER,
         )
         target = target or host()
-        self.classes: tuple[AttentionClass, ...] = plan_attention_classes(self.spec, target)
+        self.classes: AttentionClasses = plan_attention_classes(self.spec, target)
         self.schedule: AttentionSchedule = self.classes[-1].schedule
         builder = KernelBuilder("attention", "Attention")
         for name, tensor in self.tensors.items():

@@ -23,8 +23,7 @@ from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import StoreElement
 from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
-from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
-from kernelmill.lower.templates.matmul.emit import emit_contraction
+from kernelmill.lower.templates.matmul.classes import RowClasses, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from tests.machine_code import MachineCode, compiled_object, runs_here
@@ -122,7 +121,7 @@ class Case:
         return self.adjust(plan_contraction(self.spec, self.target or host()))
 
     @cached_property
-    def classes(self) -> tuple[RowClass, ...]:
+    def classes(self) -> RowClasses:
         """How it is planned by the number of rows, where it may be."""
         if not self.by_size:
             return ()
@@ -151,7 +150,7 @@ class Case:
         if self.classes:
             emit_classes(builder, self.spec, self.classes)
         else:
-            emit_contraction(builder, self.spec, self.schedule)
+            self.schedule.emit_kernel(builder, self.spec)
         verify_kernel(builder.kernel)
         return builder.kernel
 

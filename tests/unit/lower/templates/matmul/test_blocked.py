@@ -19,7 +19,6 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     Sums,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.emit import emit_contraction
 from tests.unit.lower.templates.matmul.compiled import Case, adjusted
 from tests.unit.lower.templates.matmul.test_plan import AVX2
 
@@ -72,7 +71,16 @@ def test_a_block_along_k_has_elements(size: int) -> None:
 
 
 def _blocked(sums: Sums, rows: int) -> Blocked:
-    return Blocked(8, rows, 2, ReadA.IN_PLACE, ReadB.IN_PLACE, sums, use_fma=True, work=1)
+    return Blocked(
+        lanes=8,
+        rows=rows,
+        vectors=2,
+        a=ReadA.IN_PLACE,
+        b=ReadB.IN_PLACE,
+        sums=sums,
+        use_fma=True,
+        work=1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,4 +119,4 @@ def test_sums_that_scratch_shifts_are_not_stored_from_registers() -> None:
     case = Case(1, 37, (5,), b="outer", dtype=I32, accumulate=I32, result=I32)
     bytes = replace(case.spec, unit=VNNI)
     with pytest.raises(ValueError, match="does not fit the contraction"):
-        emit_contraction(case.builder, bytes, _blocked(FromRegisters(), 1))
+        _blocked(FromRegisters(), 1).emit_kernel(case.builder, bytes)

@@ -20,7 +20,6 @@ from kernelmill.kernel.ir import Value
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count
-from kernelmill.lower.templates.matmul.emit import emit_contraction
 from kernelmill.lower.templates.matmul.schedule import plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, Planes
 from kernelmill.lower.templates.matmul.tiled import Tiled
@@ -111,7 +110,7 @@ class Planar:
         )  # fmt: skip
         schedule = plan_contraction(spec, AMX)
         assert isinstance(schedule, Tiled)
-        emit_contraction(self.builder, spec, schedule)
+        schedule.emit_kernel(self.builder, spec)
         kernel = self.builder.kernel
         verify_kernel(kernel)
         assert isinstance(kernel.tasks, int) and isinstance(kernel.scratch, int)

@@ -21,7 +21,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import widens_vectors
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext, NoProducts
+from kernelmill.lower.schedule.template import Binding, GroupContext
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule, plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Place
@@ -60,10 +60,8 @@ FEW_OUTS = 12
 """Fewer output channels than these fill a vector badly."""
 
 
-class ChannelsLastBinding(NoProducts):
+class ChannelsLastBinding(Binding["Convolution[Schedule]"]):
     """A group around a convolution, with vectors of channels."""
-
-    layout = ""
 
     def __init__(self, context: GroupContext) -> None:
         assert context.group.seed is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, minimum, mod
@@ -13,7 +12,7 @@ from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.lane_tile import LaneTile
-from kernelmill.lower.emit.microkernel import Fetch, Tile
+from kernelmill.lower.emit.microkernel import Fetch, Tile, asking
 from kernelmill.lower.emit.widened import widen
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
@@ -190,17 +189,12 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     if geometry.adds and not context.blocked:
         _prefetch_images(context, panel, pixels)
 
-    number = count()
-    every = max(1, LINE_BYTES // (schedule.lanes * geometry.accumulate.bytes))
-
     def weight(v: int, k: Dims) -> Value:
-        # Of a pass over several k only the first has a new line, where vectors are shorter.
-        if v == 0 and not (schedule.by_lane and next(number) % every):
-            for place in fetched:
-                context.builder.prefetch(
-                    context.spec.weights, place + depth.number(k) * schedule.lanes
-                )
         return weights(depth.number(k) * schedule.width + v * schedule.lanes)
+
+    def ask(k: Dims) -> None:
+        for place in fetched:
+            context.builder.prefetch(context.spec.weights, place + depth.number(k) * schedule.lanes)
 
     tile_pixels = pixels.down * pixels.across
     along = depth.axes[-1]
@@ -210,10 +204,12 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
         for i in range(tile_pixels)
         for v in range(schedule.vectors)
     ]
+    line = LINE_BYTES // (schedule.lanes * geometry.accumulate.bytes)
+    every = line if schedule.by_lane else 1
     # From memory even where they are zeros, so that LLVM sets no registers before their tile.
     initial = [context.read(place if context.blocked else 0, schedule.lanes) for place in places]
     sums = tile.sum_products(
-        context.builder, depth, lambda i, k: pixels_at(i, k, 1), weight, initial
+        context.builder, depth, lambda i, k: pixels_at(i, k, 1), asking(weight, ask, every), initial
     )
     for place, value in zip(places, sums, strict=True):
         context.write(place, value)

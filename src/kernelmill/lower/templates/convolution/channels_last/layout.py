@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
@@ -12,7 +11,7 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
+from kernelmill.lower.schedule.template import GroupContext, Template
 from kernelmill.lower.templates.convolution.channels_last.bind import (
     ChannelsLastBinding,
     convolves_last,
@@ -25,11 +24,10 @@ from kernelmill.lower.templates.convolution.channels_last.schedule import (
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
 
-@dataclass(frozen=True)
-class ChannelsLast(UnknownLoss):
+class ChannelsLast(Template[Convolution[Schedule], Schedule]):
     """Convolutions of one or two axes, depthwise ones too."""
 
-    name: str = "channels last"
+    name, layout = "convolution", "channels last"
 
     def matches(self, context: GroupContext) -> bool:
         """Return whether weights are constant and results are stored channels last."""
@@ -49,7 +47,7 @@ class ChannelsLast(UnknownLoss):
         """Return other register tiles, blocks of channels and tasks."""
         return convolution_candidates(spec.geometry, schedule)
 
-    def cost(self, spec: Convolution[Schedule], schedule: Schedule, machine: Machine) -> Dim:
+    def cost(self, schedule: Schedule) -> Dim:
         """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 

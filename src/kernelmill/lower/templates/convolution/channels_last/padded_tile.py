@@ -7,7 +7,7 @@ from typing import Any
 from kernelmill.core.dim import Dim
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
-from kernelmill.lower.templates.convolution.spec import rows_inside
+from kernelmill.lower.templates.convolution.rows_inside import rows_inside
 
 
 def padded_strides(context: ConvolutionContext[Any]) -> tuple[int, int, int]:

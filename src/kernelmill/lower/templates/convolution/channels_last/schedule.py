@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from typing import get_args
 
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.schedule.candidate import MOST, OPEN, Candidate
+from kernelmill.lower.schedule.candidate import OPEN, Candidate, first_of, other_cuts
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
 from kernelmill.lower.templates.convolution.channels_last.depthwise import Depthwise
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
@@ -30,19 +29,13 @@ def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candi
     a symbolic number of images."""
     if not isinstance(geometry.images, int):
         return []
-    found = zip_longest(schedule.candidates(geometry), _tasks(geometry, schedule))
-    known = dict.fromkeys(one for pair in found for one in pair if one is not None)
-    return list(known)[:MOST]
+    return first_of(schedule.candidates(geometry), _tasks(geometry, schedule))
 
 
 def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[Candidate]:
     rows, panels = schedule.rows, schedule.panels
     most_rows, most_panels = schedule.outputs[0], schedule.most_panels(geometry)
-    for down, across in (
-        (rows, part_count(panels, 2)), (rows, panels * 2), (part_count(rows, 2), panels),
-        (rows * 2, panels), (part_count(rows, 2), panels * 2), (rows * 2, part_count(panels, 2)),
-        (rows, most_panels), (most_rows, panels),
-    ):  # fmt: skip
+    for down, across in (*other_cuts(rows, panels), (rows, most_panels), (most_rows, panels)):
         down = min(part_count(down, schedule.down) * schedule.down, most_rows)
         across = min(across, most_panels)
         if (down, across) != (rows, panels):

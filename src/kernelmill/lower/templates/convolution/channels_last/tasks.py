@@ -12,7 +12,7 @@ from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.tile_cost import THREADS, block_sizes, tile_ns
+from kernelmill.lower.schedule.tile_cost import THREADS, block_sizes, threads_ns, tile_ns
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
 
@@ -60,11 +60,7 @@ def choose_task(
     least = min(number * one for number, one in costs.values())
     threads = (1,) if least <= _SERIAL_NS else THREADS
 
-    def spent(cut: Pair) -> float:
-        number, one = costs[cut]
-        return sum(part_count(number, count) * count * one for count in threads)
-
-    best = min(costs, key=spent)
+    best = min(costs, key=lambda cut: threads_ns(*costs[cut], threads))
     if candidate.rows and candidate.panels:
         best = min(candidate.rows, height), min(candidate.panels, max(panels))
     return best, int(least) + 1

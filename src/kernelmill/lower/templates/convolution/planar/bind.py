@@ -19,7 +19,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext, NoProducts
+from kernelmill.lower.schedule.template import Binding, GroupContext
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.roles import window_roles
 from kernelmill.lower.templates.convolution.planar.schedule import plan_planar
@@ -38,10 +38,8 @@ class WeightPanels:
     dtype: DType | None
 
 
-class PlanarBinding(NoProducts):
+class PlanarBinding(Binding[PlanarConvolution]):
     """A group around a convolution, with vectors of pixels."""
-
-    layout = ""
 
     def __init__(self, context: GroupContext) -> None:
         assert context.group.seed is not None

@@ -22,7 +22,7 @@ from kernelmill.lower.templates.convolution.planar.padded_tile import PaddedTile
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
 from kernelmill.lower.templates.matmul.operands import elements_of_a
-from kernelmill.lower.templates.matmul.tasks import estimated_work
+from kernelmill.lower.templates.matmul.tasks import vector_work
 
 _MOST_SUMS = 4
 """Most rows for which windows are summed where they lie in the tile."""
@@ -80,7 +80,7 @@ class DirectWindow:
         most = max(1, sums // spec.m)
         together = max(count for count in range(1, most + 1) if rows % count == 0)
         use_fma = machine.isa.has_fma and spec.accumulate.is_float
-        work = estimated_work(spec, lanes, machine)
+        work = vector_work(spec, lanes, machine)
         return cls(lanes, spec.m, rows, together, use_fma, work)
 
     @property

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
+from kernelmill.lower.schedule.template import GroupContext, Template
 from kernelmill.lower.templates.convolution.planar.bind import PlanarBinding
 from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
@@ -19,16 +18,15 @@ from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 
 
-@dataclass(frozen=True)
-class Planar(UnknownLoss):
+class Planar(Template[PlanarConvolution, Schedule]):
     """Windows over images of one or two axes."""
 
-    name: str = "planar"
+    name, layout = "convolution", "planar"
 
     def matches(self, context: GroupContext) -> bool:
         """Return whether windows have several pixels, or are apart from the image's pixels."""
-        assert context.group.seed is not None
-        return slides(context.group.seed)
+        seed = context.group.seed
+        return seed is not None and seed.op == "conv" and slides(seed)
 
     def bind(self, context: GroupContext) -> PlanarBinding:
         """Bind the node's windows, and the way its image is read."""
@@ -42,7 +40,7 @@ class Planar(UnknownLoss):
         """Return other register tiles and tasks of panels."""
         return schedule.candidates(spec)
 
-    def cost(self, spec: PlanarConvolution, schedule: Schedule, machine: Machine) -> Dim:
+    def cost(self, schedule: Schedule) -> Dim:
         """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
@@ -51,15 +49,14 @@ class Planar(UnknownLoss):
         schedule.emit(emitter.builder, spec)
 
 
-@dataclass(frozen=True)
 class Pixels(MatmulTemplate):
     """Any convolution as a product, such as one whose windows are the image's pixels."""
 
-    name: str = "pixels"
+    name, layout = "convolution", "pixels"
 
     def matches(self, context: GroupContext) -> bool:
-        """Return True: the layout takes every convolution."""
-        return True
+        """Return whether the group is around a convolution."""
+        return context.group.seed is not None and context.group.seed.op == "conv"
 
     def bind(self, context: GroupContext) -> ContractionBinding:
         """Bind the convolution as a product."""

@@ -22,7 +22,7 @@ from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.templates.convolution.planar.spec import Window
 from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape
-from kernelmill.lower.templates.convolution.spec import rows_inside
+from kernelmill.lower.templates.convolution.rows_inside import rows_inside
 
 
 def fill_tile(

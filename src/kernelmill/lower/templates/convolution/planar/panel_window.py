@@ -12,7 +12,6 @@ from kernelmill.lower.emit.widened import widening_pays
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.emit import emit_contraction
 from kernelmill.lower.templates.matmul.schedule import contraction_candidates
 
 
@@ -48,4 +47,4 @@ class PanelWindow:
 
     def emit(self, builder: KernelBuilder, spec: PlanarConvolution) -> None:
         """Write the kernel's body, and set its `tasks` and `scratch`."""
-        emit_contraction(builder, spec.contraction, self.blocked)
+        self.blocked.emit_kernel(builder, spec.contraction)

@@ -1,20 +1,8 @@
-"""A convolution in the terms of one of its layouts."""
+"""The rows of a padded input tile that are inside of the image."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, maximum, minimum
-from kernelmill.lower.schedule.template import Template
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """The spec of a convolution, and the layout that computes it."""
-
-    layout: Template[Any, Any]
-    what: Any
 
 
 def rows_inside(top: Dim, count: Dim, height: Dim, step: int = 1) -> tuple[Dim, Dim]:
