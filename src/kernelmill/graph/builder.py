@@ -17,9 +17,9 @@ class GraphBuilder:
     """Appends nodes to one graph. `origin` and `mark` are stamped on the nodes that follow;
     `deterministic` is for those that run in ATen (`Mark.deterministic`)."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, origin: str = "") -> None:
         self.graph = Graph(name)
-        self.origin = ""
+        self.origin = origin
         self.mark = UNMARKED
         self.deterministic: int | None = None
         self._count = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, linear_part, recombine
+from kernelmill.core.dim import Dim, linear_part
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.ops import OPS
@@ -117,10 +117,7 @@ def own_strides(
     view's strides are those of its type unless given."""
     axes, index = fresh_axes(base.shape, "x", {})
     at = _forward(base, view, index)
-    address: Dim = 0
-    for position, stride in zip(at, strides or view.type.memory_strides, strict=True):
-        address = address + position * stride
-    address = recombine(address)
+    address = views.address(at, strides or view.type.memory_strides)
     found: dict[str, Dim] = {}
     for axis in axes:
         linear = linear_part(address, axis.name)

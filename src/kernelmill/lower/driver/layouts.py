@@ -16,7 +16,7 @@ from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.axes import is_reduction
-from kernelmill.lower.templates.convolution.channels_last.bind import FEW_OUTS, blockable
+from kernelmill.lower.templates.convolution.channels_last.layout import FEW_OUTS, blockable
 
 _FEW_CONVOLUTIONS = 2
 """So many must gain before images that come in the usual order change their layout."""

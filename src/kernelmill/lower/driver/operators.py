@@ -28,6 +28,7 @@ from kernelmill.lower.elements.axes import is_view
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.strided import Stored, StridedView, span, strided_view
 from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.fusion.prepacked import is_symbolic
 
 Form = TypeVar("Form", bound="_Exact")
 
@@ -253,7 +254,7 @@ class _Exact:
                 attrs[name] = self._shape(node.result)
             elif isinstance(attr, Expr):
                 attrs[name] = self.size(attr, None)
-            elif self._generalises and isinstance(attr, tuple) and _symbolic(attr):
+            elif self._generalises and isinstance(attr, tuple) and is_symbolic(attr):
                 raise _NoForm
         return attrs
 
@@ -373,13 +374,6 @@ class _General(_Exact):
         else:
             return
         self.roles.update(zip(node.operands, columns, strict=True))
-
-
-def _symbolic(attr: object) -> bool:
-    if isinstance(attr, tuple):
-        parts: tuple[object, ...] = attr
-        return any(map(_symbolic, parts))
-    return isinstance(attr, Expr)
 
 
 def _strides_of(places: Mapping[Value, StridedView]) -> list[tuple[Dim, ...]]:

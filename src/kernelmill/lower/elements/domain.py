@@ -80,7 +80,7 @@ def collect(
         location = stored(value)
         if location is not None:
             known = placeholders.isdisjoint(name for i in index for name in symbols(i))
-            place = address(location, index)
+            place = views.address(index, location.strides, location.offset)
             load = Access(place, AccessKind.LOAD, location.dtype, value if known else None, index)
             found.append(load)
         elif value.node is not None:
@@ -136,14 +136,6 @@ def _gathered_index(
     assert isinstance(dims, tuple)
     kept = iter(index[:at] + index[at + rank :])
     return tuple(looked_up[d] if d in dims else next(kept) for d in range(len(looked_up)))
-
-
-def address(location: Location, index: Index) -> Dim:
-    """Return the element number of `index` in its buffer."""
-    result = location.offset
-    for position, stride in zip(index, location.strides, strict=True):
-        result = result + position * stride
-    return recombine(result)
 
 
 def merge_axes(

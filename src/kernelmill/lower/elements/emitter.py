@@ -23,7 +23,6 @@ from kernelmill.core.dim import (
     linear_part,
     of_atom,
     provably_nonnegative,
-    recombine,
     symbols,
     symbols_of,
 )  # fmt: skip
@@ -147,6 +146,11 @@ class Emitter:
             register = self.builder.op("splat", register, dtype=dtype, lanes=lane.count)
         return register
 
+    def write(self, location: Location, index: Index, lane: Lane | None, value: Register) -> None:
+        """Write an element in a block of its own, with a lane the vector along its symbol."""
+        with self.block() if lane is None else self.lanes(lane):
+            self.store(location, index, value)
+
     def bind(self, value: Value, index: Index, register: Register) -> None:
         """Make known a register that already holds this element."""
         self._layers[-1][value, index] = register
@@ -178,12 +182,12 @@ class Emitter:
         if location.elements == 0:
             return  # an empty tensor's dims need not have an address each
         value = pointwise.to_memory(self.builder, register, location.dtype)
-        address = self._address(location.strides, location.offset, index)
-        self._store(buffer, address, value)
+        self._store(buffer, views.address(index, location.strides, location.offset), value)
 
     def store_scratch(self, location: ScratchLocation, index: Index, register: Register) -> None:
         """Keep an element in scratch for later loops of the same task."""
-        self._store(SCRATCH, self._address(location.strides, location.offset, index), register)
+        address = views.address(index, location.strides, location.offset)
+        self._store(SCRATCH, address, register)
 
     def prefetch(self, location: Location, address: Dim, access: str = "in") -> None:
         """Prefetch the line of a stored value's element, of the first of lanes that step by one.
@@ -208,12 +212,6 @@ class Emitter:
             b.store(buffer, base, value, mask=self._mask, stride=coefficient)
         else:
             b.scatter(buffer, 0, self.vector(address), value, mask=self._mask)
-
-    def _address(self, strides: Sequence[Dim], offset: Dim, index: Index) -> Dim:
-        address = offset
-        for position, stride in zip(index, strides, strict=True):
-            address = address + position * stride
-        return recombine(address)
 
     def _shape_of_access(self, address: Dim) -> tuple[str, Dim]:
         used = self._vectors.keys() & symbols(address).keys() if self._vectors else ()
@@ -265,14 +263,14 @@ class Emitter:
     def _compute(self, value: Value, index: Index) -> Register:
         kept = self.scratch.get(value)
         if kept is not None:
-            address = self._address(kept.strides, kept.offset, index)
+            address = views.address(index, kept.strides, kept.offset)
             return self._load(SCRATCH, address, kept.dtype.compute, exists=True)
         substitute = self._substitutes.instead.get(value)
         if substitute is not None:
             return self.element(substitute, index)
         location = self._substitutes.stored.get(value) or self.stored(value)
         if location is not None:
-            address = self._address(location.strides, location.offset, index)
+            address = views.address(index, location.strides, location.offset)
             exists = in_range(index, value.shape)
             raw = self._load(self.param(location, "in"), address, location.dtype, exists)
             return pointwise.from_memory(self.builder, raw, location.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, linear_part, provably_nonnegative, recombine, symbols
+from kernelmill.core.dim import Dim, linear_part, provably_nonnegative, symbols
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.axes import fresh_axes, is_view
@@ -35,10 +35,7 @@ def strided_view(value: Value, stored: Stored) -> StridedView | None:
         if len(found) != 1 or found[0].conditions:
             return None
         below, index = found[0].operand, found[0].index
-    address = location.offset
-    for position, stride in zip(index, location.strides, strict=True):
-        address = address + position * stride
-    address = recombine(address)
+    address = views.address(index, location.strides, location.offset)
     steps: dict[str, Dim] = {}
     for axis in axes:
         linear = linear_part(address, axis.name)

@@ -48,6 +48,13 @@ def unravel(linear: Dim, shape: Sequence[Dim]) -> Index:
     return tuple(reversed(result))
 
 
+def address(index: Sequence[Dim], strides: Sequence[Dim], offset: Dim = 0) -> Dim:
+    """Return the element number of an index in memory."""
+    for position, stride in zip(index, strides, strict=True):
+        offset = offset + position * stride
+    return recombine(offset)
+
+
 def ravel(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
     """Return the row-major number of the element at `index`."""
     linear: Dim = 0

@@ -170,8 +170,7 @@ class Leaf:
 
     def panels(self, width: int, origin: str) -> Value:
         """Return a view (panels, rest, `width`): columns in panels, with all else row-major."""
-        builder = GraphBuilder("panels")
-        builder.origin = origin
+        builder = GraphBuilder("panels", origin)
         shape = self.value.shape
         outer, rest = shape[self.dim], product(self._others)
         count, _, _ = panel_shape(outer, rest, width)

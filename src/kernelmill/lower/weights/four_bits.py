@@ -14,6 +14,7 @@ from kernelmill.core.dtype import F32, I32
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
+from kernelmill.lower.weights.panel_views import padded
 from kernelmill.lower.weights.widen import bytes_in_i32
 
 WORD = 8
@@ -109,15 +110,13 @@ class _Taking:
 def words_in_panels(rows: Value, low: int, width: int, origin: str) -> Value:
     """Pack numbers (1, n, k) of i32, from `low` on, as words (panels, k / 8, `width`); k is whole
     words. Columns that fill up the last panel have zeros."""
-    builder = GraphBuilder("words")
-    builder.origin = origin
+    builder = GraphBuilder("words", origin)
     _, n, k = rows.shape
     panels = ceildiv(n, width)
     if low:
         less = builder.emit("full", value=low, dtype=I32, shape=rows.shape)
         rows = builder.emit("sub", rows, less)
-    if panels * width != n:
-        rows = builder.emit("pad", rows, low=(0, 0, 0), high=(0, panels * width - n, 0), value=0)
+    rows = padded(builder, rows, (1, panels * width, k))
     shape = (panels, width, k // WORD, 1)
     eights = builder.emit("reshape", rows, shape=(*shape[:3], WORD))
     words: Value | None = None

@@ -23,8 +23,7 @@ def panel_view(
     `group` neighbours along k stay side by side, as one element of the panel. Of `each` batch index
     the operand has panels of its own, one after the other; else it must be the same for all.
     """
-    builder = GraphBuilder("panels")
-    builder.origin = origin
+    builder = GraphBuilder("panels", origin)
     times = product(batch) if each else 1
     depth = product(k)
     groups = ceildiv(depth, group)
@@ -32,10 +31,7 @@ def panel_view(
     rows = constant_rows(value, at, batch, outer, k, builder, each)
     if rows is None:
         return None
-    flat = rows
-    missing = (0, panels * width - outer, groups * group - depth)
-    if missing != (0, 0, 0):
-        flat = builder.emit("pad", flat, low=(0, 0, 0), high=missing, value=0)
+    flat = padded(builder, rows, (times, panels * width, groups * group))
     panels = panels * times
     if group == 1:
         tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
@@ -62,6 +58,14 @@ def constant_rows(
     kept = builder.emit("permute", value, dims=order)
     times = product(batch) if each else 1
     return builder.emit("reshape", kept, shape=(times, outer, product(k)))
+
+
+def padded(builder: GraphBuilder, value: Value, shape: Sequence[Dim]) -> Value:
+    """Return a value with zeros behind its elements along each dim, so that it has this shape."""
+    missing = tuple(want - have for want, have in zip(shape, value.shape, strict=True))
+    if not any(missing):
+        return value
+    return builder.emit("pad", value, low=(0,) * len(shape), high=missing, value=0)
 
 
 def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:

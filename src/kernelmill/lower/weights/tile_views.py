@@ -11,7 +11,7 @@ from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.tiles import WORDS, depth_tiles
-from kernelmill.lower.weights.panel_views import constant_rows
+from kernelmill.lower.weights.panel_views import constant_rows, padded
 
 At = Callable[[Dims, Dim, Dims], Index]
 
@@ -21,13 +21,13 @@ def tile_view_of_a(
 ) -> Value | None:
     """Rows of A: (row tiles, tiles along k, rows, numbers), zeros where there is nothing; None
     where that cannot be by views alone, or not for all batch indices at once."""
-    builder = _builder(origin)
+    builder = GraphBuilder("tiles", origin)
     rows = constant_rows(value, at, batch, outer, k, builder)
     if rows is None:
         return None
     down, depth = ceildiv(outer, unit.rows), _depth(k, unit)
     numbers = WORDS * unit.group
-    flat = _padded(builder, rows, (1, down * unit.rows, depth * numbers))
+    flat = padded(builder, rows, (1, down * unit.rows, depth * numbers))
     tiles = builder.emit("reshape", flat, shape=(down, unit.rows, depth, numbers))
     return builder.emit("permute", tiles, dims=(0, 2, 1, 3))
 
@@ -37,29 +37,16 @@ def tile_view_of_b(
 ) -> Value | None:
     """Columns of B: (column tiles, words along k, columns, numbers of a word), those of `each`
     batch index after those of the one before; None as above."""
-    builder = _builder(origin)
+    builder = GraphBuilder("tiles", origin)
     rows = constant_rows(value, at, batch, outer, k, builder, each)
     if rows is None:
         return None
     times = product(batch) if each else 1
     across, words = ceildiv(outer, unit.columns), _depth(k, unit) * WORDS
-    flat = _padded(builder, rows, (times, across * unit.columns, words * unit.group))
+    flat = padded(builder, rows, (times, across * unit.columns, words * unit.group))
     shape = (times * across, unit.columns, words, unit.group)
     return builder.emit("permute", builder.emit("reshape", flat, shape=shape), dims=(0, 2, 1, 3))
 
 
-def _builder(origin: str) -> GraphBuilder:
-    builder = GraphBuilder("tiles")
-    builder.origin = origin
-    return builder
-
-
 def _depth(k: Dims, unit: DotUnit) -> Dim:
     return depth_tiles(ceildiv(product(k), unit.group))
-
-
-def _padded(builder: GraphBuilder, value: Value, shape: Dims) -> Value:
-    missing = tuple(want - have for want, have in zip(shape, value.shape, strict=True))
-    if not any(missing):
-        return value
-    return builder.emit("pad", value, low=(0,) * len(shape), high=missing, value=0)

@@ -12,8 +12,7 @@ from kernelmill.core.target.machine import Machine, host, profile
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.templates.scan.emit import emit_scan
-from kernelmill.lower.templates.scan.spec import Dims, ScanSpec, plan_scan
+from kernelmill.lower.templates.scan.template import Dims, ScanSpec, emit_scan, plan_scan
 from tests.unit.lower.launched import (
     Launched,
     address,

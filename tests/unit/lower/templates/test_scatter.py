@@ -15,8 +15,13 @@ from kernelmill.graph.definition import Combine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.templates.scatter.emit import emit_scatter
-from kernelmill.lower.templates.scatter.spec import Dims, ScatterSpec, ScatterTarget, plan_scatter
+from kernelmill.lower.templates.scatter.template import (
+    Dims,
+    ScatterSpec,
+    ScatterTarget,
+    emit_scatter,
+    plan_scatter,
+)
 from tests.unit.lower.launched import (
     Launched,
     address,

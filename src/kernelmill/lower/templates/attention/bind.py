@@ -38,28 +38,12 @@ class AttentionBinding(Binding[AttentionSpec]):
         """Return the spec. UnsupportedError for symbolic depths or numbers of heads."""
         node = self.context.group.seed
         assert node is not None
-        query, key, value = node.operands[:3]
-        heads, shared = query.shape[1], key.shape[1]
-        group = heads // shared if shared != 0 else 1
-        dtype = F64 if query.dtype == F64 else F32
-        mask = node.operands[3] if len(node.operands) > 3 else None
-        scale, causal = node.attrs["scale"], node.attrs["causal"]
-        depth, value_depth = query.shape[-1], value.shape[-1]
-        assert isinstance(scale, float)
-        if not (isinstance(group, int) and isinstance(depth, int) and isinstance(value_depth, int)):
-            sizes = f"heads {heads} and {shared}, depths {depth} and {value_depth}"
-            raise UnsupportedError(f"attention with symbolic {sizes} at {node.origin}")
-
-        reader, along = partial(entry_reader, emitter), partial(contiguous_along, self.context)
-        epilogue = Epilogue(emitter, self.context.group, self.context.targets)
-        spec = AttentionSpec(
-            query.shape[:2], query.shape[2], key.shape[2], depth, value_depth, scale, bool(causal),
-            reader(query, 1, dtype), reader(key, group, dtype), reader(value, group, dtype),
-            lambda b, bi, m, e, lane, register: epilogue.store((*bi, m, e), lane, register),
-            accumulate=dtype, group=group,
-            key_contiguous_along=along(key) or Along.K,
-        )  # fmt: skip
+        query, key, value, *masks = node.operands
+        dtype, reader = F64 if query.dtype == F64 else F32, partial(entry_reader, emitter)
+        spec = spec_of(self.context, emitter, (query, key, value), node.attrs["scale"], dtype)
+        spec = replace(spec, causal=bool(node.attrs["causal"]))
         spec = replace(spec, words=self._words(spec, emitter.builder, reader))
+        mask = masks[0] if masks else None
         if mask is None:
             return spec
         kind = MaskKind.KEEP if mask.dtype == BOOL else MaskKind.ADD
@@ -92,6 +76,32 @@ class AttentionBinding(Binding[AttentionSpec]):
         return WordOperands(
             unit, along_depth(query, 1), along_depth(key, spec.group), Words(values.loader, turned)
         )
+
+
+def spec_of(
+    context: GroupContext, emitter: Emitter, operands: tuple[Value, Value, Value], scale: object,
+    dtype: DType,
+) -> AttentionSpec:  # fmt: skip
+    """Return the spec of an attention without a mask. UnsupportedError for symbolic depths or
+    numbers of heads."""
+    query, key, value = operands
+    heads, depth, value_depth = query.shape[1], query.shape[-1], value.shape[-1]
+    group, same = (heads // x.shape[1] if x.shape[1] != 0 else 1 for x in (key, value))
+    assert isinstance(scale, float)
+    known = isinstance(depth, int) and isinstance(value_depth, int)
+    if not known or not isinstance(group, int) or group != same:
+        sizes = f"groups of {group} and {same} heads, depths {depth} and {value_depth}"
+        where = "" if context.group.seed is None else context.group.seed.origin
+        raise UnsupportedError(f"attention with symbolic {sizes} at {where}")
+    reader = partial(entry_reader, emitter)
+    epilogue = Epilogue(emitter, context.group, context.targets)
+    return AttentionSpec(
+        query.shape[:2], query.shape[2], key.shape[2], depth, value_depth, scale, False,
+        reader(query, 1, dtype), reader(key, group, dtype), reader(value, group, dtype),
+        lambda b, bi, m, e, lane, register: epilogue.store((*bi, m, e), lane, register),
+        accumulate=dtype, group=group,
+        key_contiguous_along=contiguous_along(context, key) or Along.K,
+    )  # fmt: skip
 
 
 def entry_reader(

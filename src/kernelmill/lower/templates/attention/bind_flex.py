@@ -17,11 +17,9 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import Binding, GroupContext
-from kernelmill.lower.templates.attention.bind import broadcast, contiguous_along, entry_reader
+from kernelmill.lower.templates.attention.bind import broadcast, entry_reader, spec_of
 from kernelmill.lower.templates.attention.positions import latest_key
 from kernelmill.lower.templates.attention.spec import AttentionSpec, KeyBlocks, MaskKind
 
@@ -39,24 +37,9 @@ class FlexBinding(Binding[AttentionSpec]):
         modified, value, *rest = node.operands
         scores = _scores(node, modified)
         query, key = scores.operands
-        depth, value_depth = query.shape[-1], value.shape[-1]
-        group, same = (query.shape[1] // x.shape[1] if x.shape[1] != 0 else 1 for x in (key, value))
-        scale, dtype = scores.attrs["scale"], scores.result.dtype
-        assert isinstance(scale, float)
-        known = isinstance(depth, int) and isinstance(value_depth, int)
-        if not known or not isinstance(group, int) or group != same:
-            sizes = f"groups of {group} and {same} heads, depths {depth} and {value_depth}"
-            raise UnsupportedError(f"attention with symbolic {sizes} at {node.origin}")
-        epilogue = Epilogue(emitter, self.context.group, self.context.targets)
-        spec = AttentionSpec(
-            query.shape[:2], query.shape[2], key.shape[2], depth, value_depth, scale, False,
-            entry_reader(emitter, query, 1, dtype), entry_reader(emitter, key, group, dtype),
-            entry_reader(emitter, value, group, dtype),
-            lambda b, bi, m, e, lane, register: epilogue.store((*bi, m, e), lane, register),
-            accumulate=dtype, group=group,
-            key_contiguous_along=contiguous_along(self.context, key) or Along.K,
-            normaliser=bool(node.attrs.get("normaliser")),
-        )  # fmt: skip
+        operands, scale = (query, key, value), scores.attrs["scale"]
+        spec = spec_of(self.context, emitter, operands, scale, scores.result.dtype)
+        spec = replace(spec, normaliser=bool(node.attrs.get("normaliser")))
         if modified is not scores.result:
             spec = replace(spec, modify=_modifier(emitter, modified, scores.result))
         if node.attrs.get("masked"):

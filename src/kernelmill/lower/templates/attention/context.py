@@ -11,8 +11,11 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.templates.attention.blocks import AttentionBlocks
-from kernelmill.lower.templates.attention.scratch import ScratchLayout, scratch_layout
+from kernelmill.lower.templates.attention.blocks import (
+    AttentionBlocks,
+    ScratchLayout,
+    scratch_layout,
+)
 from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry
 
 

@@ -12,9 +12,8 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.emit.context import task_index
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS, round_up
-from kernelmill.lower.templates.attention.blocks import AttentionBlocks
+from kernelmill.lower.templates.attention.blocks import AttentionBlocks, scratch_layout
 from kernelmill.lower.templates.attention.packed import Packed
-from kernelmill.lower.templates.attention.scratch import scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 from kernelmill.lower.templates.attention.streamed import Streamed
 from kernelmill.lower.templates.attention.tiled import Tiled

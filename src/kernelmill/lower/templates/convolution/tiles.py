@@ -19,7 +19,7 @@ from kernelmill.lower.elements.strided import strided_view
 from kernelmill.lower.elements.views import Index, unravel
 from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.convolution.channels_last.bind import (
+from kernelmill.lower.templates.convolution.channels_last.layout import (
     ChannelsLastBinding,
     convolves_last,
 )

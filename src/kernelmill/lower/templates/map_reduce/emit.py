@@ -33,8 +33,12 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import extent
 from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Spill
 from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
-from kernelmill.lower.templates.map_reduce.schedule import MANY_BRANCHES, NestSchedule, segments
-from kernelmill.lower.templates.map_reduce.spec import Nest
+from kernelmill.lower.templates.map_reduce.schedule import (
+    MANY_BRANCHES,
+    Nest,
+    NestSchedule,
+    segments,
+)
 from kernelmill.lower.templates.map_reduce.transposed import (
     TransposeMap,
     crosswise_axis,

@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, evaluate, linear_part, symbols
 from kernelmill.core.target.machine import Machine
+from kernelmill.graph.ir import Value
+from kernelmill.lower.elements import views
+from kernelmill.lower.elements.axes import operand_index
 from kernelmill.lower.elements.domain import (
     Access,
     AccessKind,
     Axis,
-    address,
     axes_of,
     collect,
     merge_axes,
     stride_score,
 )  # fmt: skip
+from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.loops import count
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group
-from kernelmill.lower.templates.map_reduce.spec import Nest
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The whole of it.
+
+    targets   for each root of the group the memory it is stored to
+    costs     of the graph's values
+    stored    where values lie that the group reads, None for its own members
+    """
+
+    group: Group
+    targets: Mapping[Value, Location]
+    costs: Costs
+    stored: Callable[[Value], Location | None]
+
+    @cached_property
+    def reductions(self) -> dict[Value, Index]:
+        """The group's reductions with their index, which uses outer axes only."""
+        return self.group.reductions()
+
+    @cached_property
+    def computed(self) -> list[tuple[Value, Index]]:
+        """Elements that the loops compute, with their indices in the domain."""
+        pairs = [(v, i) for v, i in self.group.roots.items() if v not in self.reductions]
+        for value, index in self.reductions.items():
+            assert value.node is not None
+            at = operand_index(value.node, index, self.group.inner)
+            pairs.append((value.node.operands[0], at))
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -84,7 +119,7 @@ def nest_loss(schedule: NestSchedule, sizes: Mapping[str, int]) -> float:
 def _accesses(nest: Nest) -> list[Access]:
     accesses = collect(nest.computed, nest.stored, set(nest.reductions))
     for value, location in nest.targets.items():
-        stored_at = address(location, nest.group.roots[value])
+        stored_at = views.address(nest.group.roots[value], location.strides, location.offset)
         accesses.append(Access(stored_at, AccessKind.STORE, location.dtype, value))
     return accesses
 

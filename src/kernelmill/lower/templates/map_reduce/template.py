@@ -13,8 +13,7 @@ from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import Binding, GroupContext, Template
 from kernelmill.lower.templates.map_reduce.emit import emit_nest
-from kernelmill.lower.templates.map_reduce.schedule import NestSchedule, nest_loss, plan_nest
-from kernelmill.lower.templates.map_reduce.spec import Nest
+from kernelmill.lower.templates.map_reduce.schedule import Nest, NestSchedule, nest_loss, plan_nest
 
 
 @dataclass(frozen=True)

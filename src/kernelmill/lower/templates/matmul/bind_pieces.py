@@ -86,8 +86,7 @@ def pack_pieces(
     if not all(isinstance(size, int) for size in (roles.n, *roles.k)):
         return PackedWeights()
     where = roles.b_index, roles.batch, roles.n, roles.k
-    builder = GraphBuilder("magnitudes")
-    builder.origin = origin
+    builder = GraphBuilder("magnitudes", origin)
     rows = constant_rows(roles.b, *where, builder)
     if rows is None:
         return PackedWeights()
@@ -137,8 +136,7 @@ def _in_words(operand: Operand, k: Dim, number: int) -> Operand:
 
 def piece_values(value: Value, count: int, origin: str) -> list[Value]:
     """Return the highest `count` pieces of a value, each a value of bf16."""
-    builder = GraphBuilder("pieces")
-    builder.origin = origin
+    builder = GraphBuilder("pieces", origin)
     found: list[Value] = []
     rest = value
     for _ in range(count):

@@ -10,11 +10,12 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, part_count
+from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.template import Binding, GroupContext, NodeTemplate
 from kernelmill.lower.templates.recurrent.emit import emit_recurrent
 from kernelmill.lower.templates.recurrent.spec import Load, RecurrentSpec, plan_recurrent
+from kernelmill.lower.weights.panel_views import padded
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,9 @@ class RecurrentBinding(Binding[RecurrentSpec]):
         weight, lanes = self.node.operands[1], self.context.machine.isa.lanes(F32)
         size, wide = weight.shape
         assert isinstance(size, int) and isinstance(wide, int)
-        builder = GraphBuilder("panels")
-        builder.origin, panels = self.node.origin, part_count(size, lanes)
+        builder, panels = GraphBuilder("panels", self.node.origin), part_count(size, lanes)
         view = builder.emit("reshape", weight, shape=(size, wide // size, size))
-        if size % lanes:
-            missing = panels * lanes - size
-            view = builder.emit("pad", view, low=(0, 0, 0), high=(0, 0, missing), value=0)
+        view = padded(builder, view, (size, wide // size, panels * lanes))
         view = builder.emit("reshape", view, shape=(size, wide // size, panels, lanes))
         view = builder.emit("permute", view, dims=(2, 0, 1, 3))
         location = self.context.pack(view)
@@ -63,14 +61,11 @@ class RecurrentBinding(Binding[RecurrentSpec]):
             place = place + gate * lane.count
             return emitter.builder.load(block, place, F32, lane.count)
 
-        def store(index: Dims, lane: Lane, register: Register) -> None:
-            with emitter.lanes(lane):
-                emitter.store(target, index, register)
-
         return RecurrentSpec(
             str(self.node.attrs["cell"]), gates.shape[0], state.shape[0], size,
             bool(self.node.attrs["backward"]), load(gates), load_weight, load(state),
-            load(more[0]) if more else None, store,
+            load(more[0]) if more else None,
+            lambda index, lane, value: emitter.write(target, index, lane, value),
         )  # fmt: skip
 
 

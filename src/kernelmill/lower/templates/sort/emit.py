@@ -10,14 +10,10 @@ from kernelmill.core.dtype import I64
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS, Item, Items, Sorter, ordered_bits
-from kernelmill.lower.templates.sort.schedule import SortSchedule, streams
-from kernelmill.lower.templates.sort.spec import Dims, SortSpec, Top
-
-_TASK_ELEMENTS = 2048
-PARTIAL = 64
-"""Of so many times k elements and more, topk keeps the k in a heap."""
+from kernelmill.lower.templates.sort.spec import PARTIAL, SortSchedule, SortSpec, Top, streams
 
 
 def emit_sort(builder: KernelBuilder, spec: SortSpec, schedule: SortSchedule) -> None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.dtype import F64, I32, I64, DType
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-
-Dims = tuple[Dim, ...]
+from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.templates.sort.introsort import STACK_WORDS
 
 LoadElement = Callable[[KernelBuilder, Dims, Lane | None], Value]
 """`load(builder, index, lane)`: one element, or the vector along the lane's symbol at the sorted
@@ -73,3 +74,42 @@ class SortSpec:
     def length(self) -> Dim:
         """Positions that a row gives."""
         return self.size if self.top is None else self.top.count
+
+
+_TASK_ELEMENTS = 2048
+PARTIAL = 64
+"""Of so many times k elements and more, topk keeps the k in a heap."""
+
+
+@dataclass(frozen=True)
+class SortSchedule:
+    """Tasks take `rows` rows each; `lanes` elements become keys at a time. `scratch` is in bytes,
+    work in nanoseconds of one core."""
+
+    rows: int
+    lanes: int
+    tasks: Dim
+    scratch: Dim
+    work: Dim
+
+
+def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
+    """Plan tasks of independent rows; short ones share a task."""
+    total = product(size for axis, size in enumerate(spec.shape) if axis != spec.axis)
+    rows = max(1, _TASK_ELEMENTS // size_hint(spec.size))
+    lanes = machine.isa.vector_bits // spec.key.bits
+    while lanes > 1 and isinstance(spec.size, int) and lanes >= 2 * spec.size:
+        lanes //= 2
+    held = spec.length if streams(spec) is True else spec.size
+    words = STACK_WORDS + ceildiv(held * spec.key.bytes, 8) + held
+    rounds = 2 if spec.top is not None else size_hint(spec.size).bit_length() + 1
+    work = total * spec.size * 2 * rounds + 1
+    return SortSchedule(rows, lanes, ceildiv(total, rows), words * 8, work)
+
+
+def streams(spec: SortSpec) -> bool | None:
+    """Return whether the best are kept in a heap as the row is read; None for unknown sizes."""
+    if spec.top is None:
+        return False
+    left = spec.size - spec.top.count * PARTIAL
+    return left >= 0 if isinstance(left, int) else None

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from kernelmill.core.dim import Expr
 from kernelmill.graph.ir import Node
-from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
-from kernelmill.lower.elements.views import Index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 from kernelmill.lower.templates.sort.emit import emit_sort
-from kernelmill.lower.templates.sort.schedule import plan_sort
-from kernelmill.lower.templates.sort.spec import RADIX_SORTED, SortSpec, Top
+from kernelmill.lower.templates.sort.spec import RADIX_SORTED, SortSpec, Top, plan_sort
 
 
 def _sort_spec(emitter: Emitter, node: Node, target: Location) -> SortSpec:
@@ -29,13 +25,10 @@ def _sort_spec(emitter: Emitter, node: Node, target: Location) -> SortSpec:
         if not descending and source.dtype.is_integer and len(source.shape) == 1:
             stable = stable or RADIX_SORTED
 
-    def store(_: KernelBuilder, index: Index, register: Register) -> None:
-        with emitter.block():
-            emitter.store(target, index, register)
-
     return SortSpec(
         source.shape, axis, source.dtype, descending, stable, top,
-        lambda _, index, lane: emitter.read(source, index, lane), store,
+        lambda _, index, lane: emitter.read(source, index, lane),
+        lambda _, index, position: emitter.write(target, index, None, position),
     )  # fmt: skip
 
 

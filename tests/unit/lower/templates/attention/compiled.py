@@ -15,13 +15,13 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.templates.attention.classes import (
+from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry, MaskKind, StoreEntry
+from kernelmill.lower.templates.attention.template import (
     AttentionClasses,
     emit_attention_classes,
     plan_attention_classes,
 )
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
-from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry, MaskKind, StoreEntry
 from tests.unit.lower.launched import Launched, address, elements, surrounded
 
 

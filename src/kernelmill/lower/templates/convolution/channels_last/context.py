@@ -14,11 +14,11 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
     ConvolutionPlace,
     DenseTiles,
-    DepthwiseTiles,
+    PixelTiles,
 )
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
-ScheduleT = TypeVar("ScheduleT", bound=DenseTiles | DepthwiseTiles)
+ScheduleT = TypeVar("ScheduleT", bound=PixelTiles)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,6 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
     def weights(self, offset: Dim) -> Value:
         """Load a vector of packed weights."""
         return self.read_packed(self.spec.weights, offset, self.schedule.lanes)
-
-
-DepthwiseContext = ConvolutionContext[DepthwiseTiles]
 
 
 class DenseContext(ConvolutionContext[DenseTiles]):

@@ -25,6 +25,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     TileMajor,
 )
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task, image_ns
+from kernelmill.lower.weights.panel_views import padded
 
 _PIXELS = {32: (16, 14, 8, 6), 16: (10, 6, 4, 2)}
 """Pixels of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers."""
@@ -81,8 +82,7 @@ class Dense(DenseTiles):
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
         """Return the weights in panels."""
         weight = node.operands[1]
-        builder = GraphBuilder("panels")
-        builder.origin = node.origin
+        builder = GraphBuilder("panels", node.origin)
         groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
         panels, block = self.panel_count(geometry), self.block(geometry)
         high, wide = geometry.kernel
@@ -90,9 +90,7 @@ class Dense(DenseTiles):
         shape = (groups, outs, channels * high * wide // taps, taps)
         rows = Rows(builder.emit("reshape", weight, shape=shape), self.width, block)
         view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
-        missing = panels * self.width - outs
-        if missing:
-            view = builder.emit("pad", view, low=(0,) * 5, high=(0, missing, 0, 0, 0), value=0)
+        view = padded(builder, view, (groups, panels * self.width, channels, high, wide))
         blocks = (groups, panels, self.width, channels // block, block, high, wide)
         view = builder.emit("reshape", view, shape=blocks)
         inner = (4, 5, 6) if geometry.planar else (5, 6, 4)

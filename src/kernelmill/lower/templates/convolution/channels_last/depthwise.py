@@ -1,4 +1,4 @@
-"""The schedule of depthwise convolutions: each channel by itself, in a padded tile."""
+"""Depthwise convolutions: each channel by itself, so vectors of channels need no turning."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Dim, minimum
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
-from kernelmill.lower.templates.convolution.channels_last.context import DepthwiseContext
-from kernelmill.lower.templates.convolution.channels_last.emit_depthwise import convolve_depthwise
+from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
+    fill_padded_tile,
+    padded_strides,
+)
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ConvolutionPlace,
-    DepthwiseTiles,
+    PixelTiles,
 )
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task
+from kernelmill.lower.weights.panel_views import padded
 
 _COLUMNS = 8
 _VECTORS = 4
@@ -27,8 +34,35 @@ _UNROLLED_TAPS = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Depthwise(DepthwiseTiles):
-    """One vector of products for each tap and pixel; a padded tile's columns are shared."""
+class Depthwise(PixelTiles):
+    """One vector of products for each tap and pixel; a padded tile's columns are shared. A task has
+    one panel of channels.
+
+    unrolled  a window's rows are written out, not looped over
+    """
+
+    unrolled: bool
+
+    def groups(self, geometry: Geometry) -> int:
+        """Return 1: all channels are one group."""
+        return 1
+
+    def panel_count(self, geometry: Geometry) -> int:
+        """Return the number of panels of all channels."""
+        return part_count(geometry.groups, self.width)
+
+    def most_panels(self, geometry: Geometry) -> int:
+        """Return the most panels that one task may compute."""
+        return 1
+
+    def panel_blocks(self, geometry: Geometry) -> int:
+        """Return the number of tasks along the channels."""
+        return self.panel_count(geometry)
+
+    def padded_elements(self, geometry: Geometry) -> int:
+        """Return the elements of the padded tile, with those written beyond its end."""
+        high, wide = self.padded_size(geometry)
+        return high * wide * self.pixel + self.lanes
 
     @classmethod
     def plan(
@@ -68,18 +102,85 @@ class Depthwise(DepthwiseTiles):
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
         """Return one panel of all channels, with whole vectors of them; a row for each tap."""
-        builder = GraphBuilder("panels")
-        builder.origin = node.origin
-        size = geometry.groups
+        builder, size = GraphBuilder("panels", node.origin), geometry.groups
         rows = builder.emit("reshape", node.operands[1], shape=(1, size, geometry.taps, 1))
         view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
-        missing = -size % self.lanes
-        if missing:
-            view = builder.emit("pad", view, low=(0, 0, 0), high=(missing, 0, 0), value=0)
-        return builder.emit("permute", view, dims=(1, 2, 0)), Rows(rows, size + missing)
+        whole = part_count(size, self.lanes) * self.lanes
+        view = padded(builder, view, (whole, *geometry.kernel))
+        return builder.emit("permute", view, dims=(1, 2, 0)), Rows(rows, whole)
 
     def emit(self, place: ConvolutionPlace) -> None:
         """Emit all of the task's channels."""
-        context = DepthwiseContext.at(place, self)
+        context = ConvolutionContext.at(place, self)
         place.builder.kernel.scratch = context.scratch_bytes()
         convolve_depthwise(context)
+
+
+def convolve_depthwise(context: ConvolutionContext[Depthwise]) -> None:
+    """Emit all of the task's channels and rows, some pixels of a row at a time."""
+    geometry, schedule = context.geometry, context.schedule
+    lanes, size = schedule.lanes, geometry.groups
+    first = context.panel_block * schedule.width
+    vectors = minimum(
+        schedule.vectors, part_count(size, lanes) - context.panel_block * schedule.vectors
+    )
+    fill_padded_tile(context, first, vectors, size)
+    full, rest = divmod(geometry.outputs[1], schedule.across)
+    with (
+        context.builder.loop(0, vectors, prefix="v") as vector,
+        context.builder.loop(context.first, context.last, prefix="row") as row,
+    ):
+        start = vector.index * lanes
+        with context.counted(0, full, prefix="tile") as tile:
+            _pixels(context, first, start, row.index, tile * schedule.across, schedule.across)
+        if rest:
+            _pixels(context, first, start, row.index, full * schedule.across, rest)
+
+
+def _pixels(
+    context: ConvolutionContext[Depthwise],
+    first: Dim,
+    start: Dim,
+    row: Dim,
+    column: Dim,
+    count: int,
+) -> None:
+    geometry, builder = context.geometry, context.builder
+    _, line, pixel = padded_strides(context)
+    at = context.padded + (row - context.first) * geometry.stride[0] * line
+    at = at + column * geometry.stride[1] * pixel + start
+    sums = [context.zeros()] * count
+    if context.schedule.unrolled:
+        for i in range(geometry.kernel[0]):
+            sums = _add_row(context, i, first + start, at, sums)
+    else:
+        carry = [(value.type, value) for value in sums]
+        with builder.loop(0, geometry.kernel[0], 1, carry, prefix="k") as loop:
+            loop.carry(*_add_row(context, loop.index, first + start, at, list(loop.carried)))
+        sums = list(loop.results)
+    lane = context.masked(geometry.groups - (first + start), geometry.groups)
+    channel = first + start + context.lane.index
+    for x, value in enumerate(sums):
+        context.spec.store(context.image, channel, (row, column + x), lane, value)
+
+
+def _add_row(
+    context: ConvolutionContext[Depthwise], i: Dim, channel: Dim, at: Dim, sums: list[Register]
+) -> list[Register]:
+    """Add the products of one row of the window: each vector of pixels is read once."""
+    geometry, lanes = context.geometry, context.schedule.lanes
+    _, line, pixel = padded_strides(context)
+    padded = part_count(geometry.groups, lanes) * lanes
+    at = at + i * geometry.dilation[0] * line
+    registers = Tile(len(sums), 1, lanes, context.dtype, context.schedule.use_fma)
+    known: dict[int, Register] = {}
+    sums = list(sums)
+    for j in range(geometry.kernel[1]):
+        tap = (i * geometry.kernel[1] + j) * padded
+        weight = context.weights(tap + channel)
+        for x, sum in enumerate(sums):
+            place = x * geometry.stride[1] + j * geometry.dilation[1]
+            if place not in known:
+                known[place] = context.read(at + place * pixel, lanes)
+            sums[x] = registers.multiply_add(context.builder, weight, known[place], sum)
+    return sums

@@ -3,25 +3,171 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import cast
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Dim, product
+from kernelmill.core.dtype import I8
 from kernelmill.core.target.machine import Machine
+from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.domain import Access, AccessKind, collect
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.emit.context import task_index
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.access import computes, steps_by_one
+from kernelmill.lower.emit.context import accumulator, task_index
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.widened import widens_vectors
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.template import GroupContext, Template
-from kernelmill.lower.templates.convolution.channels_last.bind import (
-    ChannelsLastBinding,
-    convolves_last,
-)
+from kernelmill.lower.schedule.epilogue import Epilogue
+from kernelmill.lower.schedule.template import Binding, GroupContext, Template
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import ConvolutionPlace
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Schedule,
     convolution_candidates,
+    plan_convolution,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Place
+
+
+def convolves_last(context: GroupContext) -> bool:
+    """Return whether the group is a convolution with constant weights, all of whose results are
+    stored channels last."""
+    node, targets = context.group.seed, context.targets
+    if node is None or not blockable(node) or product(node.result.shape) == 0:
+        return False
+    shape = node.result.shape
+    last = all(v.shape == shape and location.strides[1] == 1 for v, location in targets.items())
+    return last and context.is_constant(node.operands[1])
+
+
+def blockable(node: Node) -> bool:
+    """Return whether the template can compute this node: a convolution of known sizes (but for the
+    number of images) whose groups are single channels or hold some vectors of them."""
+    if node.op != "conv" or len(node.result.shape) not in (3, 4):
+        return False
+    x, weight = node.operands
+    known = (*x.shape[1:], *weight.shape, *node.result.shape[1:])
+    groups = node.attrs["groups"]
+    if not all(isinstance(size, int) for size in known) or not isinstance(groups, int):
+        return False
+    if product(known) == 0 or not (x.dtype.is_float or (x.dtype == I8 and groups == 1)):
+        return False
+    outs, channels = weight.shape[0], weight.shape[1]
+    assert isinstance(outs, int)
+    depthwise = outs == groups and channels == 1
+    return groups == 1 or depthwise or outs // groups >= FEW_OUTS
+
+
+FEW_OUTS = 12
+"""Fewer output channels than these fill a vector badly."""
+
+
+class ChannelsLastBinding(Binding["Convolution[Schedule]"]):
+    """A group around a convolution, with vectors of channels."""
+
+    def __init__(self, context: GroupContext) -> None:
+        assert context.group.seed is not None
+        self.context = context
+        self.seed = context.group.seed
+
+    def packing(self, candidate: Candidate) -> Schedule:
+        """Return the schedule, in whose order weights are packed."""
+        return plan_convolution(self.geometry, self.context.machine, candidate)
+
+    def pack(self, packing: Schedule) -> PackedWeights:
+        """Pack the weights in panels."""
+        location = self.context.pack(*packing.packed(self.seed, self.geometry))
+        assert location is not None, "the weights are constant"
+        return PackedWeights(b=location, packing=packing)
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution[Schedule]:
+        """Return the spec of the convolution."""
+        assert packed.b is not None
+        schedule = cast("Schedule", packed.packing)
+        elements = _Elements(
+            emitter, self.seed, Epilogue(emitter, self.context.group, self.context.targets)
+        )
+        return Convolution(
+            self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
+            elements.prefetch, schedule,
+        )  # fmt: skip
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Sizes of the convolution, and the way its image is read."""
+        node = self.seed
+        x, weight = node.operands
+        groups, channels = node.attrs["groups"], weight.shape[1]
+        outs = weight.shape[0]
+        assert isinstance(groups, int) and isinstance(channels, int) and isinstance(outs, int)
+        planar, direct = self._reading(x)
+        depthwise = groups > 1 and channels == 1 and outs == groups
+        return Geometry(
+            x.shape[0], groups, channels, outs // groups,
+            _pair(x.shape[2:], 1), _pair(node.result.shape[2:], 1), _pair(weight.shape[2:], 1),
+            _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
+            _pair(node.attrs["padding"], 0), planar and not depthwise,
+            direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
+            bool(self._images_read()), widens_vectors(weight.dtype, self.context.machine),
+        )  # fmt: skip
+
+    def _images_read(self) -> list[Access]:
+        epilogue = Epilogue(
+            self.context.emitter(PackedWeights()), self.context.group, self.context.targets
+        )
+        return epilogue.images_read((0,) * len(self.seed.result.shape))
+
+    def _reading(self, x: Value) -> tuple[bool, bool]:
+        """Return whether columns of the image rather than channels are contiguous, and whether an
+        element is read by a plain load along channels."""
+        _, index = fresh_axes(x.shape, "x", {})
+        stored = self.context.stored
+        accesses = collect([(x, index)], stored, set())
+        loads = [access.expression for access in accesses if access.kind is AccessKind.LOAD]
+        direct = len(loads) == len(accesses) == 1 and not computes(x, stored)
+        last = index[1] != 0 and all(steps_by_one(load, index[1]) for load in loads)
+        line = index[-1] != 0 and all(steps_by_one(load, index[-1]) for load in loads)
+        return line and not last, direct and last
+
+
+@dataclass(frozen=True)
+class _Elements:
+    emitter: Emitter
+    seed: Node
+    epilogue: Epilogue
+
+    def pixel(self, image: Dim, channel: Dim, place: Place, lane: Lane | None) -> Register:
+        x = self.seed.operands[0]
+        index = self._at(image, channel, place)
+        index = tuple(0 if size == 1 else i for size, i in zip(x.shape, index, strict=True))
+        return self.emitter.read(x, index, lane, accumulator(x.dtype))
+
+    def keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
+        self.epilogue.store(self._at(image, channel, place), lane, sums)
+
+    def prefetch(self, image: Dim, channel: Dim, place: Place) -> None:
+        for access in self.epilogue.images_read(self._at(image, channel, place)):
+            assert access.value is not None
+            location = self.emitter.stored(access.value)
+            assert location is not None
+            self.emitter.builder.prefetch(self.emitter.param(location, "in"), access.expression)
+
+    def _at(self, image: Dim, channel: Dim, place: Place) -> Index:
+        line = len(self.seed.result.shape) == 3
+        return (image, channel, place[1]) if line else (image, channel, *place)
+
+
+def _pair(values: object, missing: int) -> Pair:
+    """Return two sizes as they are; a single one with the missing one before it."""
+    assert isinstance(values, tuple)
+    sizes = [size for size in values if isinstance(size, int)]
+    return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
 class ChannelsLast(Template[Convolution[Schedule], Schedule]):

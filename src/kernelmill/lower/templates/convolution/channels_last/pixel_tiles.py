@@ -213,34 +213,3 @@ class DenseTiles(PixelTiles):
         high, wide = self.padded_size(geometry)
         planes = geometry.channels if geometry.planar else 1
         return planes * high * wide * self.pixel + self.lanes
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthwiseTiles(PixelTiles):
-    """Each channel by itself: a task has one panel of them, in a padded tile.
-
-    unrolled  a window's rows are written out, not looped over
-    """
-
-    unrolled: bool
-
-    def groups(self, geometry: Geometry) -> int:
-        """Return 1: all channels are one group."""
-        return 1
-
-    def panel_count(self, geometry: Geometry) -> int:
-        """Return the number of panels of all channels."""
-        return part_count(geometry.groups, self.width)
-
-    def most_panels(self, geometry: Geometry) -> int:
-        """Return the most panels that one task may compute."""
-        return 1
-
-    def panel_blocks(self, geometry: Geometry) -> int:
-        """Return the number of tasks along the channels."""
-        return self.panel_count(geometry)
-
-    def padded_elements(self, geometry: Geometry) -> int:
-        """Return the elements of the padded tile, with those written beyond its end."""
-        high, wide = self.padded_size(geometry)
-        return high * wide * self.pixel + self.lanes

@@ -18,9 +18,13 @@ from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import Fetch, Tile
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.templates.convolution.planar.padded_tile import PaddedTile, fill_tile
+from kernelmill.lower.templates.convolution.planar.padded_tile import (
+    PaddedTile,
+    TileShape,
+    fill_tile,
+    tile_shape,
+)
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
-from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
 from kernelmill.lower.templates.matmul.operands import elements_of_a
 from kernelmill.lower.templates.matmul.tasks import vector_work
 

@@ -7,9 +7,13 @@ from kernelmill.core.dim import Dim, floordiv, maximum
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.templates.convolution.planar.padded_tile import PaddedTile, fill_tile
+from kernelmill.lower.templates.convolution.planar.padded_tile import (
+    PaddedTile,
+    TileShape,
+    fill_tile,
+    tile_shape,
+)
 from kernelmill.lower.templates.convolution.planar.spec import Window
-from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
 from kernelmill.lower.templates.matmul.spec import FillPanel
 
 
