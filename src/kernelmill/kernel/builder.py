@@ -11,6 +11,16 @@ from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel import ir
 from kernelmill.kernel.ops import COMPARE, REDUCE
 
+Carried = ir.Value | tuple[ir.VType, ir.Operand]
+"""What a loop begins with: a register, or a type and an operand of it."""
+
+
+def _types_and_values(
+    carry: Sequence[Carried],
+) -> tuple[tuple[ir.VType, ...], tuple[ir.Operand, ...]]:
+    pairs = [(one.type, one) if isinstance(one, ir.Value) else one for one in carry]
+    return tuple(kind for kind, _ in pairs), tuple(value for _, value in pairs)
+
 
 class Loop:
     """A loop that is being built: `index` for indices, `carried` inside, `results` afterwards."""
@@ -191,7 +201,7 @@ class KernelBuilder:
     @contextmanager
     def loop(
         self, start: Dim, stop: Dim, step: Dim = 1,
-        carry: Sequence[tuple[ir.VType, ir.Operand]] = (), prefix: str = "i",
+        carry: Sequence[Carried] = (), prefix: str = "i",
         unroll: bool = False, high: Dim | None = None,
     ) -> Generator[Loop]:  # fmt: skip
         """Open a loop over [start, stop); close it by leaving the `with`.
@@ -201,9 +211,8 @@ class KernelBuilder:
         symbol = ir.loop_symbol(self.fresh_symbol(prefix).name, start, stop)
         if high is not None:
             symbol = Sym(symbol.name, symbol.lo, high)
-        carried = tuple(self.fresh_of(kind) for kind, _ in carry)
-        results = tuple(self.fresh_of(kind) for kind, _ in carry)
-        initial = tuple(value for _, value in carry)
+        kinds, initial = _types_and_values(carry)
+        carried, results = tuple(map(self.fresh_of, kinds)), tuple(map(self.fresh_of, kinds))
         statement = ir.For(symbol, start, stop, step, carried, initial, results, unroll=unroll)
         self.append(statement)
         self._blocks.append(statement.body)
@@ -213,11 +222,10 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def repeat(self, carry: Sequence[tuple[ir.VType, ir.Operand]] = ()) -> Generator[Repetition]:
+    def repeat(self, carry: Sequence[Carried] = ()) -> Generator[Repetition]:
         """Open a loop that runs as long as its body says with `again`, and at least once."""
-        carried = tuple(self.fresh_of(kind) for kind, _ in carry)
-        results = tuple(self.fresh_of(kind) for kind, _ in carry)
-        initial = tuple(value for _, value in carry)
+        kinds, initial = _types_and_values(carry)
+        carried, results = tuple(map(self.fresh_of, kinds)), tuple(map(self.fresh_of, kinds))
         # Until `again` says what: a register that is nowhere defined, which no verifier lets pass.
         statement = ir.Repeat(carried, initial, results, self.fresh(BOOL))
         self.append(statement)

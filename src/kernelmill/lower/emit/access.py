@@ -1,4 +1,5 @@
-"""Access patterns of operands: the properties that templates choose a code path by."""
+"""Operands as templates read them: callbacks that emit code, and properties of access that a code
+path is chosen by."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from enum import StrEnum
 from kernelmill.core.dim import Dim, as_sym, linear_part
 from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes
 from kernelmill.lower.elements.domain import AccessKind, collect
 from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
 
@@ -69,3 +73,16 @@ def steps_by_one(expression: Dim, axis: Dim) -> bool:
     symbol = as_sym(axis)
     linear = None if symbol is None else linear_part(expression, symbol.name)
     return linear is not None and linear[0] == 1
+
+
+LoadElement = Callable[[KernelBuilder, Dims, Dim, Dims, Lane | None], Register]
+"""`load(builder, batch, outer, k, lane)`: one element, or with a lane the vector of elements along
+the lane's symbol, which occurs in `outer` or in the last of `k`. Of type `Contraction.element`."""
+
+PrefetchElement = Callable[[Dims, Dim, Dim], None]
+"""`prefetch(batch, outer, number)`: says that the line of an element will be read soon, of that one
+which is so many elements after the first of `outer`."""
+
+StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Register], None]
+"""`store(builder, batch, m, n, lane, sums)`: the fused epilogue and the store of one vector. The
+lane's symbol occurs in `n`; `sums` has the accumulator's dtype and `lane.count` lanes."""

@@ -110,6 +110,21 @@ def task_index(
     )
 
 
+@contextmanager
+def lane_vectors(
+    builder: KernelBuilder, start: Dim, stop: Dim, lanes: int, whole: bool, prefix: str
+) -> Generator[tuple[Dim, Lane | None]]:
+    """Open a loop over positions, so many lanes at a time, masked where they are beyond the last
+    unless there are `whole` vectors; yield the first position, and the lane, None of one lane."""
+    with builder.loop(start, stop, lanes, prefix=prefix) as loop:
+        if lanes == 1:
+            yield loop.index, None
+            return
+        left = None if whole else builder.index(stop - loop.index)
+        mask = None if left is None else builder.op("lane_mask", left, lanes=lanes)
+        yield loop.index, Lane(builder.fresh_symbol("l", 0, lanes - 1), lanes, mask)
+
+
 Choice = tuple[Dim | None, Callable[[], None]]
 """What is emitted where the dim is positive; None: in all other cases."""
 

@@ -115,10 +115,9 @@ def _nest(
             sums = list(body(_point({**outer, axis: half}), sums))
         return sums
     start, stop = (depth.start, depth.stop) if axis == 0 else (0, depth.axes[axis])
-    carry = [(value.type, value) for value in sums]
     stride = 1 if inner else step
     last = stop - stride if mod(stop - start, stride) == 0 else None
-    with builder.loop(start, stop, stride, carry, prefix="k", high=last) as loop:
+    with builder.loop(start, stop, stride, sums, prefix="k", high=last) as loop:
         k = {**outer, axis: loop.index}
         carried = list(loop.carried)
         if inner:

@@ -93,11 +93,10 @@ class Tile:
         part = _part(depth) if self.dtype.is_float else 0
         if not part:
             return self._sum_part(builder, depth, a, b, initial)
-        carry = [(value.type, value) for value in initial]
         even = mod(depth.stop - depth.start, part) == 0
         # With the last start known, k is known to be in range: views of A need no remainder of it.
         last = depth.stop - part if even else None
-        with builder.loop(depth.start, depth.stop, part, carry, prefix="part", high=last) as loop:
+        with builder.loop(depth.start, depth.stop, part, initial, prefix="part", high=last) as loop:
             stop = loop.index + part
             if not even:
                 stop = minimum(depth.stop, stop)

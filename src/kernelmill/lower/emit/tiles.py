@@ -16,8 +16,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.callbacks import LoadElement
+from kernelmill.lower.emit.access import Along, LoadElement
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.lane_tile import transpose
 

@@ -14,7 +14,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, size_hint
-from kernelmill.lower.emit.callbacks import LoadElement
+from kernelmill.lower.emit.access import LoadElement
 
 ZERO_POINTS = 0x80808080 - (1 << 32)
 """Four bytes of 128, the zero point of A, as an i32."""

@@ -20,7 +20,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.callbacks import LoadElement as LoadWord
+from kernelmill.lower.emit.access import LoadElement as LoadWord
 
 
 class MaskKind(Enum):

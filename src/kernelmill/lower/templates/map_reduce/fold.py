@@ -186,7 +186,7 @@ class Fold:
         assert isinstance(elements, int)
         run = RUN // elements
         fresh = self._fresh(reductions, state)
-        with self.b.loop(0, ceildiv(extent, run), prefix="r", carry=_carry(state)) as loop:
+        with self.b.loop(0, ceildiv(extent, run), prefix="r", carry=state) as loop:
             first = loop.index * run
             part = self._turns(first, minimum(first + run, extent), fresh, turn, prefix)
             loop.carry(*self._join(reductions, loop.carried, part))
@@ -196,7 +196,7 @@ class Fold:
         self, start: Dim, stop: Dim, state: Sequence[Register],
         turn: Callable[[Dim, list[Register]], list[Register]], prefix: str,
     ) -> list[Register]:  # fmt: skip
-        with self.b.loop(start, stop, prefix=prefix, carry=_carry(state)) as loop:
+        with self.b.loop(start, stop, prefix=prefix, carry=state) as loop:
             loop.carry(*turn(loop.index, list(loop.carried)))
         return list(loop.results)
 
@@ -289,10 +289,6 @@ class Fold:
         if self._beside is not None and mask is None:
             self._beside()
         return result
-
-
-def _carry(state: Sequence[Register]) -> list[tuple[VType, Operand]]:
-    return [(register.type, register) for register in state]
 
 
 def split(reductions: Sequence[Reduction], flat: Sequence[Register]) -> list[Registers]:

@@ -35,8 +35,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
-from kernelmill.lower.emit.access import Along, ElementAt, contiguity, converts
-from kernelmill.lower.emit.callbacks import PrefetchElement
+from kernelmill.lower.emit.access import Along, ElementAt, PrefetchElement, contiguity, converts
 from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Pieces

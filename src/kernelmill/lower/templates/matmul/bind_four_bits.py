@@ -20,7 +20,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.callbacks import LoadElement
+from kernelmill.lower.emit.access import LoadElement
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.template import GroupContext

@@ -21,8 +21,7 @@ from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Exact, Operand, Planes, loader
 from kernelmill.lower.weights.dot_operand import DotOperand
-from kernelmill.lower.weights.panel_views import constant_rows
-from kernelmill.lower.weights.tile_views import tile_view_of_b
+from kernelmill.lower.weights.panel_views import constant_rows, tile_view_of_b
 
 NO_TILES = "this instruction set has no tiles of bfloat16"
 

@@ -69,10 +69,10 @@ class IntegerTask(FourBitTask):
         none = builder.op("splat", 0, dtype=I32, lanes=lanes)
         most = lost = none
         for row in range(self.schedule.rows):
-            with builder.loop(0, self.runs, carry=[(none.type, most)], prefix="run") as loop:
+            with builder.loop(0, self.runs, carry=[most], prefix="run") as loop:
                 loop.carry(self._measure_run(row, loop.index, *loop.carried))
             (most,) = loop.results
-            with builder.loop(0, self.runs, carry=[(none.type, lost)], prefix="run") as loop:
+            with builder.loop(0, self.runs, carry=[lost], prefix="run") as loop:
                 loop.carry(self._make_run(row, loop.index, *loop.carried))
             (lost,) = loop.results
             with builder.loop(0, self.runs, prefix="run") as loop:
@@ -164,7 +164,7 @@ class IntegerTask(FourBitTask):
         builder, (row,) = self.builder, rows
         words = self.schedule.run // WORD
         zeros = [builder.op("splat", 0, dtype=I32, lanes=self.schedule.lanes)] * (2 * len(vectors))
-        kind, whole = zeros[0].type, zeros
+        whole = zeros
         for word in range(words):
             self._fetch_words(panel, run, word)
             whole = self._add_word(panel, row, 0, run * words + word, vectors, whole)
@@ -172,10 +172,8 @@ class IntegerTask(FourBitTask):
         sums = self._in_units(whole, unit, [self._less(row, run)] * len(vectors))
         listed = builder.load(SCRATCH, self._fact(row, run, _LOWER), I32)
         count = builder.let(builder.op("cast", listed, dtype=I64), 0, words)
-        carry = [(value.type, value) for value in sums]
-        with builder.loop(0, minimum(count, 1), carry=carry, prefix="lower") as some:
-            nothing = [(kind, zero) for zero in zeros]
-            with builder.loop(0, count, carry=nothing, prefix="word") as loop:
+        with builder.loop(0, minimum(count, 1), carry=sums, prefix="lower") as some:
+            with builder.loop(0, count, carry=zeros, prefix="word") as loop:
                 where = self._listed_at(row, run) + loop.index
                 number = builder.op("cast", builder.load(SCRATCH, where, I32), dtype=I64)
                 number = builder.let(number, 0, self.runs * words - 1)

@@ -131,8 +131,7 @@ class FourBitTask:
         none = Magnitudes.none(builder, lanes)
         known = [none.least, none.most]
         for row in range(schedule.rows):
-            carry = [(value.type, value) for value in known]
-            with builder.loop(0, self.runs, carry=carry, prefix="run") as loop:
+            with builder.loop(0, self.runs, carry=known, prefix="run") as loop:
                 magnitudes = Magnitudes(*loop.carried)
                 total = self.context.zeros()
                 for part in range(schedule.run // lanes):
@@ -220,8 +219,7 @@ class FourBitTask:
         builder, schedule = self.builder, self.schedule
         vectors = range(schedule.vectors)
         zeros = [self.context.zeros()] * (len(rows) * len(vectors))
-        carry = [(value.type, value) for value in zeros]
-        with builder.loop(0, self.runs, carry=carry, prefix="run") as loop:
+        with builder.loop(0, self.runs, carry=zeros, prefix="run") as loop:
             loop.carry(*run(panel, loop.index, rows, vectors, list(loop.carried)))
         for place, value in enumerate(loop.results):
             row, vector = divmod(place, len(vectors))
@@ -341,8 +339,7 @@ class FourBitTask:
         builder, schedule = self.builder, self.schedule
         count = schedule.run // WORD
         factors = [self._factors(panel, run * schedule.run, vector) for vector in vectors]
-        carry = [(value.type, value) for value in totals]
-        with builder.loop(0, count, carry=carry, prefix="word") as loop:
+        with builder.loop(0, count, carry=totals, prefix="word") as loop:
             number, sums = run * count + loop.index, list(loop.carried)
             words = [self._words(panel, number, vector) for vector in vectors]
             for inner in range(WORD):

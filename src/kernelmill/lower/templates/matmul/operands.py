@@ -11,7 +11,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, maximum, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
+from kernelmill.lower.emit.access import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch, asking

@@ -60,11 +60,10 @@ def _magnitudes(
     """Return the magnitudes over all k of `count` of the `size` rows of A or columns of B."""
     builder, lane, load = context.builder, context.lane, loader(operand)
     lanes, none = lane.count, Magnitudes.none(builder, lane.count)
-    carry = [(none.least.type, none.least), (none.most.type, none.most)]
+    carry = [none.least, none.most]
     if operand.contiguous_along is Along.K:
         with builder.loop(0, count, carry=carry, prefix="o") as outer:
-            inside = [(value.type, value) for value in outer.carried]
-            with builder.loop(0, depth, lanes, carry=inside, prefix="k") as k:
+            with builder.loop(0, depth, lanes, carry=outer.carried, prefix="k") as k:
                 along = context.masked(depth - k.index, depth)
                 at = first + outer.index, (k.index + lane.index,)
                 _join(builder, k, load(builder, batch, *at, along))
@@ -72,8 +71,7 @@ def _magnitudes(
     else:
         with builder.loop(0, count, lanes, carry=carry, prefix="o") as outer:
             along = context.masked(size - first - outer.index, size)
-            inside = [(value.type, value) for value in outer.carried]
-            with builder.loop(0, depth, carry=inside, prefix="k") as k:
+            with builder.loop(0, depth, carry=outer.carried, prefix="k") as k:
                 at = first + outer.index + lane.index, (k.index,)
                 _join(builder, k, load(builder, batch, *at, along))
             outer.carry(*k.results)
@@ -93,7 +91,7 @@ def _packed_magnitudes(
     """Return the magnitudes of columns of a constant B, which are in two buffers."""
     builder, lanes = context.builder, context.lane.count
     none = Magnitudes.none(builder, lanes)
-    carry = [(none.least.type, none.least), (none.most.type, none.most)]
+    carry = [none.least, none.most]
     with builder.loop(0, count, lanes, carry=carry, prefix="o") as loop:
         at = first + loop.index
         exist = context.masked(size - at, size).mask

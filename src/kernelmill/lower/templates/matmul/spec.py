@@ -17,8 +17,7 @@ from kernelmill.core.dtype import U8, DType
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement, StoreElement
+from kernelmill.lower.emit.access import Along, LoadElement, PrefetchElement, StoreElement
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.pieces import Pieces
@@ -103,7 +102,7 @@ class Operand:
                       of each `outer` together and after those of the one before.
     layout            how it was packed: what the schedule that is to read it said.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
-                      or in tiles (see `weights/tile_views.py`) for a unit that works on tiles,
+                      or in tiles (see `weights/panel_views.py`) for a unit that works on tiles,
                       the same for every batch index unless the contraction finds its rows: then
                       those of each follow one another. The kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Blocked.width`.

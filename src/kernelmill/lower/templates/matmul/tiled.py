@@ -42,7 +42,7 @@ from kernelmill.lower.templates.matmul.pieced import PieceLayout, is_ordinary
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, loader
 from kernelmill.lower.templates.matmul.tasks import TaskTime, estimated_work
 from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
-from kernelmill.lower.weights.tile_views import tile_view_of_a, tile_view_of_b
+from kernelmill.lower.weights.panel_views import tile_view_of_a, tile_view_of_b
 
 _WIDE = 4
 """Tiles of a block of one row tile: with A's tile and one of B's they leave registers free."""

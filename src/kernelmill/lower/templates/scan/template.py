@@ -19,7 +19,7 @@ from kernelmill.kernel.ir import Value, VType
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.context import task_index
+from kernelmill.lower.emit.context import lane_vectors, task_index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 
 LoadElement = Callable[[KernelBuilder, Dims, Lane | None], Value]
@@ -120,7 +120,9 @@ def emit_scan(builder: KernelBuilder, spec: ScanSpec, schedule: ScanSchedule) ->
         return (*place[:across], position, *place[across + 1 :])
 
     if schedule.lanes > 1:
-        _emit_vectors(builder, spec, schedule, at, start, stop)
+        whole = isinstance(spec.shape[-1], int) and spec.shape[-1] % schedule.lanes == 0
+        with lane_vectors(builder, start, stop, schedule.lanes, whole, "v") as (first, lane):
+            _emit_rows(builder, spec, [at(first + (0 if lane is None else lane.index))], lane)
         return
     chains = schedule.chains
     whole = start + (stop - start) // chains * chains
@@ -129,20 +131,6 @@ def emit_scan(builder: KernelBuilder, spec: ScanSpec, schedule: ScanSchedule) ->
     if chains > 1:
         with builder.loop(whole, stop, prefix="r") as loop:
             _emit_rows(builder, spec, [at(loop.index)])
-
-
-def _emit_vectors(
-    builder: KernelBuilder, spec: ScanSpec, schedule: ScanSchedule, at: Callable[[Dim], Dims],
-    start: Dim, stop: Dim,
-) -> None:  # fmt: skip
-    """Emit positions start..stop-1 of the last axis, a vector at a time."""
-    lanes, width = schedule.lanes, spec.shape[-1]
-    whole = isinstance(width, int) and width % lanes == 0
-    with builder.loop(start, stop, lanes, prefix="v") as loop:
-        rest = None if whole else builder.index(stop - loop.index)
-        mask = None if rest is None else builder.op("lane_mask", rest, lanes=lanes)
-        lane = Lane(builder.fresh_symbol("l", 0, lanes - 1), lanes, mask)
-        _emit_rows(builder, spec, [at(loop.index + lane.index)], lane)
 
 
 def _emit_rows(

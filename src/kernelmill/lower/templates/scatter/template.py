@@ -28,7 +28,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.context import task_index
+from kernelmill.lower.emit.context import lane_vectors, task_index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 
 LoadIndices = Callable[[KernelBuilder, Dims, Dims], Sequence[Register]]
@@ -188,15 +188,10 @@ class _Writer:
     ) -> None:
         """Write positions start..stop-1 of the window's last axis, for one index."""
         b, width = self.b, self.spec.window[-1]
-        with b.loop(start, stop, lanes, prefix="w") as loop:
-            if lanes == 1:
-                self._update(i, (*outer, loop.index), None, places)
-                return
-            mask = None
-            if not (isinstance(width, int) and width % lanes == 0):
-                mask = b.op("lane_mask", b.index(stop - loop.index), lanes=lanes)
-            lane = Lane(b.fresh_symbol("l", 0, lanes - 1), lanes, mask)
-            self._update(i, (*outer, loop.index + lane.index), lane, places)
+        whole = isinstance(width, int) and width % lanes == 0
+        with lane_vectors(b, start, stop, lanes, whole, "w") as (first, lane):
+            at = first + (0 if lane is None else lane.index)
+            self._update(i, (*outer, at), lane, places)
 
     def _update(self, i: Dims, w: Dims, lane: Lane | None, places: Dims) -> None:
         b, target = self.b, self.spec.target

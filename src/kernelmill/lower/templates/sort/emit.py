@@ -12,6 +12,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import unravel
+from kernelmill.lower.emit.context import lane_vectors
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS, Item, Items, Sorter, ordered_bits
 from kernelmill.lower.templates.sort.spec import PARTIAL, SortSchedule, SortSpec, Top, streams
 
@@ -122,15 +123,10 @@ class _Row:
     def _vectors(self, start: Dim, stop: Dim) -> Generator[tuple[Dim, Value, Value | None]]:
         """Loop over elements, `lanes` at a time: yield the first one, their keys and a mask."""
         b, lanes = self.b, self.lanes
-        with b.loop(start, stop, lanes, prefix="v") as loop:
-            if lanes == 1:
-                yield loop.index, self._key(loop.index, None), None
-                return
-            mask = None
-            if mod(stop - start, lanes) != 0:
-                mask = b.op("lane_mask", b.index(stop - loop.index), lanes=lanes)
-            lane = Lane(b.fresh_symbol("l", 0, lanes - 1), lanes, mask)
-            yield loop.index, self._key(loop.index + lane.index, lane), mask
+        whole = mod(stop - start, lanes) == 0
+        with lane_vectors(b, start, stop, lanes, whole, "v") as (first, lane):
+            at = first + (0 if lane is None else lane.index)
+            yield first, self._key(at, lane), lane and lane.mask
 
     def _key(self, along: Dim, lane: Lane | None) -> Value:
         b, spec = self.b, self.spec

@@ -19,8 +19,7 @@ from kernelmill.kernel.ir import Kernel, Value
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.callbacks import StoreElement
+from kernelmill.lower.emit.access import Along, StoreElement
 from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
 from kernelmill.lower.templates.matmul.classes import RowClasses, emit_classes, plan_classes

@@ -9,14 +9,13 @@ from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
     ConvolutionPlace,
     DenseTiles,
     PixelTiles,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry
 
 ScheduleT = TypeVar("ScheduleT", bound=PixelTiles)
 

@@ -16,7 +16,6 @@ from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.tile_cost import block_sizes
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.emit_dense import convolve
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
     ConvolutionPlace,
@@ -24,6 +23,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     PanelMajor,
     TileMajor,
 )
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task, image_ns
 from kernelmill.lower.weights.panel_views import padded
 

@@ -16,7 +16,6 @@ from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
     fill_padded_tile,
     padded_strides,
@@ -25,6 +24,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ConvolutionPlace,
     PixelTiles,
 )
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task
 from kernelmill.lower.weights.panel_views import padded
 
@@ -154,8 +154,7 @@ def _pixels(
         for i in range(geometry.kernel[0]):
             sums = _add_row(context, i, first + start, at, sums)
     else:
-        carry = [(value.type, value) for value in sums]
-        with builder.loop(0, geometry.kernel[0], 1, carry, prefix="k") as loop:
+        with builder.loop(0, geometry.kernel[0], 1, sums, prefix="k") as loop:
             loop.carry(*_add_row(context, loop.index, first + start, at, list(loop.carried)))
         sums = list(loop.results)
     lane = context.masked(geometry.groups - (first + start), geometry.groups)

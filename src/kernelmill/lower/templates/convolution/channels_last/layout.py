@@ -25,14 +25,18 @@ from kernelmill.lower.emit.widened import widens_vectors
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import Binding, GroupContext, Template
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import ConvolutionPlace
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Schedule,
     convolution_candidates,
     plan_convolution,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Place
+from kernelmill.lower.templates.convolution.channels_last.spec import (
+    Convolution,
+    Geometry,
+    Pair,
+    Place,
+)
 
 
 def convolves_last(context: GroupContext) -> bool:

@@ -24,8 +24,7 @@ from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.emit.widened import READINGS
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
-from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry, Pair
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.schedule.candidate import OPEN, Candidate, first_of, other_cuts
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
 from kernelmill.lower.templates.convolution.channels_last.depthwise import Depthwise
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 
 Schedule = Depthwise | Dense
 """In the order in which they are asked; the last does for every convolution."""

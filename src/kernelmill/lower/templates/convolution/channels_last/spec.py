@@ -1,4 +1,9 @@
-"""Spec of a convolution of images with channels as the vector axis of its results."""
+"""Spec of a convolution with channels as the vector axis of its results: its sizes, and callbacks.
+
+Images have two spatial axes, the first of size 1 if need be. Where windows are single pixels that
+follow one another, output pixels may be counted in any other rows and columns: see
+`Geometry.folded`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,70 @@ from typing import Generic, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import DType
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
+
+Pair = tuple[int, int]
+"""Of rows and columns."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """All that a schedule depends on.
+
+    images            their number
+    groups            with `channels` input and `outs` output channels each
+    sizes, outputs    rows and columns of an input and an output image
+    kernel, stride, dilation, low   of the window, by axis; `low` is the padding before the image
+    planar            neighbours in memory are columns of the input, not channels
+    direct            reading an element is no more than a load
+    accumulate        the dtype of the sums
+    adds              the epilogue reads images as large as the result, such as a residual
+    half              the weights are of a half type
+    """
+
+    images: Dim
+    groups: int
+    channels: int
+    outs: int
+    sizes: Pair
+    outputs: Pair
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    low: Pair
+    planar: bool
+    direct: bool
+    accumulate: DType
+    adds: bool = False
+    half: bool = False
+
+    @property
+    def taps(self) -> int:
+        """Number of pixels of a window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def depth(self) -> int:
+        """Number of products in each sum."""
+        return self.channels * self.taps
+
+    @property
+    def depthwise(self) -> bool:
+        """True if every channel is convolved by itself."""
+        return self.groups > 1 and self.channels == self.outs == 1
+
+    @property
+    def pointwise(self) -> bool:
+        """True if windows are single pixels, all of them inside the image."""
+        return self.taps == 1 and self.low == (0, 0)
+
+    @property
+    def folded(self) -> bool:
+        """True if output pixels are input pixels in the same order, so that rows do not matter."""
+        return self.pointwise and self.stride == (1, 1)
+
 
 Place = tuple[Dim, Dim]
 """A row and a column."""

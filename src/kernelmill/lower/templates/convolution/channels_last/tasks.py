@@ -13,8 +13,8 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.tile_cost import THREADS, block_sizes, threads_ns, tile_ns
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
 _SERIAL_NS = 5000
 """Convolutions below this run on one thread."""

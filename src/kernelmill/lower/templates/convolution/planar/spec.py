@@ -26,7 +26,7 @@ class Window:
     and zero where that is outside of `sizes`.
 
     It says where elements are, of images whose sizes may be symbolic; how many there are is the
-    contraction's to say. `channels_last.geometry.Geometry` is known sizes and channels too, all
+    contraction's to say. `channels_last.spec.Geometry` is known sizes and channels too, all
     that a schedule of that layout is planned by.
     """
 

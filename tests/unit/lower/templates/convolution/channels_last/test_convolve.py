@@ -19,7 +19,6 @@ from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.layouts import choose_layouts
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
     Order,
@@ -27,6 +26,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     TileMajor,
 )
 from kernelmill.lower.templates.convolution.channels_last.schedule import plan_convolution
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole
 
