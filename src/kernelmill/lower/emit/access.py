@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from kernelmill.core.dim import Dim, as_sym, linear_part
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Dim, as_sym, linear_part, product
 from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
@@ -25,6 +26,27 @@ ElementAt = Callable[[Dims, Dim, Dims], Index]
 """`at(batch, outer, k)`: the index of an operand's element."""
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """One side of a contraction: element [batch, outer, k] is that of `value` at `at`. `batch`,
+    `outer` (m of A, n of B) and `k` are sizes."""
+
+    value: Value
+    at: ElementAt
+    batch: Dims
+    outer: Dim
+    k: Dims
+
+    @property
+    def depth(self) -> Dim:
+        """Number of elements of a row or column."""
+        return product(self.k)
+
+    def count(self, each: bool) -> Dim:
+        """Return how many matrices there are if `each` batch index has its own, else 1."""
+        return product(self.batch) if each else 1
+
+
 class Along(StrEnum):
     """The axis of an operand along which elements are contiguous in memory."""
 
@@ -32,14 +54,12 @@ class Along(StrEnum):
     K = "k"  # the axis that is summed over
 
 
-def contiguity(
-    value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims, stored: Stored
-) -> tuple[Along | None, bool]:
+def contiguity(matrix: Matrix, stored: Stored) -> tuple[Along | None, bool]:
     """Return the axis along which an operand is contiguous, None for neither, and whether an
     element is read by a plain load."""
-    _, index = fresh_axes((*batch, outer, *k), "x", {})
-    position = len(batch)
-    at_fresh = at(index[:position], index[position], index[position + 1 :])
+    value, position = matrix.value, len(matrix.batch)
+    _, index = fresh_axes((*matrix.batch, matrix.outer, *matrix.k), "x", {})
+    at_fresh = matrix.at(index[:position], index[position], index[position + 1 :])
     accesses = collect([(value, at_fresh)], stored, set())
     loads = [a.expression for a in accesses if a.kind is AccessKind.LOAD]
     direct = len(loads) == len(accesses) == 1 and not computes(value, stored)

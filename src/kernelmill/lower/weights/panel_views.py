@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.core.dim import Dim, ceildiv
 from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.axes import fresh_axes, used_axes
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.access import Matrix
 from kernelmill.lower.emit.packed import Rows, panel_shape
 from kernelmill.lower.emit.tiles import WORDS, depth_tiles
 
 
 def panel_view(
-    value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
-    width: int, group: int, origin: str, each: bool = False,
-) -> tuple[Value, Rows | None] | None:  # fmt: skip
+    matrix: Matrix, width: int, group: int, origin: str, each: bool = False
+) -> tuple[Value, Rows | None] | None:
     """A constant operand as a view in panel layout, by views alone, and as rows where it is copied
     element by element; None where that cannot be.
 
@@ -26,11 +25,10 @@ def panel_view(
     the operand has panels of its own, one after the other; else it must be the same for all.
     """
     builder = GraphBuilder("panels", origin)
-    times = product(batch) if each else 1
-    depth = product(k)
+    times, outer, depth = matrix.count(each), matrix.outer, matrix.depth
     groups = ceildiv(depth, group)
     panels, _, _ = panel_shape(outer, groups, width)
-    rows = constant_rows(value, at, batch, outer, k, builder, each)
+    rows = constant_rows(matrix, builder, each)
     if rows is None:
         return None
     flat = padded(builder, rows, (times, panels * width, groups * group))
@@ -43,23 +41,20 @@ def panel_view(
     return builder.emit("permute", tiles, dims=(0, 2, 1, 3)), None
 
 
-def constant_rows(
-    value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
-    builder: GraphBuilder, each: bool = False,
-) -> Value | None:  # fmt: skip
+def constant_rows(matrix: Matrix, builder: GraphBuilder, each: bool = False) -> Value | None:
     """A constant operand as a view (times, outer, depth), by views alone; None where that cannot
     be. Of `each` batch index it has rows of its own; else they must be the same for all, once."""
-    _, index = fresh_axes((*batch, outer, *k), "x", {})
+    value, batch = matrix.value, matrix.batch
+    _, index = fresh_axes((*batch, matrix.outer, *matrix.k), "x", {})
     first, wanted = index[: len(batch)], index[len(batch) :]
-    element = at(first, wanted[0], wanted[1:])
+    element = matrix.at(first, wanted[0], wanted[1:])
     if not each and used_axes(element) & used_axes(first):
         return None
     order = _permutation(element, (*first, *wanted) if each else wanted, value)
     if order is None:
         return None
     kept = builder.emit("permute", value, dims=order)
-    times = product(batch) if each else 1
-    return builder.emit("reshape", kept, shape=(times, outer, product(k)))
+    return builder.emit("reshape", kept, shape=(matrix.count(each), matrix.outer, matrix.depth))
 
 
 def padded(builder: GraphBuilder, value: Value, shape: Sequence[Dim]) -> Value:
@@ -86,40 +81,33 @@ def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[i
     return (*ones, *order)
 
 
-At = Callable[[Dims, Dim, Dims], Index]
-
-
-def tile_view_of_a(
-    value: Value, at: At, batch: Dims, outer: Dim, k: Dims, unit: DotUnit, origin: str
-) -> Value | None:
+def tile_view_of_a(matrix: Matrix, unit: DotUnit, origin: str) -> Value | None:
     """Rows of A: (row tiles, tiles along k, rows, numbers), zeros where there is nothing; None
     where that cannot be by views alone, or not for all batch indices at once."""
     builder = GraphBuilder("tiles", origin)
-    rows = constant_rows(value, at, batch, outer, k, builder)
+    rows = constant_rows(matrix, builder)
     if rows is None:
         return None
-    down, depth = ceildiv(outer, unit.rows), _depth(k, unit)
+    down, depth = ceildiv(matrix.outer, unit.rows), _depth(matrix, unit)
     numbers = WORDS * unit.group
     flat = padded(builder, rows, (1, down * unit.rows, depth * numbers))
     tiles = builder.emit("reshape", flat, shape=(down, unit.rows, depth, numbers))
     return builder.emit("permute", tiles, dims=(0, 2, 1, 3))
 
 
-def tile_view_of_b(
-    value: Value, at: At, batch: Dims, outer: Dim, k: Dims, unit: DotUnit, origin: str, each: bool
-) -> Value | None:
+def tile_view_of_b(matrix: Matrix, unit: DotUnit, origin: str, each: bool = False) -> Value | None:
     """Columns of B: (column tiles, words along k, columns, numbers of a word), those of `each`
     batch index after those of the one before; None as above."""
     builder = GraphBuilder("tiles", origin)
-    rows = constant_rows(value, at, batch, outer, k, builder, each)
+    rows = constant_rows(matrix, builder, each)
     if rows is None:
         return None
-    times = product(batch) if each else 1
-    across, words = ceildiv(outer, unit.columns), _depth(k, unit) * WORDS
+    times = matrix.count(each)
+    across, words = ceildiv(matrix.outer, unit.columns), _depth(matrix, unit) * WORDS
     flat = padded(builder, rows, (times, across * unit.columns, words * unit.group))
     shape = (times * across, unit.columns, words, unit.group)
     return builder.emit("permute", builder.emit("reshape", flat, shape=shape), dims=(0, 2, 1, 3))
 
 
-def _depth(k: Dims, unit: DotUnit) -> Dim:
-    return depth_tiles(ceildiv(product(k), unit.group))
+def _depth(matrix: Matrix, unit: DotUnit) -> Dim:
+    return depth_tiles(ceildiv(matrix.depth, unit.group))

@@ -17,7 +17,7 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.access import Along, contiguity
+from kernelmill.lower.emit.access import Along, Matrix, contiguity
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import Binding, GroupContext
@@ -118,10 +118,11 @@ def entry_reader(
 
 def contiguous_along(context: GroupContext, operand: Value) -> Along | None:
     """Return the contiguous axis of an operand: OUTER along rows, K along a row's elements."""
-    found, _ = contiguity(
+    matrix = Matrix(
         operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
-        operand.shape[3:], context.stored,
+        operand.shape[3:],
     )  # fmt: skip
+    found, _ = contiguity(matrix, context.stored)
     return found
 
 

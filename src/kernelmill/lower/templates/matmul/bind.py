@@ -35,7 +35,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
-from kernelmill.lower.emit.access import Along, ElementAt, PrefetchElement, contiguity, converts
+from kernelmill.lower.emit.access import Along, Matrix, PrefetchElement, contiguity, converts
 from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Pieces
@@ -306,10 +306,10 @@ class _Operands:
     def _loose(self, roles: Roles) -> tuple[Operand, Operand, Dims]:
         """Return both operands unpacked, and k in units of the elements that are multiplied."""
         binding = self.binding
-        b = read_operand(self.e, roles.b, roles.b_index, roles.batch, roles.n, roles.k)
+        b = read_operand(self.e, roles.right)
         if binding.computes_b:
             b = self._computed(b, roles)
-        a = read_operand(self.e, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
+        a = read_operand(self.e, roles.left)
         if binding.unit.group == 1 or binding.pieces is not None:
             return a, b, roles.k
         *outer, k = roles.k
@@ -327,7 +327,7 @@ class _Operands:
         if self.binding.unit.group > 1 or self.binding.factors is None:
             return b
         rest, scale = (
-            read_operand(self.e, value, roles.b_index, roles.batch, roles.n, roles.k).load
+            read_operand(self.e, replace(roles.right, value=value)).load
             for value in self.binding.factors
         )
         assert rest is not None and scale is not None
@@ -369,9 +369,7 @@ class _Operands:
 
     def _aligned_rows(self, roles: Roles, whole: bool) -> AlignedRows | None:
         """Return A's rows, if they are `whole` tile rows and begin on cache lines."""
-        along, direct = contiguity(
-            roles.a, roles.a_index, roles.batch, roles.m, roles.k, self.e.stored
-        )
+        along, direct = contiguity(roles.left, self.e.stored)
         if not whole or not direct or along is not Along.K or converts(roles.a, self.e.stored):
             return None
         line = LINE_BYTES // roles.a.dtype.bytes
@@ -417,30 +415,25 @@ class _Operands:
 # ---- one operand --------------------------------------------------------------------------------
 
 
-def read_operand(
-    emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
-) -> Operand:
+def read_operand(emitter: Emitter, matrix: Matrix) -> Operand:
     """Return an operand that is not packed."""
-    dtype = accumulator(value.dtype)
+    value, at, dtype = matrix.value, matrix.at, accumulator(matrix.value.dtype)
 
     def load(_: KernelBuilder, bi: Dims, oi: Dim, ki: Dims, lane: Lane | None) -> Register:
         return emitter.read(value, at(bi, oi, ki), lane, dtype)
 
-    along, direct = contiguity(value, at, batch, outer, k, emitter.stored)
-    prefetch = (
-        _prefetching(emitter, value, at, batch, outer, k) if direct and along is Along.K else None
-    )
+    along, direct = contiguity(matrix, emitter.stored)
+    prefetch = _prefetching(emitter, matrix) if direct and along is Along.K else None
     half = direct and (is_half(value.dtype) or converts(value, emitter.stored))
     return Operand(load, along, direct, prefetch, half=half)
 
 
-def _prefetching(
-    emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
-) -> PrefetchElement | None:
+def _prefetching(emitter: Emitter, matrix: Matrix) -> PrefetchElement | None:
     """Return a prefetch of an operand that is read in place, if its rows follow one another."""
 
     def first(bi: Dims, oi: Dim) -> Access:
-        (access,) = collect([(value, at(bi, oi, (0,) * len(k)))], emitter.stored, set())
+        at = matrix.at(bi, oi, (0,) * len(matrix.k))
+        (access,) = collect([(matrix.value, at)], emitter.stored, set())
         return access
 
     def prefetch(bi: Dims, oi: Dim, number: Dim) -> None:
@@ -450,7 +443,7 @@ def _prefetching(
         assert location is not None
         emitter.builder.prefetch(emitter.param(location, "in"), access.expression + number)
 
-    _, index = fresh_axes((*batch, outer), "x", {})
+    _, index = fresh_axes((*matrix.batch, matrix.outer), "x", {})
     row = as_sym(index[-1])
     linear = row and linear_part(first(index[:-1], index[-1]).expression, row.name)
-    return prefetch if linear and linear[0] == product(k) else None
+    return prefetch if linear and linear[0] == matrix.depth else None

@@ -84,14 +84,13 @@ def pack_pieces(
     """Pack B's pieces in tiles, and its columns' magnitudes, if it is constant."""
     if not all(isinstance(size, int) for size in (roles.n, *roles.k)):
         return PackedWeights()
-    where = roles.b_index, roles.batch, roles.n, roles.k
     builder = GraphBuilder("magnitudes", origin)
-    rows = constant_rows(roles.b, *where, builder)
+    rows = constant_rows(roles.right, builder)
     if rows is None:
         return PackedWeights()
     magnitudes = [context.pack(value) for value in magnitudes_of_rows(rows, builder)]
     planes = [
-        tile_view_of_b(value, *where, unit, origin, False)
+        tile_view_of_b(replace(roles.right, value=value), unit, origin)
         for value in piece_values(roles.b, pieces.pieces, origin)
     ]
     stored = [None if plane is None else context.pack(plane) for plane in planes]

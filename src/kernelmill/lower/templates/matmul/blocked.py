@@ -76,13 +76,10 @@ class Panels:
         if product.computes_b:
             return product.pack_leaves(self.b)
         roles, unit, each = product.roles, product.unit, product.grouped
-        context = product.context
-        b = pack_panels(context, roles.b, roles.b_index, roles.n, roles, self.b, unit, each)
+        b = pack_panels(product.context, roles.right, self.b, unit, each)
         if b is not None or not unit.a.is_float or each:
             return PackedWeights(b=b, packing=self)
-        a = pack_panels(
-            context, roles.a, roles.a_index, roles.m, roles, self.a, unit, dtype=self.dtype
-        )
+        a = pack_panels(product.context, roles.left, self.a, unit, dtype=self.dtype)
         return PackedWeights(a=a, packing=self)
 
 

@@ -42,10 +42,7 @@ class Columns:
 
     def pack(self, product: Packable) -> PackedWeights:
         """Pack B, if it is the same for every batch index."""
-        roles = product.roles
-        b = pack_panels(
-            product.context, roles.b, roles.b_index, roles.n, roles, 1, product.unit
-        )  # fmt: skip
+        b = pack_panels(product.context, product.roles.right, 1, product.unit)
         return PackedWeights(b=b, packing=self)
 
 
@@ -92,8 +89,7 @@ class FewColumns(AlongK):
             return None
         if not _pays(sizes, sizes.n, machine):
             return None
-        where = roles.a, roles.a_index, roles.batch, roles.m, roles.k
-        along, _ = contiguity(*where, product.context.stored)
+        along, _ = contiguity(roles.left, product.context.stored)
         return Columns() if along is Along.K else None
 
     def emit(self, place: TaskPlace) -> None:

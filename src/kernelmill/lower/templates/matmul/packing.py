@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Protocol
 
 from kernelmill.core.dataclass import dataclass
@@ -10,9 +11,8 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location
-from kernelmill.lower.emit.access import ElementAt
+from kernelmill.lower.emit.access import Matrix
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.schedule.template import GroupContext
@@ -80,19 +80,19 @@ class Layout(Hashable, Protocol):
 
 
 def pack_panels(
-    context: GroupContext, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int,
-    unit: DotUnit = MULTIPLY_ADD, each: bool = False, dtype: DType | None = None,
+    context: GroupContext, matrix: Matrix, width: int, unit: DotUnit = MULTIPLY_ADD,
+    each: bool = False, dtype: DType | None = None,
 ) -> Location | None:  # fmt: skip
     """Have an operand packed into panels, of `each` batch index its own, in another `dtype` if one
     is given; None where it is not constant, or not of known sizes, or not the same for every batch
     index."""
-    if not are_known(outer, *roles.k, *(roles.batch if each else ())):
+    if not are_known(matrix.outer, *matrix.k, *(matrix.batch if each else ())):
         return None
-    seed = context.group.seed
+    seed, value = context.group.seed, matrix.value
     assert seed is not None
     if dtype is not None and dtype != value.dtype:
         value = GraphBuilder("widened").emit("cast", value, dtype=dtype)
-    found = panel_view(value, at, roles.batch, outer, roles.k, width, unit.group, seed.origin, each)
+    found = panel_view(replace(matrix, value=value), width, unit.group, seed.origin, each)
     if found is None:
         return None
     view, rows = found

@@ -9,6 +9,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.access import Matrix
 
 Places = Sequence[tuple[Dim, Dim]]
 """Positions, and the sizes that they have to be within."""
@@ -37,6 +38,16 @@ class Roles:
     b_index: Callable[[Dims, Dim, Dims], Index]
     result_index: Callable[[Dims, Dim, Dim], Index]
     a_within: Callable[[Dims, Dim, Dims], Places] = everywhere
+
+    @property
+    def left(self) -> Matrix:
+        """A with the index of each element."""
+        return Matrix(self.a, self.a_index, self.batch, self.m, self.k)
+
+    @property
+    def right(self) -> Matrix:
+        """B with the index of each element."""
+        return Matrix(self.b, self.b_index, self.batch, self.n, self.k)
 
 
 def product_roles(node: Node, first: Dim) -> Roles:

@@ -66,22 +66,18 @@ class TileLayout:
 
     def pack(self, product: Packable) -> PackedWeights:
         """Pack an operand that is constant, and the same for every batch index."""
-        roles, unit, origin, grouped = (
-            product.roles, product.unit, product.origin, product.grouped
-        )  # fmt: skip
-        context, batch = product.context, roles.batch
+        roles, unit, grouped = product.roles, product.unit, product.grouped
+        context, origin = product.context, product.origin
         if product.computes_b:
             return product.pack_leaves(unit.columns)
-        if are_known(roles.n, *roles.k, *(batch if grouped else ())):
-            view = tile_view_of_b(
-                roles.b, roles.b_index, batch, roles.n, roles.k, unit, origin, grouped
-            )
+        if are_known(roles.n, *roles.k, *(roles.batch if grouped else ())):
+            view = tile_view_of_b(roles.right, unit, origin, grouped)
             b = None if view is None else context.pack(view)
             if b is not None:
                 return PackedWeights(b=b, packing=self)
         if grouped or not are_known(roles.m, *roles.k):
             return PackedWeights()
-        view = tile_view_of_a(roles.a, roles.a_index, batch, roles.m, roles.k, unit, origin)
+        view = tile_view_of_a(roles.left, unit, origin)
         return PackedWeights(a=None if view is None else context.pack(view), packing=self)
 
 

@@ -67,15 +67,14 @@ class PlanarBinding(Binding[PlanarConvolution]):
 
     def pack(self, packing: WeightPanels) -> PackedWeights:
         """Pack the weights, if they are constant and the same for every image."""
-        roles, width, dtype = self.roles, packing.rows, packing.dtype
         return PackedWeights(
-            a=pack_panels(self.context, roles.a, roles.a_index, roles.m, roles, width, dtype=dtype)
+            a=pack_panels(self.context, self.roles.left, packing.rows, dtype=packing.dtype)
         )
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> PlanarConvolution:
         """Return the contraction, with packed weights read from their panels."""
         roles, window = self.roles, self._window(emitter)
-        a = read_operand(emitter, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
+        a = read_operand(emitter, roles.left)
         if packed.a is not None:
             a = Operand(None, packed=emitter.param(packed.a, "in"))
         b = Operand(None, Along.OUTER, direct=False, source=WindowPanels(window))
