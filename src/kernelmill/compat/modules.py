@@ -14,7 +14,7 @@ from kernelmill.backend import get_npu_backend
 from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat import marks, npu, npugraph_ex, printing, profiler
 from kernelmill.compat.missing import MissingModules, refuse_missing
-from kernelmill.compat.operators import OPERATORS
+from kernelmill.compat.operators import OF_LENGTHS, OPERATORS
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 
@@ -24,8 +24,6 @@ NESTED: Mapping[str, Sequence[str]] = {
     npugraph_ex.NAME: ("torch.npu.npugraph_ex", "torch_npu.dynamo.npugraph_ex"),
 }
 """Other names of packages."""
-
-_INFER = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
 
 
 def _get_compiler(compiler_config: CompilerConfig | None = None) -> Callable[..., Any]:
@@ -66,7 +64,7 @@ def install_modules() -> None:
         for name in [name for name in _names() if name.split(".")[0] == package]:
             for other in others:
                 _alias(name, name.replace(package, other, 1))
-    MissingModules(("torch_npu", *NESTED), known_names).install()
+    sys.meta_path.append(MissingModules(("torch_npu", *NESTED), known_names))
 
 
 def known_names() -> list[str]:
@@ -125,7 +123,7 @@ def _contents() -> dict[str, dict[str, Any]]:
             "record": scope.record,
             "wait": scope.wait,
             "npu_print": printing.npu_print,
-            **{name: OPERATORS[name] for name in _INFER},
+            **OF_LENGTHS,
         },
         **npugraph_ex.MEMBERS,
     }

@@ -9,11 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernelmill.ops.library import operator, require
+from kernelmill.ops.library import operator, public, require
 
 _X_DTYPES = (torch.int32, torch.bfloat16, torch.float16, torch.float32)
 
 
+@public
+@operator("dequant_swiglu_quant")
 def dequant_swiglu_quant(
     x: Tensor,
     *,
@@ -51,37 +53,6 @@ def dequant_swiglu_quant(
 
     Leading dims of x are tokens. Raises InputError for what does not fit.
     """
-    return torch.ops.kernelmill.dequant_swiglu_quant(
-        x, weight_scale=weight_scale, activation_scale=activation_scale, bias=bias,
-        quant_scale=quant_scale, quant_offset=quant_offset, group_index=group_index,
-        activate_left=activate_left, quant_mode=quant_mode, swiglu_mode=swiglu_mode,
-        clamp_limit=clamp_limit, glu_alpha=glu_alpha, glu_bias=glu_bias,
-    )  # fmt: skip
-
-
-@operator(
-    "dequant_swiglu_quant(Tensor x, *, Tensor? weight_scale=None, Tensor? activation_scale=None, "
-    "Tensor? bias=None, Tensor? quant_scale=None, Tensor? quant_offset=None, "
-    "Tensor? group_index=None, bool activate_left=False, int quant_mode=0, int swiglu_mode=0, "
-    "float clamp_limit=7.0, float glu_alpha=1.702, float glu_bias=1.0) -> (Tensor, Tensor)"
-)
-def reference(
-    x: Tensor,
-    *,
-    weight_scale: Tensor | None = None,
-    activation_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    quant_scale: Tensor | None = None,
-    quant_offset: Tensor | None = None,
-    group_index: Tensor | None = None,
-    activate_left: bool = False,
-    quant_mode: int = 0,
-    swiglu_mode: int = 0,
-    clamp_limit: float = 7.0,
-    glu_alpha: float = 1.702,
-    glu_bias: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Compute the formula in plain PyTorch; the operator is made of this."""
     _check_modes(x, weight_scale, quant_scale, quant_offset, quant_mode, swiglu_mode)
     rows = x.reshape(-1, x.shape[-1])
     inside = None

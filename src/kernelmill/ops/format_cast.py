@@ -9,12 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernelmill.ops.library import operator, require
+from kernelmill.ops.library import operator, public, require
 
 ND = 2
 FRACTAL_NZ = 29
 
 
+@public
+@operator("format_cast")
 def format_cast(self: Tensor, acl_format: int) -> Tensor:
     """Return a copy with the same shape and values, in the format 2 (ND) or 29 (FRACTAL_NZ).
 
@@ -23,11 +25,6 @@ def format_cast(self: Tensor, acl_format: int) -> Tensor:
 
     Raises InputError for another format, or for FRACTAL_NZ of fewer than two dims.
     """
-    return torch.ops.kernelmill.format_cast(self, acl_format)
-
-
-@operator("format_cast(Tensor self, int acl_format) -> Tensor")
-def _formula(self: Tensor, acl_format: int) -> Tensor:
     known = acl_format in (ND, FRACTAL_NZ)
     require(known, f"format_cast: format {acl_format} is none of 2 (ND) and 29 (FRACTAL_NZ)")
     if acl_format == ND:

@@ -7,9 +7,11 @@ torch.export shape it, autograd differentiates it, and a compiler sees its parts
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import wraps
+from typing import TypeVar, cast
 
 import torch
+from torch.library import infer_schema
 
 from kernelmill.core.errors import InputError
 
@@ -21,16 +23,29 @@ NAMES: list[str] = []
 
 
 def operator(schema: str) -> Callable[[F], F]:
-    """Register a function as the operator with this schema."""
+    """Register a function as the operator with this schema; for a name alone, with that of its
+    signature, and as one that writes to no argument."""
 
     def register(formula: F) -> F:
-        name = schema.partition("(")[0]
+        name, parenthesis, _ = schema.partition("(")
         NAMES.append(name)
-        LIBRARY.define(schema)
+        given = schema if parenthesis else infer_schema(formula, mutates_args=(), op_name=name)
+        LIBRARY.define(given)
         LIBRARY.impl(name, formula, "CompositeImplicitAutograd")
         return formula
 
     return register
+
+
+def public(formula: F) -> F:
+    """Return a function that calls the operator of this name, with the signature of its formula."""
+    packet = getattr(torch.ops.kernelmill, formula.__name__)
+
+    @wraps(formula)
+    def call(*args: object, **given: object) -> object:
+        return packet(*args, **given)
+
+    return cast("F", call)
 
 
 def require(holds: bool, message: str) -> None:

@@ -12,12 +12,14 @@ import math
 import torch
 from torch import Tensor
 
-from kernelmill.ops.library import operator, require
+from kernelmill.ops.library import operator, public, require
 
 OUTPUT_DTYPES = (torch.int8, torch.float16, torch.bfloat16, torch.float32)
 _BIAS_DTYPES = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
 
 
+@public
+@operator("quant_matmul")
 def quant_matmul(
     x1: Tensor,
     x2: Tensor,
@@ -42,26 +44,6 @@ def quant_matmul(
     >>> kernelmill.ops.quant_matmul(x, weight, torch.ones(1))
     tensor([[4, 4]], dtype=torch.int8)
     """
-    return torch.ops.kernelmill.quant_matmul(
-        x1, x2, scale, offset=offset, pertoken_scale=pertoken_scale, bias=bias,
-        output_dtype=output_dtype,
-    )  # fmt: skip
-
-
-@operator(
-    "quant_matmul(Tensor x1, Tensor x2, Tensor scale, *, Tensor? offset=None, "
-    "Tensor? pertoken_scale=None, Tensor? bias=None, ScalarType? output_dtype=None) -> Tensor"
-)
-def _formula(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    *,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    output_dtype: torch.dtype | None = None,
-) -> Tensor:
     wanted = output_dtype or torch.int8
     _check_product(x1, x2, wanted)
     _check_scales(x1, x2, scale, offset, pertoken_scale, wanted)

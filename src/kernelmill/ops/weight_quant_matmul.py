@@ -10,11 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernelmill.ops.library import operator, require
+from kernelmill.ops.library import operator, public, require
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
+@public
+@operator("weight_quant_matmul")
 def weight_quant_matmul(
     x: Tensor,
     weight: Tensor,
@@ -35,25 +37,6 @@ def weight_quant_matmul(
     Compiled, a weight that is a parameter or a buffer stays in its bytes, and is not rounded where
     x has few rows. Raises InputError for other types and shapes.
     """
-    return torch.ops.kernelmill.weight_quant_matmul(
-        x, weight, antiquant_scale, antiquant_offset=antiquant_offset, bias=bias,
-        antiquant_group_size=antiquant_group_size,
-    )  # fmt: skip
-
-
-@operator(
-    "weight_quant_matmul(Tensor x, Tensor weight, Tensor antiquant_scale, *, "
-    "Tensor? antiquant_offset=None, Tensor? bias=None, int antiquant_group_size=0) -> Tensor"
-)
-def _formula(
-    x: Tensor,
-    weight: Tensor,
-    antiquant_scale: Tensor,
-    *,
-    antiquant_offset: Tensor | None = None,
-    bias: Tensor | None = None,
-    antiquant_group_size: int = 0,
-) -> Tensor:
     _check_product(x, weight)
     k, n = x.shape[-1], weight.shape[1]
     group = antiquant_group_size

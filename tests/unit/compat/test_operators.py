@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from kernelmill.compat.operators import OPERATORS
+from kernelmill.compat.operators import OF_LENGTHS, OPERATORS
 from tests.compiled import reported
 from tests.tolerances import tolerance
 from tests.unit.compat import operator_definitions as by
-
-HALF, BRAIN, FLOAT, BYTE = torch.float16, torch.bfloat16, torch.float32, torch.int8
-DTYPES = (HALF, BRAIN, FLOAT)
-
-Expected = Callable[[], Sequence[Tensor | None]]
-"""Results in float64; None for one that is not looked at."""
-
-CASES: dict[str, Callable[[], tuple[str, tuple[Any, ...], dict[str, Any], Expected]]] = {}
-
-
-def case(function: Callable[[], Any]) -> Callable[[], Any]:
-    """A case, by the name of its function."""
-    CASES[function.__name__] = function
-    return function
-
-
-def drawn(*shape: int, dtype: torch.dtype = FLOAT) -> Tensor:
-    return torch.randn(shape).to(dtype)
-
-
-def whole(*shape: int) -> Tensor:
-    return torch.randint(-9, 10, shape, dtype=BYTE)
+from tests.unit.compat.attention_cases import CASES
+from tests.unit.compat.operator_cases import (
+    BRAIN,
+    BYTE,
+    DTYPES,
+    HALF,
+    case,
+    drawn,
+    whole,
+)  # fmt: skip
 
 
 def called(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
-    found = OPERATORS[name](*args, **options)
+    table, _, last = name.rpartition(".")
+    found = (OF_LENGTHS if table else OPERATORS)[last](*args, **options)
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
@@ -160,6 +147,30 @@ def dynamic_quant_of_groups() -> Any:
     return "npu_dynamic_quant", (x,), options, lambda: by.by_row(x, rows)
 
 
+def _shorts(values: Tensor) -> Tensor:
+    """Eight numbers of four bits in one int32, the first in the lowest."""
+    rows = values.clamp(-8, 7).round().long().reshape(-1, 8).tolist()
+    packed = [sum((v & 15) << 4 * i for i, v in enumerate(row)) for row in rows]
+    signed = [p - 2**32 if p >= 2**31 else p for p in packed]
+    return torch.tensor(signed).reshape(*values.shape[:-1], -1)
+
+
+@case
+def dynamic_quant_in_four_bits() -> Any:
+    x = drawn(3, 2, 16, dtype=HALF)
+    scale = x.double().abs().amax(-1, keepdim=True) / 7
+    options = {"dst_type": torch.quint4x2}
+    return "npu_dynamic_quant", (x,), options, lambda: [_shorts(x / scale), scale.squeeze(-1)]
+
+
+@case
+def quantize_in_four_bits() -> Any:
+    x, scales, zero = drawn(2, 3, 16), torch.rand(16) * 3, torch.rand(16)
+    options = {"axis": -1, "div_mode": False}
+    exact = x.double() * scales + zero
+    return "npu_quantize", (x, scales, zero, torch.quint4x2), options, lambda: [_shorts(exact)]
+
+
 @case
 def quantize_by_channel() -> Any:
     x, scales = drawn(3, 5, 8), torch.rand(5) / 50 + 0.005
@@ -233,228 +244,6 @@ def scatter_of_a_copy() -> Any:
     exact[5], exact[0] = updates[0, 0].double(), updates[1, 0].double()
     indices = torch.tensor([[[5]], [[0]]])
     return "npu_scatter_nd_update", (x, indices, updates), {}, lambda: [exact]
-
-
-# ---- attention ------------------------------------------------------------------------------
-
-_TO = {
-    "BNSD": lambda x: x,
-    "BSND": lambda x: x.transpose(1, 2),
-    "BSH": lambda x: x.transpose(1, 2).flatten(2),
-    "SBH": lambda x: x.permute(2, 0, 1, 3).flatten(2),
-    "NBSD": lambda x: x.transpose(0, 1),
-}
-SCALE = 0.25
-
-
-def _heads(
-    rows: int = 5, columns: int = 7, own: int = 4, dtype: torch.dtype = FLOAT
-) -> list[Tensor]:
-    shapes = (2, 4, rows, 16), (2, own, columns, 16), (2, own, columns, 16)
-    return [drawn(*shape, dtype=dtype) for shape in shapes]
-
-
-def _trained() -> None:
-    for layout in ("BNSD", "BSND", "BSH", "SBH"):
-
-        def fusion(layout: str = layout) -> Any:
-            q, k, v = _heads(own=2, dtype=BRAIN if layout == "BSH" else FLOAT)
-            pse = drawn(1, 4, 5, 7).to(q.dtype)
-            mask = torch.rand(2, 1, 5, 7) > 0.7
-            mask[..., 0] = False
-
-            def sees(b: int, i: int, j: int) -> bool:
-                return not mask[b, 0, i, j]
-
-            def expected() -> list[Tensor | None]:
-                out, _, top, total = by.attention(q, k, v, SCALE, sees, pse.double() * SCALE)
-                wide = [x.expand(2, 4, 5, 8) for x in (top, total)]
-                precise = [None, None] if q.dtype == BRAIN else wide
-                return [_TO[layout](out), *precise, None, None, None, None]
-
-            args = (*(_TO[layout](x).contiguous() for x in (q, k, v)), 4, layout)
-            options = {"pse": pse, "atten_mask": mask, "scale": SCALE}
-            return "npu_fusion_attention", args, options, expected
-
-        CASES[f"fusion_{layout}"] = fusion
-
-
-_trained()
-
-
-@case
-def fusion_of_a_row() -> Any:
-    parts = [_heads(n, m)[0:3] for n, m in ((3, 4), (2, 2))]
-    parts = [[x[:1] for x in part] for part in parts]
-    args = [torch.cat([part[i][0].transpose(0, 1) for part in parts]) for i in range(3)]
-
-    def expected() -> list[Tensor | None]:
-        outs = [by.attention(q, k, v, SCALE, lambda b, i, j: j <= i)[0][0] for q, k, v in parts]
-        out = torch.cat([one.transpose(0, 1) for one in outs])
-        return [out, None, None, None, None, None, None]
-
-    options = {
-        "scale": SCALE, "sparse_mode": 2, "atten_mask": torch.ones(8, 8).triu(1).bool(),
-        "actual_seq_qlen": [3, 5, 0], "actual_seq_kvlen": [4, 6, 0],
-    }  # fmt: skip
-    return "npu_fusion_attention", (*args, 4, "TND"), options, expected
-
-
-SPARSE: dict[int, by.Sees] = {
-    0: lambda b, i, j: i - 2 <= j <= i + 1,
-    2: lambda b, i, j: j <= i,
-    3: lambda b, i, j: j <= i + 2,
-    4: lambda b, i, j: i + 2 - 2 <= j <= i + 2 + 1,
-}
-"""With 5 queries, 7 keys, 2 tokens before and 1 behind."""
-
-
-def _prompts() -> None:
-    for mode, sees in SPARSE.items():
-
-        def sparse(mode: int = mode, sees: by.Sees = sees) -> Any:
-            q, k, v = _heads(own=2)
-            mask = torch.zeros(5, 7).bool() if mode == 0 else torch.ones(2048, 2048).triu(1).bool()
-            options = {
-                "num_heads": 4, "num_key_value_heads": 2, "scale": SCALE, "input_layout": "BNSD",
-                "sparse_mode": mode, "pre_tokens": 2, "next_tokens": 1, "atten_mask": mask,
-                "softmax_lse_flag": True,
-            }  # fmt: skip
-            expected: Expected = lambda: by.attention(q, k, v, SCALE, sees)[:2]  # noqa: E731
-            return "npu_fused_infer_attention_score", (q, k, v), options, expected
-
-        CASES[f"infer_sparse_mode_{mode}"] = sparse
-    for layout in ("BSH", "BSND", "BNSD_BSND", "BSND_NBSD"):
-
-        def infer(layout: str = layout) -> Any:
-            q, k, v = _heads(dtype=HALF)
-            source, _, target = layout.partition("_")
-            args = tuple(_TO[source](x).contiguous() for x in (q, k, v))
-            options = {"num_heads": 4, "scale": SCALE, "input_layout": layout}
-            out = by.attention(q, k, v, SCALE, by.everything)[0]
-            exact = _TO[target or source](out)
-            return "npu_fused_infer_attention_score", args, options, lambda: [exact, torch.zeros(1)]
-
-        CASES[f"infer_{layout}"] = infer
-
-
-_prompts()
-
-
-@case
-def infer_with_lengths() -> Any:
-    q, k, v = _heads()
-    k[0, :, 4:], v[0, :, 4:] = math.nan, math.inf
-    rows, columns = [3, 5], [4, 7]
-
-    def sees(b: int, i: int, j: int) -> bool:
-        return i < rows[b] and j < columns[b] and j <= i + columns[b] - rows[b]
-
-    options = {
-        "num_heads": 4, "scale": SCALE, "input_layout": "BNSD", "actual_seq_lengths": rows,
-        "actual_seq_lengths_kv": columns, "sparse_mode": 3,
-        "atten_mask": torch.ones(2048, 2048).triu(1).bool(),
-    }  # fmt: skip
-    clean = k.nan_to_num(0), v.nan_to_num(0, 0, 0)
-    exact = by.attention(q, *clean, SCALE, sees)[0]
-    return "npu_fused_infer_attention_score", (q, k, v), options, lambda: [exact, None]
-
-
-def _paged(flat: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(keys and values in blocks, table, and what the table names), 2 heads of blocks of 4."""
-    pages = [drawn(6, 2, 4, 16) for _ in range(2)]
-    table = torch.tensor([[3, 0, 5], [1, 4, -1]], dtype=torch.int32)
-    named = [
-        torch.stack([torch.cat([page[max(i, 0)] for i in row], 1) for row in table.tolist()])
-        for page in pages
-    ]
-    if flat:
-        pages = [page.transpose(1, 2).flatten(2) for page in pages]
-    return pages[0], pages[1], table, named[0], named[1]
-
-
-@case
-def infer_paged() -> Any:
-    key, value, table, k, v = _paged(flat=True)
-    q, lengths = drawn(2, 4, 1, 16), [11, 6]
-    exact = by.attention(q, k, v, SCALE, lambda b, i, j: j < lengths[b])[0]
-    options = {
-        "num_heads": 4, "num_key_value_heads": 2, "scale": SCALE, "input_layout": "BSND",
-        "block_table": table, "block_size": 4, "actual_seq_lengths_kv": lengths,
-    }  # fmt: skip
-    args = (q.transpose(1, 2).contiguous(), key, value)
-    return (
-        "npu_fused_infer_attention_score", args, options, lambda: [exact.transpose(1, 2), None]
-    )  # fmt: skip
-
-
-@case
-def infer_paged_in_a_row() -> Any:
-    key, value, table, k, v = _paged(flat=False)
-    q, lengths = drawn(2, 4, 3, 16), [11, 6]
-
-    def sees(b: int, i: int, j: int) -> bool:
-        return j <= i + lengths[b] - (3 - b) and j < lengths[b]
-
-    out = by.attention(q, k, v, SCALE, sees)[0].transpose(1, 2)
-    exact = torch.cat((out[0], out[1, :2]))
-    row = torch.cat((q.transpose(1, 2)[0], q.transpose(1, 2)[1, :2]))
-    options = {
-        "num_query_heads": 4, "num_key_value_heads": 2, "softmax_scale": SCALE,
-        "input_layout": "TND", "block_table": table, "block_size": 4, "sparse_mode": 3,
-        "atten_mask": torch.ones(2048, 2048).triu(1).bool(), "actual_seq_qlen": [3, 5],
-        "actual_seq_kvlen": lengths,
-    }  # fmt: skip
-    return "npu_fused_infer_attention_score_v2", (row, key, value), options, lambda: [exact, None]
-
-
-@case
-def infer_with_rope_and_sink() -> Any:
-    q, k, v = _heads(own=1)
-    ropes, sink = (drawn(2, 4, 5, 8), drawn(2, 1, 7, 8)), drawn(4)
-    wide = torch.cat((q, ropes[0]), -1), torch.cat((k, ropes[1]), -1)
-    exact = by.attention(*wide, v, SCALE, by.everything, sink=sink)[:2]
-    options = {
-        "num_query_heads": 4, "num_key_value_heads": 1, "softmax_scale": SCALE,
-        "input_layout": "BNSD", "query_rope": ropes[0], "key_rope": ropes[1],
-        "learnable_sink": sink, "return_softmax_lse": True,
-    }  # fmt: skip
-    return "npu_fused_infer_attention_score_v2", (q, k, v), options, lambda: exact
-
-
-@case
-def infer_in_bytes() -> Any:
-    q, key, value = drawn(2, 4, 1, 16), whole(2, 2, 7, 16), whole(2, 2, 7, 16)
-    scales, shifts = [torch.rand(2, 1, 16) / 9 for _ in range(2)], [drawn(2, 1, 16) for _ in "kv"]
-    k = (key.double() + shifts[0].double()) * scales[0].double()
-    v = (value.double() + shifts[1].double()) * scales[1].double()
-    out = by.attention(q, k, v, SCALE, by.everything)[0]
-    options = {
-        "num_heads": 4, "num_key_value_heads": 2, "scale": SCALE, "input_layout": "BNSD",
-        "key_antiquant_scale": scales[0], "key_antiquant_offset": shifts[0],
-        "value_antiquant_scale": scales[1], "value_antiquant_offset": shifts[1],
-        "quant_scale2": torch.tensor([30.0]), "quant_offset2": torch.tensor([3.0]),
-    }  # fmt: skip
-    return (
-        "npu_fused_infer_attention_score", (q, key, value), options, lambda: [out * 30 + 3, None]
-    )  # fmt: skip
-
-
-@case
-def single_queries() -> Any:
-    q, key, value = drawn(2, 4, 1, 16), whole(2, 4, 9, 16), whole(2, 4, 9, 16)
-    scale = torch.rand(2, 64) / 9
-    k, v = (
-        x.double() * s.double().reshape(4, 1, 16) for x, s in zip((key, value), scale, strict=True)
-    )
-    pse, lengths = drawn(1, 4, 1, 9), [9, 5]
-    out = by.attention(q, k, v, SCALE, lambda b, i, j: j < lengths[b], pse)[0]
-    args = tuple(_TO["BSH"](x).contiguous() for x in (q, key, value))
-    options = {
-        "num_heads": 4, "scale_value": SCALE, "pse_shift": pse, "actual_seq_lengths": lengths,
-        "antiquant_scale": scale,
-    }  # fmt: skip
-    return "npu_incre_flash_attention", args, options, lambda: [_TO["BSH"](out)]
 
 
 # ---- experts --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ apply; float32 is accepted wherever a half type is. Sums are in float32, and res
 once. InputError for arguments that do not fit, and for those that have no composite.
 """
 
+from kernelmill.compat.operators.attention import OF_LENGTHS
 from kernelmill.compat.operators.table import OPERATORS
 
-__all__ = ["OPERATORS"]
+__all__ = ["OF_LENGTHS", "OPERATORS"]

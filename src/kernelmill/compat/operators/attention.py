@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernelmill.compat.operators.masks import INFINITE, AttentionMask
+from kernelmill.compat.operators.masks import INFINITE, AttentionMask, Length
 from kernelmill.compat.operators.norms import require_floats, rounded
 from kernelmill.core.errors import InputError
 from kernelmill.ops.library import operator, require
@@ -19,6 +20,7 @@ _TO_BNSD = {
 }  # fmt: skip
 """The dims (batch, head, token, width), or (head, token, width), of each layout."""
 
+Lengths = Sequence[Length] | Tensor | None
 _FROM_BNSD = {**_TO_BNSD, "SBH": (2, 0, 1, 3), "NBSD": (1, 0, 2, 3)}
 
 
@@ -78,7 +80,7 @@ def _refuse(name: str, **given: object) -> None:
         require(value is None, f"{name}: {label} is not supported here; leave it out")
 
 
-def _cuts(ends: Sequence[int]) -> list[tuple[int, int]]:
+def _cuts(ends: Sequence[Any]) -> list[tuple[int, int]]:
     """Return the bounds of packed sequences, without the zeros at the end."""
     cuts, begin = list[tuple[int, int]](), 0
     for end in ends:
@@ -87,15 +89,7 @@ def _cuts(ends: Sequence[int]) -> list[tuple[int, int]]:
     return cuts
 
 
-@operator(
-    "npu_fusion_attention(Tensor query, Tensor key, Tensor value, int head_num, str input_layout, "
-    "Tensor? pse=None, Tensor? padding_mask=None, Tensor? atten_mask=None, float scale=1., "
-    f"float keep_prob=1., int pre_tockens={INFINITE}, int next_tockens={INFINITE}, "
-    "int inner_precise=0, int[]? prefix=None, SymInt[]? actual_seq_qlen=None, "
-    "SymInt[]? actual_seq_kvlen=None, int sparse_mode=0, bool gen_mask_parallel=True, "
-    'bool sync=False, str softmax_layout="", Tensor? sink=None, Tensor? dropout_mask=None, '
-    "int seed=0, int offset=0) -> (Tensor, Tensor, Tensor, Tensor, SymInt, SymInt, SymInt)"
-)
+@operator("npu_fusion_attention")
 def fusion_attention(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str,
     pse: Tensor | None = None, padding_mask: Tensor | None = None,
@@ -110,35 +104,41 @@ def fusion_attention(
     as (batch, heads, tokens, 8), an empty tensor, seed, offset, number of scores).
 
     Layouts BSH, SBH, BSND, BNSD; TND with cumulative lengths, where the softmax is (T, heads, 8).
-    Without a mask each query sees all keys. Dropout uses torch's random numbers.
+    Without a mask each query sees all keys. Dropout is torch's. `sink` has one more score a head.
     """
     name = "npu_fusion_attention"
-    _refuse(name, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
+    _refuse(name, padding_mask=padding_mask, dropout_mask=dropout_mask)
+    fits = sparse_mode not in (5, 6) or prefix is not None
+    require(fits, f"{name}: sparse_mode {sparse_mode} needs a prefix")
+    fits = softmax_layout in ("", "TND")
+    require(fits, f"{name}: softmax_layout {softmax_layout!r} is neither '' nor 'TND'")
     require_floats(name, query=query, key=key, value=value)
     layouts = ("BSH", "SBH", "BSND", "BNSD", "TND")
     require(input_layout in layouts, f"{name}: input_layout {input_layout!r} is none of {layouts}")
     require(0 < keep_prob <= 1, f"{name}: keep_prob {keep_prob} is not in (0, 1]")
-    seen = AttentionMask(name, atten_mask, sparse_mode, pre_tockens, next_tockens)
+    seen = AttentionMask(name, atten_mask, sparse_mode, pre_tockens, next_tockens, prefix)
     q = _heads_first(name, query, input_layout, head_num)
     own = _key_heads(q, key, input_layout)
     k, v = (_heads_first(name, x, input_layout, own) for x in (key, value))
     parts = [(q, k, v)]
     if input_layout == "TND":
-        lengths = actual_seq_qlen is not None and actual_seq_kvlen is not None
-        require(lengths, f"{name}: TND needs actual_seq_qlen and actual_seq_kvlen")
-        cuts = zip(_cuts(actual_seq_qlen or ()), _cuts(actual_seq_kvlen or ()), strict=True)
-        parts = [
-            (q[None, :, a:b], k[None, :, c:d], v[None, :, c:d]) for (a, b), (c, d) in cuts if b > a
-        ]
+        parts = _parts(name, q, k, v, actual_seq_qlen, actual_seq_kvlen, paged=False)
     count, results = 0, list[tuple[Tensor, Tensor, Tensor]]()
     bias = None if pse is None else pse * scale
-    for q, k, v in parts:
-        keep = seen.keep(q.shape[-2], k.shape[-2], q, None)
+    level = None if sink is None else sink.to(torch.float32)[:, None, None]
+    for place, (q, k, v) in enumerate(parts):
+        if q.shape[-2] == 0:
+            continue
+        mask = (
+            replace(seen, prefix=prefix[place : place + 1]) if prefix and len(parts) > 1 else seen
+        )
+        keep = mask.keep(q.shape[-2], k.shape[-2], q, None)
         k, v = _repeated(k, head_num), _repeated(v, head_num)
         out = _attend(q, k, v, scale, bias, keep, 1 - keep_prob)
         scores = _scores(q, k, scale, bias, keep)
-        top = scores.amax(-1, keepdim=True)
-        total = torch.exp(scores - top).sum(-1, keepdim=True)
+        top, visible, total = _softmax_of(scores, level)
+        if level is not None:
+            out = (out.to(torch.float32) * (visible / total)).to(out.dtype)
         count += scores.numel()
         results.append((out, top.expand(*top.shape[:-1], 8), total.expand(*top.shape[:-1], 8)))
     empty = query.new_empty(0)
@@ -152,6 +152,14 @@ def fusion_attention(
     return out, top.contiguous(), total.contiguous(), empty, seed, offset, count
 
 
+def _softmax_of(scores: Tensor, level: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the greatest score, the sum of exponentials, and that with one of `level` too."""
+    top = scores.amax(-1, keepdim=True)
+    top = top if level is None else torch.maximum(top, level)
+    visible = torch.exp(scores - top).sum(-1, keepdim=True)
+    return top, visible, visible if level is None else visible + torch.exp(level - top)
+
+
 def _key_heads(q: Tensor, key: Tensor, layout: str) -> int:
     """Return the heads of the keys, from their layout or their width."""
     if layout.endswith("H"):
@@ -163,18 +171,21 @@ def infer(
     name: str, query: Tensor, key: Tensor, value: Tensor, *, layout: str = "BSH", heads: int = 1,
     key_heads: int = 0, scale: float = 1.0, bias: Tensor | None = None,
     mask: Tensor | None = None, mode: int = 0, before: int = INFINITE, after: int = INFINITE,
-    query_lengths: Sequence[int] | None = None, key_lengths: Sequence[int] | None = None,
+    query_lengths: Lengths = None, key_lengths: Lengths = None,
     blocks: Tensor | None = None, block_size: int = 0, sink: Tensor | None = None,
     query_rope: Tensor | None = None, key_rope: Tensor | None = None, wants_sums: bool = False,
-    out_scale: Tensor | None = None, out_offset: Tensor | None = None, **integers: Any
+    key_prefix: Tensor | None = None, value_prefix: Tensor | None = None,
+    prefix_lengths: Lengths = None, out_scale: Tensor | None = None,
+    out_offset: Tensor | None = None, **integers: Any
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (softmax(scale * q @ k.T + bias) @ v, log of the sum of exponentials, or one zero).
 
     Layouts BSH, BSND, BNSD, TND and NTD, and X_Y with a result in another one (BSND, NBSD, NTD,
     TND). Keys and values may have fewer heads, be in blocks of a table, be int8 with `integers`: a
     scale, offset and mode (0 and 1) of each, or both in one tensor. The ropes are appended to the
-    width. Queries beyond their lengths give zeros, keys beyond theirs are not read. `sink` is a
-    score of each head, whose value is zero.
+    width. Queries beyond their lengths give zeros, keys beyond theirs are not read. A
+    prefix of keys and values is before those of each sequence. `sink` is a score of each head,
+    whose value is zero.
     """
     seen = AttentionMask(name, mask, mode, before, after)
     source, _, target = layout.partition("_")
@@ -187,15 +198,19 @@ def infer(
     require_floats(name, query=query)
     ropes = (query_rope is None) == (key_rope is None)
     require(ropes, f"{name}: query_rope and key_rope go together")
+    require((key_prefix is None) == (value_prefix is None), f"{name}: shared prefixes go together")
     q = _with_rope(name, query, query_rope, source, heads)
     pages = _Pages(name, blocks, block_size) if blocks is not None else None
 
     def laid(x: Tensor) -> Tensor:
         return pages.gather(x, key_heads) if pages else _heads_first(name, x, source, key_heads)
 
+    both = [laid(key), laid(value)]
+    if key_prefix is not None and value_prefix is not None:
+        starts = [_heads_first(name, x, source, key_heads) for x in (key_prefix, value_prefix)]
+        both, key_lengths = _behind(name, starts, both, prefix_lengths, key_lengths)
     k, v = (
-        _dequantised(name, laid(x), *_scales(integers, place), q.dtype)
-        for place, x in enumerate((key, value))
+        _dequantised(name, x, *_scales(integers, place), q.dtype) for place, x in enumerate(both)
     )
     if key_rope is not None:
         k = torch.cat((k, laid(key_rope)), -1)
@@ -214,9 +229,33 @@ def infer(
     return out, sums.contiguous() if wants_sums else query.new_zeros(1, dtype=torch.float32)
 
 
+def _behind(
+    name: str, starts: Sequence[Tensor], both: Sequence[Tensor], count: Lengths, lengths: Lengths
+) -> tuple[list[Tensor], Lengths]:  # fmt: skip
+    """Return keys and values behind the first tokens of `starts`, count[0] of them, and their
+    lengths."""
+    fits = all(
+        x.dim() == 4 and start.shape[:2] == (1, x.shape[1]) and start.shape[3] == x.shape[3]
+        for start, x in zip(starts, both, strict=True)
+    )
+    require(fits, f"{name}: a shared prefix is one sequence, with the heads and width of the keys, "
+            "for keys of sequences of one size")  # fmt: skip
+    whole, tokens = starts[0].shape[2], both[0].shape[2]
+    first = whole if count is None else count[0]
+    if count is not None or lengths is not None:
+        lengths = [first + own for own in ([tokens] if lengths is None else lengths)]
+    found = [
+        torch.cat((start.expand(x.shape[0], -1, -1, -1), x), 2)
+        for start, x in zip(starts, both, strict=True)
+    ]
+    place = torch.arange(whole + tokens, device=both[0].device)
+    place = torch.where(place < first, place, place + (whole - first)).clamp(max=whole + tokens - 1)
+    return [x.index_select(2, place) for x in found] if count is not None else found, lengths
+
+
 def _one(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, seen: AttentionMask,
-    lengths: Sequence[tuple[int, int]] | None, sink: Tensor | None, wants_sums: bool
+    lengths: Sequence[tuple[Length, Length]] | None, sink: Tensor | None, wants_sums: bool
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     rows, columns, heads = q.shape[-2], k.shape[-2], q.shape[1]
     keep = seen.keep(rows, columns, q, lengths)
@@ -244,14 +283,14 @@ def _with_rope(name: str, x: Tensor, rope: Tensor | None, layout: str, heads: in
 
 
 def _lengths(
-    name: str, q: Tensor, k: Tensor, query: Sequence[int] | None, key: Sequence[int] | None
-) -> list[tuple[int, int]] | None:
+    name: str, q: Tensor, k: Tensor, query: Lengths, key: Lengths
+) -> list[tuple[Length, Length]] | None:
     """Return the lengths of queries and keys for each sequence; None where all are whole."""
     if query is None and key is None:
         return None
-    batch, spread = q.shape[0], list[list[int]]()
+    batch, spread = q.shape[0], list[list[Length]]()
     for given, whole in ((query, q.shape[-2]), (key, k.shape[-2])):
-        each = [whole] if given is None else list(given)
+        each: list[Length] = [whole] if given is None else list(given)
         fits = len(each) == 1 or len(each) >= batch
         require(fits, f"{name}: {len(each)} lengths for a batch of {batch}")
         spread.append(each * batch if len(each) == 1 else each[:batch])
@@ -259,12 +298,11 @@ def _lengths(
 
 
 def _parts(
-    name: str, q: Tensor, k: Tensor, v: Tensor, query: Sequence[int] | None,
-    key: Sequence[int] | None, paged: bool
+    name: str, q: Tensor, k: Tensor, v: Tensor, query: Lengths, key: Lengths, paged: bool
 ) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
     """Return the packed sequences. Lengths of paged keys are not cumulative, the others are."""
-    if query is None or key is None:
-        raise InputError(f"{name}: sequences in a row need the lengths of queries and keys")
+    if query is None or key is None or isinstance(query, Tensor) or isinstance(key, Tensor):
+        raise InputError(f"{name}: sequences in a row need numbers as lengths of queries and keys")
     if paged:
         cuts = zip(_cuts(query), key, range(len(key)), strict=True)
         return [(q[None, :, a:b], k[i, None, :, :n], v[i, None, :, :n]) for (a, b), n, i in cuts]
@@ -343,8 +381,9 @@ Tensor? antiquant_scale=None: both_scale; Tensor? antiquant_offset=None: both_of
 Tensor? key_antiquant_scale=None: key_scale; Tensor? key_antiquant_offset=None: key_offset;
 Tensor? value_antiquant_scale=None: value_scale; Tensor? value_antiquant_offset=None: value_offset;
 Tensor? block_table=None: blocks; Tensor? query_padding_size=None: -;
-Tensor? kv_padding_size=None: -; Tensor? key_shared_prefix=None: -;
-Tensor? value_shared_prefix=None: -; SymInt[]? actual_shared_prefix_len=None: -;
+Tensor? kv_padding_size=None: -; Tensor? key_shared_prefix=None: key_prefix;
+Tensor? value_shared_prefix=None: value_prefix;
+SymInt[]? actual_shared_prefix_len=None: prefix_lengths;
 Tensor? query_rope=None: query_rope; Tensor? key_rope=None: key_rope;
 Tensor? key_rope_antiquant_scale=None: -; int num_heads=1: heads; float scale=1.0: scale;
 int pre_tokens={INFINITE}: before; int next_tokens={INFINITE}: after;
@@ -394,7 +433,7 @@ class _Inference:
     def __init__(self, name: str, table: str, results: str) -> None:
         rows = [row.strip().partition(": ")[::2] for row in table.split(";")]
         arguments = ", ".join(declared for declared, _ in rows)
-        self._name, self._results = name, results
+        self._name, self._results = name.partition(".")[0], results
         self._ours = {declared.split()[1].partition("=")[0]: ours for declared, ours in rows}
         self.schema = f"{name}(Tensor query, Tensor key, Tensor value, *, {arguments}) -> {results}"
 
@@ -416,9 +455,32 @@ def _require_one_query(name: str, query: Tensor, layout: str) -> None:
     require(tokens == 1, f"{name}: there must be one query of a sequence, not {tokens}")
 
 
-for _given in (
-    _Inference("npu_fused_infer_attention_score", _INFER, "(Tensor, Tensor)"),
-    _Inference("npu_fused_infer_attention_score_v2", _INFER_V2, "(Tensor, Tensor)"),
-    _Inference("npu_incre_flash_attention", _INCREMENTAL, "Tensor"),
+_BOTH = "(Tensor, Tensor)"
+for _name, _table, _results in (
+    ("npu_fused_infer_attention_score", _INFER, _BOTH),
+    ("npu_fused_infer_attention_score_v2", _INFER_V2, _BOTH),
+    ("npu_fused_infer_attention_score.Tensor", _INFER.replace("SymInt[]?", "Tensor?"), _BOTH),
+    ("npu_fused_infer_attention_score_v2.Tensor", _INFER_V2.replace("SymInt[]?", "Tensor?"), _BOTH),
+    ("npu_incre_flash_attention", _INCREMENTAL, "Tensor"),
 ):
+    _given = _Inference(_name, _table, _results)
     operator(_given.schema)(_given)
+
+
+def _of_lengths(name: str) -> Callable[..., Any]:
+    """Return an operator as torchair.ops has it: lengths may be in tensors, too."""
+    packet = getattr(torch.ops.kernelmill, name)
+
+    def call(*args: Any, **given: Any) -> Any:
+        lengths = (value for label, value in given.items() if label.startswith("actual_"))
+        held = any(isinstance(value, Tensor) for value in lengths)
+        return (packet.Tensor if held else packet.default)(*args, **given)
+
+    return call
+
+
+OF_LENGTHS = {
+    name: _of_lengths(name)
+    for name in ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
+}
+"""The operators of torchair.ops."""

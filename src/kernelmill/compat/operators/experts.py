@@ -39,7 +39,7 @@ def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[2])
 
 
-@operator(
+_SCHEMA = (
     "npu_grouped_matmul(Tensor[] x, Tensor[] weight, *, Tensor[]? bias=None, "
     "Tensor[]? scale=None, Tensor[]? offset=None, Tensor[]? antiquant_scale=None, "
     "Tensor[]? antiquant_offset=None, Tensor[]? per_token_scale=None, Tensor? group_list=None, "
@@ -48,6 +48,9 @@ def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     "int? group_list_type=0, int? act_type=0, ScalarType? output_dtype=None, "
     "int[]? tuning_config=None) -> Tensor[]"
 )
+
+
+@operator(_SCHEMA)
 def grouped_matmul(x: list[Tensor], weight: list[Tensor], **given: Any) -> list[Tensor]:
     """Return x[i] @ weight[i] + bias[i], one result each, or one of all (split_item 2 and 3).
 
@@ -77,14 +80,7 @@ def grouped_matmul(x: list[Tensor], weight: list[Tensor], **given: Any) -> list[
     return [product.by_rows(x[0], weight, _ends(groups, given), None)]
 
 
-@operator(
-    "npu_grouped_matmul.List(Tensor[] x, Tensor[] weight, *, Tensor[]? bias=None, "
-    "Tensor[]? scale=None, Tensor[]? offset=None, Tensor[]? antiquant_scale=None, "
-    "Tensor[]? antiquant_offset=None, Tensor[]? per_token_scale=None, SymInt[]? group_list=None, "
-    "Tensor[]? activation_input=None, Tensor[]? activation_quant_scale=None, "
-    "Tensor[]? activation_quant_offset=None, int? split_item=0, int? group_type=None, "
-    "int? group_list_type=0, int? act_type=0, ScalarType? output_dtype=None) -> Tensor[]"
-)
+@operator(_SCHEMA.replace("l(", "l.List(", 1).replace("Tensor? group_list", "SymInt[]? group_list"))
 def grouped_matmul_list(
     x: list[Tensor], weight: list[Tensor], *, group_list: Sequence[int] | None = None, **given: Any
 ) -> list[Tensor]:
@@ -227,11 +223,7 @@ def _over_depth(values: Tensor, weight: Tensor) -> Tensor:
     return wide.reshape(*values.shape[:-2], k, values.shape[-1])
 
 
-@operator(
-    "npu_transpose_batchmatmul(Tensor input, Tensor weight, *, Tensor? bias=None, "
-    "Tensor? scale=None, int[]? perm_x1=None, int[]? perm_x2=None, int[]? perm_y=None, "
-    "int? batch_split_factor=1) -> Tensor"
-)
+@operator("npu_transpose_batchmatmul")
 def transpose_batchmatmul(
     input: Tensor, weight: Tensor, *, bias: Tensor | None = None, scale: Tensor | None = None,
     perm_x1: list[int] | None = None, perm_x2: list[int] | None = None,
@@ -255,12 +247,7 @@ def transpose_batchmatmul(
     return parts.transpose(0, 1).contiguous()
 
 
-@operator(
-    "npu_moe_gating_top_k(Tensor x, int k, *, Tensor? bias=None, Tensor? input_ids=None, "
-    "Tensor? tid2eid=None, int k_group=1, int group_count=1, int group_select_mode=0, "
-    "int renorm=0, int norm_type=0, bool out_flag=False, float routed_scaling_factor=1.0, "
-    "float eps=1e-20) -> (Tensor, Tensor, Tensor)"
-)
+@operator("npu_moe_gating_top_k")
 def moe_gating_top_k(
     x: Tensor, k: int, *, bias: Tensor | None = None, input_ids: Tensor | None = None,
     tid2eid: Tensor | None = None, k_group: int = 1, group_count: int = 1,

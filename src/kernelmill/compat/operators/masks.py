@@ -13,27 +13,35 @@ from kernelmill.ops.library import require
 INFINITE = 2147483647
 """Value of pre_tokens and next_tokens without a bound."""
 
-_DEFAULT, _ALL, _LEFT_UP, _RIGHT_DOWN, _BAND = range(5)
+_DEFAULT, _ALL, _LEFT_UP, _RIGHT_DOWN, _BAND, _PREFIX, _SHORT_PREFIX = range(7)
+_READ = (_DEFAULT, _ALL, _PREFIX)
+"""Modes whose mask is read; those of the others are compressed, and imply it."""
+
+Length = int | Tensor
+"""A number of tokens; a tensor of no dims where it is not known before a call."""
 
 
 @dataclass
 class AttentionMask:
-    """Mask arguments of an operator. `mask` is true where a key is hidden; with modes 2 to 4 it is
-    the compressed triangle that these imply, and is not read."""
+    """Mask arguments of an operator. `mask` is true where a key is hidden. `prefix` has a number of
+    first keys for each sequence that each query sees, for modes 5 and 6."""
 
     name: str
     mask: Tensor | None = None
     mode: int = _DEFAULT
     before: int = INFINITE
     after: int = INFINITE
+    prefix: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        fits = _DEFAULT <= self.mode <= _BAND
-        require(fits, f"{self.name}: sparse_mode {self.mode} is none of 0 to 4")
+        most = _BAND if self.prefix is None else _SHORT_PREFIX
+        fits = _DEFAULT <= self.mode <= most
+        require(fits, f"{self.name}: sparse_mode {self.mode} is none of 0 to {most}")
 
     def keep(
-        self, rows: int, columns: int, like: Tensor, lengths: Sequence[tuple[int, int]] | None
-    ) -> Tensor | None:
+        self, rows: int, columns: int, like: Tensor,
+        lengths: Sequence[tuple[Length, Length]] | None,
+    ) -> Tensor | None:  # fmt: skip
         """Return the keys that a query sees, a mask for (batch, heads, rows, columns) by broadcast;
         None where each sees all. `lengths` are those of queries and keys of each sequence."""
         i = torch.arange(rows, device=like.device).unsqueeze(1)
@@ -41,10 +49,12 @@ class AttentionMask:
         each = [self._band(i, j, rows, columns)]
         if lengths is not None:
             each = [self._within(i, j, sizes) for sizes in lengths]
+        elif each[0] is not None and self.mode == _SHORT_PREFIX:
+            each = [each[0] | (j < count) for count in self.prefix or ()]
         found = None
         if each[0] is not None:
             found = torch.stack([one for one in each if one is not None]).unsqueeze(1)
-        if self.mask is not None and self.mode in (_DEFAULT, _ALL):
+        if self.mask is not None and self.mode in _READ:
             own = self._own(rows, columns)
             found = own if found is None else found & own
         return found
@@ -65,16 +75,16 @@ class AttentionMask:
         require(fits, f"{self.name}: atten_mask {found} is less than ({rows}, {columns})")
         return mask[..., :rows, :columns] == 0
 
-    def _within(self, i: Tensor, j: Tensor, sizes: tuple[int, int]) -> Tensor:
+    def _within(self, i: Tensor, j: Tensor, sizes: tuple[Length, Length]) -> Tensor:
         inside = (i < sizes[0]) & (j < sizes[1])
         band = self._band(i, j, *sizes)
         return inside if band is None else inside & band
 
-    def _band(self, i: Tensor, j: Tensor, rows: int, columns: int) -> Tensor | None:
+    def _band(self, i: Tensor, j: Tensor, rows: Length, columns: Length) -> Tensor | None:
         """Return the band that the mode leaves; its corner is the lower right one from mode 3."""
-        if self.mask is None or self.mode == _ALL:
+        if self.mask is None or self.mode in (_ALL, _PREFIX):
             return None
-        corner = columns - rows if self.mode in (_RIGHT_DOWN, _BAND) else 0
+        corner = columns - rows if self.mode >= _RIGHT_DOWN else 0
         before, after = INFINITE, 0
         if self.mode in (_DEFAULT, _BAND):
             before, after = self.before, self.after

@@ -30,7 +30,7 @@ def rounded(x: Tensor, dtype: torch.dtype = torch.int8) -> Tensor:
     return torch.clamp(torch.round(x), *_ROUNDED[dtype]).to(_STORED.get(dtype, dtype))
 
 
-@operator("npu_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)")
+@operator("npu_rms_norm")
 def rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Return (x / rms(x) * gamma, 1 / rms(x) in float32), over the last dims, those of gamma."""
     return _norm("npu_rms_norm", self, gamma, epsilon)
@@ -52,10 +52,7 @@ def _norm(
     return result.to(x.dtype), inverse
 
 
-@operator(
-    "npu_add_rms_norm(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) "
-    "-> (Tensor, Tensor, Tensor)"
-)
+@operator("npu_add_rms_norm")
 def add_rms_norm(
     x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,10 +68,7 @@ def _sum(name: str, x1: Tensor, x2: Tensor) -> Tensor:
     return x1 + x2
 
 
-@operator(
-    "npu_add_rms_norm_cast(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) "
-    "-> (Tensor, Tensor, Tensor, Tensor)"
-)
+@operator("npu_add_rms_norm_cast")
 def add_rms_norm_cast(
     x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -83,11 +77,7 @@ def add_rms_norm_cast(
     return y.to(torch.float32), y, inverse, x
 
 
-@operator(
-    "npu_add_rms_norm_quant(Tensor x1, Tensor x2, Tensor gamma, Tensor scales1, "
-    "Tensor? zero_points1, Tensor? beta=None, Tensor? scales2=None, Tensor? zero_points2=None, *, "
-    "int axis=-1, float epsilon=1e-06, bool div_mode=True) -> (Tensor, Tensor, Tensor)"
-)
+@operator("npu_add_rms_norm_quant")
 def add_rms_norm_quant(
     x1: Tensor, x2: Tensor, gamma: Tensor, scales1: Tensor, zero_points1: Tensor | None,
     beta: Tensor | None = None, scales2: Tensor | None = None, zero_points2: Tensor | None = None,
@@ -102,12 +92,7 @@ def add_rms_norm_quant(
     return first, _scaled(y, scales2, zero_points2, torch.qint8, div_mode), x
 
 
-@operator(
-    "npu_add_rms_norm_dynamic_quant(Tensor x1, Tensor x2, Tensor gamma, *, "
-    "Tensor? smooth_scale1=None, Tensor? smooth_scale2=None, Tensor? beta=None, "
-    "float epsilon=1e-6, bool[]? output_mask=None, ScalarType? y_dtype=None) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
+@operator("npu_add_rms_norm_dynamic_quant")
 def add_rms_norm_dynamic_quant(
     x1: Tensor, x2: Tensor, gamma: Tensor, *, smooth_scale1: Tensor | None = None,
     smooth_scale2: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-6,
@@ -131,10 +116,7 @@ def add_rms_norm_dynamic_quant(
     return y1, y2, x, scale1, scale2
 
 
-@operator(
-    "npu_rotary_mul(Tensor self, Tensor r1, Tensor r2, str rotary_mode='half', "
-    "Tensor? rotate=None) -> Tensor"
-)
+@operator("npu_rotary_mul")
 def rotary_mul(
     self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
 ) -> Tensor:
@@ -159,7 +141,7 @@ def rotary_mul(
     return result.to(self.dtype)
 
 
-@operator("npu_swiglu(Tensor self, int dim=-1) -> Tensor")
+@operator("npu_swiglu")
 def swiglu(self: Tensor, dim: int = -1) -> Tensor:
     """Return silu of the first half of dim, times the second."""
     require_floats("npu_swiglu", input=self)
@@ -169,15 +151,13 @@ def swiglu(self: Tensor, dim: int = -1) -> Tensor:
     return (torch.nn.functional.silu(left) * right).to(self.dtype)
 
 
-@operator(
-    "npu_dynamic_quant(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, "
-    "ScalarType? dst_type=None) -> (Tensor, Tensor)"
-)
+@operator("npu_dynamic_quant")
 def dynamic_quant(
     input: Tensor, *, smooth_scales: Tensor | None = None, group_index: Tensor | None = None,
     dst_type: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return (int8 of x / scale, scale = max(abs(row)) / 127 in float32); zero rows stay zeros.
+    """Return (int8 of x / scale, scale = max(abs(row)) / 127 in float32); zero rows stay zeros. Of
+    quint4x2 int4 by max(abs(row)) / 7, packed into int32.
 
     x is multiplied by smooth_scales (h,) before; or by row i of smooth_scales (groups, h) for the
     tokens up to group_index[i].
@@ -185,7 +165,9 @@ def dynamic_quant(
     name = "npu_dynamic_quant"
     require_floats(name, x=input, smooth_scales=smooth_scales)
     require(input.dim() > 1, f"{name}: x must have 2 dims or more, not {input.dim()}")
-    require(dst_type in (None, torch.int8), f"{name}: dst_type {dst_type} is none of int8")
+    packed = dst_type == torch.quint4x2
+    fits = dst_type in (None, torch.int8) or packed
+    require(fits, f"{name}: dst_type {dst_type} is none of int8, quint4x2")
     x, h = input.to(torch.float32), input.shape[-1]
     if smooth_scales is not None:
         groups = 0 if group_index is None else group_index.shape[0]
@@ -198,24 +180,31 @@ def dynamic_quant(
             group = (rows.unsqueeze(1) >= group_index).sum(1).clamp(max=groups - 1)
             smooth = smooth[group].reshape(x.shape)
         x = x * smooth
-    largest = x.abs().amax(-1, keepdim=True)
-    factor = torch.where(largest == 0, 0.0, 127 / largest)
-    return rounded(x * factor), (largest / 127).squeeze(-1)
+    largest, most = x.abs().amax(-1, keepdim=True), 7 if packed else 127
+    result = x * torch.where(largest == 0, 0.0, most / largest)
+    result = _in_eighths(name, result) if packed else rounded(result)
+    return result, (largest / most).squeeze(-1)
 
 
-@operator(
-    "npu_quantize(Tensor self, Tensor scales, Tensor? zero_points, ScalarType dtype, int axis=1, "
-    "bool div_mode=True) -> Tensor"
-)
+def _in_eighths(name: str, x: Tensor) -> Tensor:
+    """Round to int4, eight along the last dim in one int32, the first in its lowest bits."""
+    fits = x.shape[-1] % 8 == 0
+    require(fits, f"{name}: for quint4x2 the last dim must be a multiple of 8, not {x.shape[-1]}")
+    parts = torch.clamp(torch.round(x), -8, 7).to(torch.int32).unflatten(-1, (-1, 8)) & 15
+    return (parts << torch.arange(0, 32, 4, device=x.device)).sum(-1).to(torch.int32)
+
+
+@operator("npu_quantize")
 def quantize(
     self: Tensor, scales: Tensor, zero_points: Tensor | None, dtype: torch.dtype, axis: int = 1,
     div_mode: bool = True
 ) -> Tensor:  # fmt: skip
     """Return x / scales + zero_points (x * scales without div_mode), rounded and clamped: int8 of
     qint8, uint8 of quint8, int32. Scales of one dim lie along axis; without div_mode the axis is -2
-    or the last."""
+    or the last, and quint4x2 is int4, packed into int32."""
     name = "npu_quantize"
-    known = (*_STORED, torch.int8, torch.int32) if div_mode else (torch.qint8, torch.int8)
+    short = (torch.qint8, torch.int8, torch.quint4x2)
+    known = (*_STORED, torch.int8, torch.int32) if div_mode else short
     require(dtype in known, f"{name}: dtype {dtype} is none of {', '.join(map(str, known))}")
     require_floats(name, input=self, scales=scales)
     if not div_mode:
@@ -241,6 +230,8 @@ def _scaled(
     result = wide / factor if div_mode else wide * factor
     if zero_points is not None:
         result = result + zero_points.to(torch.float32)
+    if dtype == torch.quint4x2:
+        return _in_eighths("npu_quantize", result)
     if dtype == torch.int32:
         return torch.round(result).to(torch.int32)
     return rounded(result, dtype)
@@ -261,7 +252,7 @@ def scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor
     return self.index_put_(indices.to(torch.int64).unbind(-1), updates)
 
 
-@operator("npu_scatter_nd_update(Tensor self, Tensor indices, Tensor updates) -> Tensor")
+@operator("npu_scatter_nd_update")
 def scatter_nd_update(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """Do the same as `scatter_nd_update_` on a copy."""
     return scatter_nd_update_(self.clone(), indices, updates)
