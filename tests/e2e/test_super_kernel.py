@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import kernelmill
 from kernelmill.backend import Backend
+from kernelmill.compat import npu
 from kernelmill.core import knobs
 from kernelmill.inference import cache_compile
 from kernelmill.plan.ir import WHOLE_TEAM, Plan, thread_range
@@ -377,17 +378,21 @@ def test_the_compile_cache_keeps_super_kernels(tmp_path: Path) -> None:
 class Branches(nn.Module):
     """Two products that may run beside each other, on two streams."""
 
-    def __init__(self, options: str = "", waits: bool = False) -> None:
+    def __init__(
+        self, options: str = "", waits: bool = False, event: npu.Event | None = None
+    ) -> None:
         super().__init__()
-        self.options, self.waits = options, waits
+        self.options, self.waits, self.event = options, waits, event
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         with super_kernel("sp", self.options):
             with stream_switch("a"):
                 left = torch.softmax(x @ y, -1)
-                point = record()
+                point = record() if self.event is None else self.event.record()
             with stream_switch("b"):
-                if self.waits:
+                if self.waits and self.event is not None:
+                    self.event.wait()
+                elif self.waits:
                     wait([point])
                 right = torch.softmax(y @ x, -1)
             return left @ right
@@ -456,4 +461,5 @@ def test_what_was_recorded_is_waited_for() -> None:
         return sum(step.mark.awaited != frozenset() for plan in plans for step in plan.steps)
 
     assert waits(Branches()) == 0 < waits(Branches(waits=True))
+    assert waits(Branches(event=npu.Event())) == 0 < waits(Branches(waits=True, event=npu.Event()))
     assert torch.equal(run(Branches(waits=True), Y, Y), run(Branches(), Y, Y))

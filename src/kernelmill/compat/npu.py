@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch.fx.traceback import annotate
 
-from kernelmill import scope
 from kernelmill.compat.devices import NAME, is_npu
 from kernelmill.compat.warned import warn_once
 from kernelmill.config.super_kernel_marks import STREAM_KEY
 from kernelmill.core import knobs
 from kernelmill.core.errors import InputError
+from kernelmill.frontend.waits import AWAIT, RECORD
 from kernelmill.torch_internals.devices import can_seed
 
 _current = {"device": 0}
@@ -89,7 +89,7 @@ def set_deterministic_level(level: int) -> None:
 
 @torch.compiler.assume_constant_result
 def _tag() -> str:
-    return f"npu_stream_{next(_pools)}"
+    return f"npu_{next(_pools)}"
 
 
 class _Done:
@@ -137,19 +137,19 @@ class Event(_Done):
     ) -> None:
         self.enable_timing = enable_timing
         self._seconds: float | None = None
-        self._point: torch.Tensor | None = None
+        self.tag = _tag()
 
     def record(self, stream: Stream | None = None) -> None:
         """Record the time; in compiled code, the place in the current stream."""
         if torch.compiler.is_compiling():
-            self._point = scope.record()
+            RECORD(tag=self.tag)
         else:
             self._seconds = time.perf_counter()
 
     def wait(self, stream: Stream | None = None) -> None:
         """Do nothing; in compiled code, let the current stream wait for the event."""
-        if torch.compiler.is_compiling() and self._point is not None:
-            scope.wait([self._point])
+        if torch.compiler.is_compiling():
+            AWAIT([], tag=self.tag)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Return the milliseconds from this event to the other one."""
@@ -270,8 +270,4 @@ def fill(module: ModuleType) -> None:
 def fill_amp(module: ModuleType) -> None:
     """Put autocast and GradScaler into the module `torch.npu.amp`."""
     names: Any = module
-    names.autocast, names.GradScaler = _autocast, _grad_scaler
-
-
-def _grad_scaler(**options: Any) -> Any:
-    return torch.amp.GradScaler("cpu", **options)
+    names.autocast, names.GradScaler = _autocast, partial(torch.amp.GradScaler, "cpu")

@@ -4,7 +4,8 @@ operators.
 In a traced graph `wait_tensor(t, dep)` is an operator that returns t. In ours it becomes an event,
 which the operator that computes dep signals, and on which readers of the result wait. `record`
 returns an empty tensor and `wait` nothing; the event is that of the stream's last operator before
-`record`, and the operators of a stream after `wait` wait for it.
+`record`, and the operators of a stream after `wait` wait for it. A tag names the last `record` of
+that tag, where the two share no value.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def _point(schema: str, function: Any = lambda *_: None) -> Any:
 
 # Tracing passes a device to operators that make a tensor from none.
 RECORD = _point(
-    "record(*, Device? device=None) -> Tensor", lambda device=None: torch.empty(0, device=device)
+    'record(*, str tag="", Device? device=None) -> Tensor',
+    lambda tag="", device=None: torch.empty(0, device=device),
 )
-AWAIT = _point("wait(Tensor[] tensors) -> ()")
+AWAIT = _point('wait(Tensor[] tensors, *, str tag="") -> ()', lambda tensors, tag="": None)
 SCOPE_ENTER = _point("scope_enter(str[] keys, str[] values) -> ()")
 SCOPE_EXIT = _point("scope_exit() -> ()")
 
@@ -69,7 +71,7 @@ class Waits:
         self._count = 0
         self._pending: dict[fx.Node, frozenset[int]] = {}
         self._last: dict[str, Node] = {}
-        self._recorded: dict[fx.Node, int] = {}
+        self._recorded: dict[Any, int] = {}
         self._awaited: dict[str, frozenset[int]] = {}
 
     def note(self, node: fx.Node, made: Sequence[Node], env: Mapping[fx.Node, Any]) -> None:
@@ -102,9 +104,10 @@ class Waits:
         if node.target is RECORD:
             if last := self._last.get(stream):
                 last.mark = last.mark.with_events(given=frozenset((self._count,)))
-                self._recorded[node] = self._count
+                self._recorded[node.kwargs.get("tag") or node] = self._count
             return
-        awaited = set[int]()
+        tagged = self._recorded.get(node.kwargs.get("tag"))
+        awaited = set[int]() if tagged is None else {tagged}
         for source in node.all_input_nodes:
             if source.target is not RECORD:
                 self._give(env[source], self._count)
