@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from contextlib import suppress
 
+from kernelmill.compat.warned import warn_once
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.knobs import Knob
@@ -40,7 +41,10 @@ def propose_settings() -> None:
     if named:
         knobs.CACHE_HOME.propose(os.path.abspath(named))
     _propose(knobs.CACHE_HOME, METHODS)
-    level = _LOGS.get(knobs.TNG_LOG_LEVEL.get(), "")
+    wanted = knobs.TNG_LOG_LEVEL.get()
+    if wanted and wanted not in _LOGS:
+        warn_once(f"TNG_LOG_LEVEL={wanted}", f"the levels are {', '.join(_LOGS)}")
+    level = _LOGS.get(wanted, "")
     if level and not knobs.LOGS.get():
         knobs.LOGS.propose(level)
         configure(level)

@@ -65,7 +65,8 @@ def npu_stream_switch(
     stream_tag: str, stream_priority: int = 0, enable_inner_parallel: bool = True
 ) -> Generator[None]:
     """`kernelmill.scope.stream_switch`. Operators of one stream follow each other, whatever
-    enable_inner_parallel allows."""
+    enable_inner_parallel allows. ConfigTypeError for a value of it that is no bool."""
+    _require_bool("npu_stream_switch: enable_inner_parallel", enable_inner_parallel)
     with own.stream_switch(stream_tag, stream_priority):
         yield
 
@@ -81,6 +82,10 @@ def data_dump() -> Generator[None]:
 @contextmanager
 def op_never_timeout(enable: bool = True) -> Generator[None]:
     """Do nothing, as there are no time limits. ConfigTypeError for a value that is no bool."""
-    if not torch.compiler.is_compiling() and type(enable) is not bool:
-        raise ConfigTypeError(f"op_never_timeout: {enable!r} is neither True nor False")
+    _require_bool("op_never_timeout: enable", enable)
     yield
+
+
+def _require_bool(name: str, value: object) -> None:
+    if not torch.compiler.is_compiling() and type(value) is not bool:
+        raise ConfigTypeError(f"{name}: {value!r} is neither True nor False")

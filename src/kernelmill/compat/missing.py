@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -173,7 +172,3 @@ class MissingModules:
             return None
         # Without its attribute `name`, by which Python would take it for an optional submodule.
         raise MissingModuleError(nearest_text(fullname, self.known()))
-
-    def install(self) -> None:
-        """Append this finder to all others."""
-        sys.meta_path.append(self)

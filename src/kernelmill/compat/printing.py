@@ -29,6 +29,9 @@ def npu_print(*args: Any, summarize_size: int = 3, tensor_detail: bool = False) 
         raise ConfigError(f"npu_print: summarize_size is {summarize_size}; give -1, or 1 or more")
     if type(tensor_detail) is not bool:
         raise ConfigTypeError(f"npu_print: tensor_detail is {tensor_detail!r}, which is no bool")
+    for arg in args:
+        if not isinstance(arg, (Tensor, str, bool, float, int)):
+            raise ConfigTypeError(f"npu_print: {arg!r:.60} is no tensor, text or number")
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     if not tensors:
         raise InputError("npu_print: there has to be a tensor among the arguments")

@@ -306,6 +306,8 @@ class Group:
 
     def with_options(self, options: Mapping[Any, Any] | None) -> Self:
         """A copy with these on top, by their dotted names."""
+        if options is not None and not isinstance(options, Mapping):  # type: ignore[reportUnnecessaryIsInstance]
+            raise ConfigTypeError(f"options: {options!r:.60} is no dict")
         fresh = type(self)()
         for name, value in {**self.changed(), **(options or {})}.items():
             if not isinstance(name, str):  # type: ignore[reportUnnecessaryIsInstance]

@@ -317,7 +317,7 @@ TORCHAIR_CACHE_HOME = Knob(
 )
 TNG_LOG_LEVEL = Knob(
     "TNG_LOG_LEVEL",
-    _one_of("0", "1", "2", "3", "4"),
+    str,
     "",
     "`0` (debug) to `4` (nothing)",
     "`KERNELMILL_LOGS` decides",

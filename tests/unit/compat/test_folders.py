@@ -80,3 +80,11 @@ def test_variables_come_first_and_torchairs_own_is_read(working, monkeypatch):
     assert knobs.KERNEL_META.get() == ("/named",)
     assert knobs.CACHE_HOME.get() == str(working / "methods")
     assert os.listdir() == []
+
+
+def test_a_level_of_logs_that_is_none_is_left_out(working, monkeypatch):
+    monkeypatch.setenv("TNG_LOG_LEVEL", "5")
+    monkeypatch.setenv("KERNELMILL_LOGS", "")
+    with pytest.warns(UserWarning, match="TNG_LOG_LEVEL=5 has no effect here"):
+        folders.propose_settings()
+    assert knobs.LOGS.get() == ""

@@ -138,6 +138,12 @@ def test_wrong_options_are_refused_when_they_are_set(name: str, value: Any, mess
         setattr(CompilerConfig(), name, value)
 
 
+def test_options_are_a_dict() -> None:
+    options: Any = 3
+    with pytest.raises(ConfigError, match="options: 3 is no dict"):
+        npugraph_ex.by_name(options, None)
+
+
 def test_options_of_super_kernels_are_checked() -> None:
     config = CompilerConfig()
     config.super_kernel_optimize_options = {"stream-fusoin": 1}

@@ -65,6 +65,7 @@ def test_prints_and_writes_are_in_their_order(capsys: pytest.CaptureFixture[str]
         ((torch.ones(2),), {"tensor_detail": 1}, TypeError),
         ((torch.ones(2),), {"tensor_detail": "True"}, TypeError),
         (("no tensor",), {}, ValueError),
+        ((torch.ones(2), [1]), {}, TypeError),
     ],
 )
 def test_what_cannot_be_printed_is_refused(
@@ -76,8 +77,40 @@ def test_what_cannot_be_printed_is_refused(
 
 
 def test_a_scope_without_timeout_takes_truth_values_alone() -> None:
-    with pytest.raises(TypeError, match="op_never_timeout: 1 is neither"), op_never_timeout(1):  # type: ignore[reportArgumentType]
+    with (
+        pytest.raises(TypeError, match="op_never_timeout: enable: 1 is neither"),
+        op_never_timeout(1),
+    ):  # type: ignore[reportArgumentType]
         pass
+
+
+def test_streams_take_truth_values_alone() -> None:
+    wrong: Any = "yes"
+    with (
+        pytest.raises(TypeError, match="enable_inner_parallel: 'yes' is neither"),
+        npu_stream_switch("s", 0, wrong),
+    ):
+        pass
+
+
+def test_a_method_that_records_an_event_from_outside_is_kept(tmp_path: Path) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.event, self.stream = npu.Event(), npu.Stream()
+            self.cached = kernelmill.inference.cache_compile(self.run, cache_dir=str(tmp_path))
+
+        def run(self, x: Tensor) -> Tensor:
+            doubled = x * 2
+            self.event.record()
+            with npu.stream(self.stream):
+                self.event.wait()
+                return doubled + 1
+
+    model = Model()
+    assert torch.equal(model.cached(torch.ones(3)), torch.full((3,), 3.0))
+    assert model.cached.statistics["uncached"] == 0
+    assert len(list(tmp_path.rglob("*.kmill"))) == 1
 
 
 def no_result(x: Tensor) -> None:
