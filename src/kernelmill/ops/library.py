@@ -27,10 +27,9 @@ def operator(schema: str) -> Callable[[F], F]:
     signature, and as one that writes to no argument."""
 
     def register(formula: F) -> F:
-        name, parenthesis, _ = schema.partition("(")
+        name, full, _ = schema.partition("(")
         NAMES.append(name)
-        given = schema if parenthesis else infer_schema(formula, mutates_args=(), op_name=name)
-        LIBRARY.define(given)
+        LIBRARY.define(schema if full else infer_schema(formula, mutates_args=(), op_name=name))
         LIBRARY.impl(name, formula, "CompositeImplicitAutograd")
         return formula
 
