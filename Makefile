@@ -16,7 +16,7 @@ demo: .venv/stamp-demo          ## compile a sentence-embedding model and compar
 
 # Hundreds of tests start processes, each of which would compile our modules where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE).
-test: .venv/stamp-dev           ## each test once, some minutes; the rest: make test-all
+test: .venv/stamp-dev           ## each test once, a quarter of an hour; the rest: make test-all
 	$(PY) -m compileall -q src tools examples
 	$(PY) -m pytest --part quick -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
 

@@ -13,14 +13,23 @@ from typing import Any
 
 LONG = (
     "tests/properties/",
+    "tests/e2e/cached/test_edited_models.py",
     "tests/e2e/cached/test_mutations.py",
+    "tests/e2e/cached/test_processes.py",
+    "tests/e2e/test_cached_generate.py",
     "tests/e2e/test_demo.py",
     "tests/e2e/test_gunicorn.py",
     "tests/e2e/test_serve.py",
+    "tests/e2e/test_sliding_windows.py",
+    "tests/e2e/test_static_ranks.py",
+    "tests/e2e/test_symbolic_models.py",
     "tests/e2e/test_tutorials.py",
     "tests/repo/test_document_blocks.py",
+    "tests/unit/tools/test_without_each.py",
+    "tests/unit/torch_internals/test_sizes_when_read.py",
 )
-"""Beginnings of the names of tests that run random programs, other servers or whole documents."""
+"""Beginnings of the names of tests that run random programs, servers, whole models or documents, or
+dozens of processes."""
 
 
 def quick_of(items: Iterable[Any]) -> list[Any]:

@@ -54,11 +54,11 @@ def test_a_missing_log_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "No such file" in capsys.readouterr().err
 
 
-def test_the_document_shows_what_is_printed(
+def test_the_tutorial_shows_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "shapes.jsonl"
     path.write_text("".join(line_of({"input": (n, 8)}) for n in (1, 3, 4, 4, 9, 16)))
     assert main(["gears", "suggest", str(path), "--max", "3"]) == 0
     printed = capsys.readouterr().out
-    assert printed in (ROOT / "docs" / "gears.md").read_text()
+    assert printed in (ROOT / "docs" / "tutorials" / "gears.md").read_text()
