@@ -9,22 +9,20 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-rest test-all libraries test-targets test-without reach compat check style docs bench sweep torture installed clean
+.PHONY: demo test test-all libraries test-targets test-without reach compat check style docs bench sweep torture installed clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
 
 # Hundreds of tests start processes, each of which would compile our modules where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE).
-test: .venv/stamp-dev           ## each test once, a quarter of an hour; the rest: make test-all
+test: .venv/stamp-dev           ## each test once, a quarter of an hour
 	$(PY) -m compileall -q src tools examples
-	$(PY) -m pytest --part quick -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
+	$(PY) -m pytest --quick -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
 
-test-rest: .venv/stamp-dev      ## all other parameters, random programs, servers, documents
+test-all: .venv/stamp-dev       ## all tests, an hour
 	$(PY) -m compileall -q src tools examples
-	$(PY) -m pytest --part rest -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
-
-test-all: test test-rest        ## all tests, an hour
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --disable-warnings --durations 100
 
 test-targets: $(TARGETS:%=test-on-%)  ## compiled code for each of TARGETS; SHARE=1/10: a tenth
 

@@ -117,9 +117,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write the texts of tests/golden anew"
     )
     parser.addoption(
-        "--part", choices=("quick", "rest", "all"), default="all",
+        "--quick", action="store_true",
         help="run each test with the first of its parameters, but for those that take long "
-        "(tests/shares.py); the others; or all",
+        "(tests/shares.py)",
     )  # fmt: skip
     parser.addoption(
         "--share", default="1/1", metavar="K/N", help="run the K-th of N parts, chosen by name"
@@ -172,7 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share = shares.part_of(config.getoption("--share"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    part = shares.chosen(items, config.getoption("--part"))
+    part = shares.quick_of(items) if config.getoption("--quick") else items
     kept = {item.nodeid for item in part if shares.is_in(item.nodeid, share)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]

@@ -1,14 +1,14 @@
-"""Parts of the tests that are the same in each run: what --part and --share choose by.
+"""Parts of the tests that are the same in each run: what --quick and --share choose by.
 
 The quick part is what `make test` runs: each test once, with the first of its parameters, but for
-those that take long (`LONG`). All others are the rest.
+those that take long (`LONG`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 LONG = (
@@ -39,17 +39,6 @@ def quick_of(items: Iterable[Any]) -> list[Any]:
         if not item.nodeid.startswith(LONG):
             seen.setdefault((item.parent, getattr(item, "originalname", item.name)), item)
     return list(seen.values())
-
-
-def chosen(items: Sequence[Any], part: str) -> list[Any]:
-    """Return the tests of a part: "quick", "rest" or "all"."""
-    if part == "all":
-        return list(items)
-    quick = quick_of(items)
-    if part == "quick":
-        return quick
-    names = {item.nodeid for item in quick}
-    return [item for item in items if item.nodeid not in names]
 
 
 def part_of(text: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The options --part and --share cut the tests into parts that are the same in each run."""
+"""The options --quick and --share cut the tests into parts that are the same in each run."""
 
 import subprocess
 import sys
@@ -37,9 +37,9 @@ def test_pytest_takes_a_share():
     assert found and all(shares.is_in(name, (2, 3)) for name in found)
 
 
-def test_the_quick_part_has_each_test_once_and_the_rest_all_others():
-    every, quick, rest = (collected(f"--part={part}") for part in ("all", "quick", "rest"))
-    assert sorted(quick + rest) == sorted(every)
+def test_the_quick_part_has_each_test_once():
+    every, quick = collected(), collected("--quick")
+    assert set(quick) < set(every)
     functions = [name.partition("[")[0] for name in quick]
     assert len(set(functions)) == len(functions)
     assert set(functions) == {name.partition("[")[0] for name in every}
@@ -48,4 +48,4 @@ def test_the_quick_part_has_each_test_once_and_the_rest_all_others():
 def test_long_tests_are_none_of_the_quick_part():
     assert all((ROOT / name).exists() for name in shares.LONG)
     item = SimpleNamespace(nodeid=f"{shares.LONG[0]}test_it.py::test_it")
-    assert shares.chosen([item], "quick") == [] and shares.chosen([item], "rest") == [item]
+    assert shares.quick_of([item]) == []
