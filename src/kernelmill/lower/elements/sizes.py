@@ -22,3 +22,10 @@ def size_hint(dim: Dim) -> int:
 def part_count(count: int, size: int) -> int:
     """Return how many parts of `size` hold `count`, at least 1."""
     return max(1, -(-count // size))
+
+
+def narrow_lanes(lanes: int, size: Dim) -> int:
+    """Return the lanes of vectors along an axis: halved until less than twice a known size."""
+    while lanes > 1 and isinstance(size, int) and lanes >= 2 * size:
+        lanes //= 2
+    return lanes

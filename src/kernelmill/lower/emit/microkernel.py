@@ -24,7 +24,7 @@ Fetch = Callable[[int, Dims], Value]
 """`fetch(i, k)`: for A the element of row i of the tile, for B its vector number i."""
 
 
-def asking(fetch: Fetch, ask: Callable[[Dims], None], every: int = 1) -> Fetch:
+def with_prefetch(fetch: Fetch, ask: Callable[[Dims], None], every: int = 1) -> Fetch:
     """Return `fetch` that calls `ask(k)` with the first row or vector of one k out of `every`: of a
     pass over several k not all have a new line, where vectors are shorter than lines."""
     number = count()

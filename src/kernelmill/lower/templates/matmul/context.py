@@ -94,7 +94,7 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
         spec, schedule, builder = self.spec, self.schedule, self.builder
         first = row * schedule.rows
         with (
-            builder.loop(0, at_most(schedule.rows, spec.m, first), prefix="m") as i,
+            builder.loop(0, count_within(schedule.rows, spec.m, first), prefix="m") as i,
             self.vectors(column) as place,
         ):
             value = self.read(sums + i.index * schedule.width + place, schedule.lanes)
@@ -107,7 +107,7 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
     def vectors(self, column: Dim) -> Generator[Dim]:
         """Open a loop over the places of a column tile's vectors that are within C."""
         lanes, vectors = self.schedule.lanes, self.schedule.vectors
-        count = at_most(vectors, ceildiv(self.spec.n, lanes), column * vectors)
+        count = count_within(vectors, ceildiv(self.spec.n, lanes), column * vectors)
         with self.builder.loop(0, count, prefix="v") as loop:
             yield loop.index * lanes
 
@@ -154,6 +154,6 @@ class BlockedContext(ContractionContext[BlockedTiles]):
         return self.builder.load(SCRATCH, offset, self.spec.element, lanes)
 
 
-def at_most(count: int, size: Dim, start: Dim) -> Dim:
+def count_within(count: int, size: Dim, start: Dim) -> Dim:
     """Return how many of `count` positions from `start` on are within `size`."""
     return count if mod(size, count) == 0 else minimum(count, size - start)

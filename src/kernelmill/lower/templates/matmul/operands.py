@@ -14,7 +14,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.microkernel import Fetch, asking
+from kernelmill.lower.emit.microkernel import Fetch, with_prefetch
 from kernelmill.lower.emit.packed import AHEAD_BYTES, panel_index
 from kernelmill.lower.emit.widened import signed_halves, widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
@@ -291,7 +291,7 @@ def _prefetching_b(
     def ask(k: Dims) -> None:
         context.builder.prefetch(name, (first + depth.number(k) * step) * spec.group)
 
-    return asking(b, ask, every)
+    return with_prefetch(b, ask, every)
 
 
 def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
@@ -305,7 +305,7 @@ def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, colu
         for start in range(0, size, LINE_BYTES):
             context.builder.prefetch(name, first + start // bytes)
 
-    return asking(b, ask, LINE_BYTES // size)
+    return with_prefetch(b, ask, LINE_BYTES // size)
 
 
 def _prefetching_a(
@@ -316,7 +316,7 @@ def _prefetching_a(
     Each row is a stream of its own, which a processor would have to find out about in every tile.
     """
     rows = context.schedule.rows
-    return asking(a, lambda k: prefetch(context.batch, (tile + 1) * rows, k[0] * rows))
+    return with_prefetch(a, lambda k: prefetch(context.batch, (tile + 1) * rows, k[0] * rows))
 
 
 def _power_of_two(count: int) -> int:

@@ -14,7 +14,7 @@ from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Magnitudes, Pieces, are_ordinary
 from kernelmill.lower.templates.matmul.bind_pieces import pack_pieces
-from kernelmill.lower.templates.matmul.context import at_most
+from kernelmill.lower.templates.matmul.context import count_within
 from kernelmill.lower.templates.matmul.packing import Packable
 from kernelmill.lower.templates.matmul.spec import Exact, Operand, loader
 from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
@@ -50,7 +50,7 @@ def is_ordinary(place: TaskPlace, schedule: TileSchedule, exact: Exact) -> Value
 
 def _part(most: int, block: Dim, size: Dim) -> tuple[Dim, Dim]:
     """Return the first of a task's rows or columns, and their number."""
-    return block * most, at_most(most, size, block * most)
+    return block * most, count_within(most, size, block * most)
 
 
 def _magnitudes(

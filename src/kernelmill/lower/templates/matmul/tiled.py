@@ -35,7 +35,7 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.context import ContractionContext, at_most
+from kernelmill.lower.templates.matmul.context import ContractionContext, count_within
 from kernelmill.lower.templates.matmul.found_rows import emit_rows
 from kernelmill.lower.templates.matmul.packing import Packable, are_known
 from kernelmill.lower.templates.matmul.pieced import PieceLayout, is_ordinary
@@ -295,7 +295,7 @@ def _tiles_of_a(context: TiledContext) -> list[TilesInMemory]:
         inside = mod(row, TILE_ROWS) * WORDS
         return scratch.a + plane * size + tile * TILE_WORDS + inside
 
-    count = at_most(schedule.row_tiles * schedule.rows, spec.m, first)
+    count = count_within(schedule.row_tiles * schedule.rows, spec.m, first)
     part = Part(first, count, 0, context.depth)
     copy_a_tiles(context, _source(context, planes, spec.m), part, place)
     start = context.first_row_tile * schedule.down
@@ -324,7 +324,7 @@ def _tiles_of_b(context: TiledContext, column: Dim, start: Dim, stop: Dim) -> li
         return scratch.b + plane * size + tile * TILE_WORDS
 
     first = column * schedule.width
-    part = Part(first, at_most(schedule.width, spec.n, first), start, stop)
+    part = Part(first, count_within(schedule.width, spec.n, first), start, stop)
     copy_b_tiles(context, _source(context, planes, spec.n), part, place)
     from_tile = column * schedule.vectors
     return [

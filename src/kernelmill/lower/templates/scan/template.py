@@ -18,7 +18,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.sizes import Dims, narrow_lanes
 from kernelmill.lower.emit.context import lane_vectors, task_index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 
@@ -87,9 +87,7 @@ def plan_scan(spec: ScanSpec, machine: Machine) -> ScanSchedule:
     across = rank - 1 if vector else rank - 2
     width, length = spec.shape[across], spec.shape[spec.axis]
     lanes = machine.isa.vector_bits // min(32, spec.dtype.compute.bits) if vector else 1
-    if isinstance(width, int):
-        while lanes > 1 and lanes >= 2 * width:
-            lanes //= 2
+    lanes = narrow_lanes(lanes, width)
     chains = 1 if vector or (isinstance(width, int) and width < _CHAINS) else _CHAINS
     step = lanes * chains
     along = length if isinstance(length, int) else _TASK_ELEMENTS // step

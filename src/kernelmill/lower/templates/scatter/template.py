@@ -26,7 +26,7 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements import pointwise
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.sizes import Dims, narrow_lanes
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.context import lane_vectors, task_index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
@@ -108,9 +108,7 @@ def plan_scatter(spec: ScatterSpec, machine: Machine) -> ScatterSchedule:
     vector = inside and spec.shared and spec.target.strides[last] == 1
     lanes = machine.isa.vector_bits // min(32, spec.target.dtype.compute.bits) if vector else 1
     width = spec.window[-1]
-    if isinstance(width, int):
-        while lanes > 1 and lanes >= 2 * width:
-            lanes //= 2
+    lanes = narrow_lanes(lanes, width)
     block = _block(spec.window, lanes)
     grid = (*spec.window[:-1], ceildiv(width, block) if width != 0 else 0)
     return ScatterSchedule(lanes, block, inside, grid, ceildiv(updates * 2, lanes) + 1)

@@ -20,7 +20,7 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.elements.sizes import Dims, narrow_lanes, size_hint
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS
 
 LoadElement = Callable[[KernelBuilder, Dims, Lane | None], Value]
@@ -97,9 +97,7 @@ def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
     """Plan tasks of independent rows; short ones share a task."""
     total = product(size for axis, size in enumerate(spec.shape) if axis != spec.axis)
     rows = max(1, _TASK_ELEMENTS // size_hint(spec.size))
-    lanes = machine.isa.vector_bits // spec.key.bits
-    while lanes > 1 and isinstance(spec.size, int) and lanes >= 2 * spec.size:
-        lanes //= 2
+    lanes = narrow_lanes(machine.isa.vector_bits // spec.key.bits, spec.size)
     held = spec.length if streams(spec) is True else spec.size
     words = STACK_WORDS + ceildiv(held * spec.key.bytes, 8) + held
     rounds = 2 if spec.top is not None else size_hint(spec.size).bit_length() + 1

@@ -12,7 +12,7 @@ from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.lane_tile import LaneTile
-from kernelmill.lower.emit.microkernel import Fetch, Tile, asking
+from kernelmill.lower.emit.microkernel import Fetch, Tile, with_prefetch
 from kernelmill.lower.emit.widened import widen
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
@@ -209,8 +209,9 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     # From memory even where they are zeros, so that LLVM sets no registers before their tile.
     initial = [context.read(place if context.blocked else 0, schedule.lanes) for place in places]
     sums = tile.sum_products(
-        context.builder, depth, lambda i, k: pixels_at(i, k, 1), asking(weight, ask, every), initial
-    )
+        context.builder, depth, lambda i, k: pixels_at(i, k, 1),
+        with_prefetch(weight, ask, every), initial,
+    )  # fmt: skip
     for place, value in zip(places, sums, strict=True):
         context.write(place, value)
 
