@@ -27,7 +27,8 @@ _NOTHING = object()
 
 
 class CountsUp(UnsupportedError):
-    """A change of integers that a program for one value cannot make. `places` are their paths."""
+    """The function changes integers of its arguments, such as counters, and the trace has constants
+    in their place. `places` are their paths."""
 
     def __init__(self, message: str, places: Sequence[Path]) -> None:
         super().__init__(message)

@@ -147,7 +147,7 @@ class Emitter:
         return register
 
     def write(self, location: Location, index: Index, lane: Lane | None, value: Register) -> None:
-        """Write an element in a block of its own, with a lane the vector along its symbol."""
+        """Store one element, or the vector along the lane's symbol, in a block of its own."""
         with self.block() if lane is None else self.lanes(lane):
             self.store(location, index, value)
 

@@ -84,7 +84,7 @@ ScheduleT = TypeVar("ScheduleT")
 
 
 class Binding(ABC, Generic[SpecT]):
-    """A group in the terms of its template, without constant operands to pack unless it says so."""
+    """A fusion group as its template sees it. By default it packs no constant operands."""
 
     @property
     def f32_products(self) -> str:

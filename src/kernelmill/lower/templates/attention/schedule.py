@@ -19,7 +19,7 @@ from kernelmill.lower.templates.attention.streamed import Streamed
 from kernelmill.lower.templates.attention.tiled import Tiled
 
 AttentionSchedule = Streamed | Tiled | Packed
-"""In the order in which they are asked; the last does for every attention."""
+"""In order of preference; the last one accepts every attention."""
 
 _KINDS: tuple[type[AttentionSchedule], ...] = get_args(AttentionSchedule)
 

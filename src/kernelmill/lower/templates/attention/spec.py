@@ -89,7 +89,7 @@ class Words:
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """The whole of it.
+    """What an attention kernel computes.
 
     batch        sizes of the batch dims, heads of the query last; any may be symbolic.
     rows, keys   numbers of query rows (m) and keys (n); may be symbolic, and may be zero.

@@ -10,4 +10,4 @@ from kernelmill.lower.templates.convolution.planar.layout import Pixels, Planar
 from kernelmill.lower.templates.convolution.tiles import PixelTiles
 
 LAYOUTS: tuple[Template[Any, Any], ...] = (PixelTiles(), ChannelsLast(), Planar(), Pixels())
-"""In the order in which they are asked; the last takes every convolution."""
+"""In order of preference; the last one accepts every convolution."""

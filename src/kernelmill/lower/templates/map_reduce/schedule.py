@@ -31,7 +31,7 @@ from kernelmill.lower.fusion.groups import Group
 
 @dataclass(frozen=True)
 class Nest:
-    """The whole of it.
+    """The loops of a kernel: a fusion group without a seed, and its memory.
 
     targets   for each root of the group the memory it is stored to
     costs     of the graph's values

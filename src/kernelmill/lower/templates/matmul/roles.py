@@ -41,12 +41,12 @@ class Roles:
 
     @property
     def left(self) -> Matrix:
-        """A with the index of each element."""
+        """Operand A as a matrix, rows by k."""
         return Matrix(self.a, self.a_index, self.batch, self.m, self.k)
 
     @property
     def right(self) -> Matrix:
-        """B with the index of each element."""
+        """Operand B as a matrix, columns by k."""
         return Matrix(self.b, self.b_index, self.batch, self.n, self.k)
 
 

@@ -16,7 +16,7 @@ from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled
 
 Schedule = FourBits | Tiled | InnerProduct | FewColumns | Blocked
-"""In the order in which they are asked; the last does for every contraction."""
+"""In order of preference; the last one accepts every contraction."""
 
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 

@@ -46,8 +46,8 @@ class TileSchedule(ABC):
     use_fma                  the processor multiplies and adds in one instruction
     work                     estimated nanoseconds of all tasks on one core
     row_tiles, column_tiles  tiles that one task computes
-    any_rows                 the schedule does for every number of rows, where that is not known
-    known_rows               it is for the number of rows that it was made for, and no other
+    any_rows                 where the number of rows is symbolic, the schedule serves all numbers
+    known_rows               the schedule serves only the number of rows that it was planned for
     """
 
     lanes: int

@@ -53,7 +53,7 @@ class ScatterTarget:
 
 @dataclass(frozen=True)
 class ScatterSpec:
-    """The whole of it. The kernel must declare the status buffer.
+    """What a scatter computes. The kernel must declare the status buffer.
 
     axes     of the target that indices address, ascending.
     space    shape of the index space.

@@ -13,7 +13,7 @@ from kernelmill.lower.templates.convolution.channels_last.depthwise import Depth
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 
 Schedule = Depthwise | Dense
-"""In the order in which they are asked; the last does for every convolution."""
+"""In order of preference; the last one accepts every convolution."""
 
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 

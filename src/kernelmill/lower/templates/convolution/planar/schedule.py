@@ -11,7 +11,7 @@ from kernelmill.lower.templates.convolution.planar.panel_window import PanelWind
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 
 Schedule = DirectWindow | PanelWindow
-"""In the order in which they are asked; the last does for every convolution."""
+"""In order of preference; the last one accepts every convolution."""
 
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
