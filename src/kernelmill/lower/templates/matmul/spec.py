@@ -195,7 +195,7 @@ class FourBitB:
 
 @dataclass(frozen=True)
 class Contraction:
-    """What a contraction computes. `k` may be several axes (c, kh, kw): the last is the innermost loop.
+    """What a contraction computes. `k` may be several axes (c, kh, kw), the innermost last.
 
     With a `unit` for groups of so many i8 or bf16 numbers, neighbours along k are one element, a
     word: `k` counts words, and a packed operand is a buffer of the numbers. A word that is not
