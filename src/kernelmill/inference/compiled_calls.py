@@ -209,6 +209,7 @@ class CompiledCalls(KeptPrograms):
     ) -> Generator[None]:
         target, options = self._target, self._options
         with ExitStack() as around:
+            around.enter_context(_without_tracebacks())
             if options.gears:
                 around.enter_context(with_gears(options.gears, self._by_name(args, kwargs)))
             elif options.dynamic is None:
@@ -321,6 +322,18 @@ class _OfObject:
 
     def __reduce__(self) -> Any:
         return type(None), ()
+
+
+@contextmanager
+def _without_tracebacks() -> Generator[None]:
+    """Keep torch from logging a traceback where an operator refuses its arguments in a trace: the
+    user gets eager's error."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _trains(owner: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from pathlib import Path
@@ -127,6 +128,23 @@ def test_the_first_trace_of_a_count_is_not_kept(tmp_path: Path) -> None:
         assert compiled(torch.ones(1, 3), counter).tolist() == [[float(tokens)] * 3]
     assert compiled.report().statistics == {"loaded": 0, "traced": 2, "uncached": 1}
     assert not compiled.report().torch
+
+
+def test_a_wrong_shape_is_eagers_error_and_nothing_in_the_log(tmp_path: Path) -> None:
+    compiled, model = made(tmp_path)
+    logged: list[logging.LogRecord] = []
+    log, handler = logging.getLogger("torch._subclasses.fake_tensor"), logging.Handler()
+    handler.emit = logged.append
+    log.addHandler(handler)
+    try:
+        with torch.no_grad(), pytest.raises(RuntimeError, match="cannot be multiplied"):
+            compiled(torch.randn(3, 7))
+        assert not logged
+        with pytest.raises(RuntimeError):  # torch's own way logs it
+            torch.compile(model, backend="kernelmill")(torch.randn(3, 7))
+        assert logged
+    finally:
+        log.removeHandler(handler)
 
 
 @pytest.mark.parametrize(("dynamic", "found"), [(True, ["dynamic"]), (False, ["static"] * 3)])
