@@ -74,6 +74,5 @@ def lower(
     if json:
         print_json([{"title": title, "text": text} for title, text in printed])
         return FINE
-    for title, text in printed:
-        print_text(f"== {title}\n{text.rstrip()}\n")
+    print_text("\n\n".join(f"== {title}\n{text.rstrip()}" for title, text in printed))
     return FINE

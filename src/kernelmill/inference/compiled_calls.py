@@ -45,6 +45,7 @@ from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.torch_internals.dynamo import is_operator_error, is_trace_error
 from kernelmill.torch_internals.modules import all_have_hooks, own_hooks
+from kernelmill.torch_internals.tracing import without_tracebacks
 
 if TYPE_CHECKING:
     from kernelmill.backend.record import Recording
@@ -209,7 +210,7 @@ class CompiledCalls(KeptPrograms):
     ) -> Generator[None]:
         target, options = self._target, self._options
         with ExitStack() as around:
-            around.enter_context(_without_tracebacks())
+            around.enter_context(without_tracebacks())
             if options.gears:
                 around.enter_context(with_gears(options.gears, self._by_name(args, kwargs)))
             elif options.dynamic is None:
@@ -322,18 +323,6 @@ class _OfObject:
 
     def __reduce__(self) -> Any:
         return type(None), ()
-
-
-@contextmanager
-def _without_tracebacks() -> Generator[None]:
-    """Keep torch from logging a traceback where an operator refuses its arguments in a trace: the
-    user gets eager's error."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 def _trains(owner: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -132,3 +133,15 @@ def sizes_when_read() -> Generator[None]:
         return
     with _sizes_when_read.use():
         yield
+
+
+@contextmanager
+def without_tracebacks() -> Generator[None]:
+    """Keep torch from logging a traceback where an operator refuses its arguments in a trace: the
+    user gets eager's error."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
