@@ -160,8 +160,8 @@ def _function_of(model: Any) -> Any:
         )
     if not callable(model):
         raise InputError(
-            f"kernelmill.compile takes a torch.nn.Module or a function, and {model!r:.60} is a "
-            f"{type(model).__name__}"
+            "kernelmill.compile takes a torch.nn.Module or a function, not "
+            f"{type(model).__name__}: {model!r:.60}"
         )
     called: Any = type(model).__call__
     if isinstance(model, (FunctionType, MethodType)) or not isinstance(called, FunctionType):

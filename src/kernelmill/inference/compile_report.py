@@ -14,7 +14,7 @@ from kernelmill.core.dataclass import dataclass
 @dataclass(frozen=True)
 class ProgramReport:
     """A program of this process. `sizes` are "static", "dynamic" or "gears", `origin` is "loaded"
-    from disk or "traced"; `arguments` are those that it was made for, as text."""
+    from disk or "traced"; `arguments` are those that it was made for, or its gears, as text."""
 
     name: str
     sizes: str

@@ -362,10 +362,12 @@ def _in_words(error: Exception) -> str:
 
 
 def _program_report(program: KeptProgram, names: Sequence[str]) -> ProgramReport:
-    single = program.programs.single
+    single, gears = program.programs.single, program.manifest.gears
     plan = None if single is None else single.plan
-    sizes = "gears" if program.manifest.gears else "dynamic" if plan and plan.symbols else "static"
+    sizes = "gears" if gears else "dynamic" if plan and plan.symbols else "static"
     arguments = () if plan is None else tuple(_arguments(program.manifest, plan, names))
+    if gears is not None:
+        arguments = tuple(" x ".join(map(str, gear)) for gear, _ in gears.table)
     origin = "loaded" if program.loaded else "traced"
     return ProgramReport(program.manifest.spec.name, sizes, origin, arguments)
 
