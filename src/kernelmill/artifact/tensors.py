@@ -13,6 +13,7 @@ from kernelmill.artifact.manifest import StoredTensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.runtime.weights.on_disk import note_mapping
 from kernelmill.runtime.weights.samples import memory_in, span_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -98,6 +99,7 @@ def tensors_over(
                 raise _outside(weight)
             flat = torch.frombuffer(mapping, dtype=torch.uint8, count=count, offset=base + start)
             storages[weight.storage] = flat.untyped_storage()
+            note_mapping(mapping, flat.data_ptr() - base - start)
         layout = weight.dtype, weight.shape, weight.strides, weight.offset, weight.storage
         if layout not in known:
             known[layout] = _over(storages.get(weight.storage), weight)

@@ -1,6 +1,6 @@
 """Serving: gears for a finite set of sizes, and methods compiled once for all processes.
 
-`cache_compile`, `finish_packing` and `readable_cache` are imported when they are asked for.
+What compiles or packs is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from kernelmill.inference.record_shapes import record_shapes
 if TYPE_CHECKING:
     from kernelmill.inference.cached_method import cache_compile
     from kernelmill.inference.cached_text import readable_cache
-    from kernelmill.inference.packing import finish_packing
+    from kernelmill.inference.packing import finish_packing, move_weights_to_disk
 
 __all__ = [
     "cache_compile",
     "finish_packing",
+    "move_weights_to_disk",
     "readable_cache",
     "record_shapes",
     "set_dim_gears",
@@ -32,6 +33,7 @@ def __getattr__(name: str) -> Any:
         "cache_compile": "cached_method",
         "readable_cache": "cached_text",
         "finish_packing": "packing",
+        "move_weights_to_disk": "packing",
     }
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

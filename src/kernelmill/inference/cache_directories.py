@@ -36,9 +36,13 @@ def ranks_folder(global_rank: int | None, tp_rank: int | None, pp_rank: int | No
 def class_folder(
     cache_dir: str | None, kind: str, dynamic: bool | None, ingredients: Mapping[str, str]
 ) -> str:
-    """Return {cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}/{Class}_{SIZES}_{digest}
+    """Return {root_folder(cache_dir)}/{Class}_{SIZES}_{digest}
     with the digest over the named ingredients; SIZES is dynamic, static or, for None, auto."""
-    root = cache_dir or knobs.CACHE_HOME.get() or os.path.join(cache_home(), DEFAULT_FOLDER)
     digest = Key.of(ingredients).digest
-    name = f"{kind}_{_SIZES[dynamic]}_{digest}"
-    return os.path.join(os.path.abspath(root), name)
+    return os.path.join(root_folder(cache_dir), f"{kind}_{_SIZES[dynamic]}_{digest}")
+
+
+def root_folder(cache_dir: str | None) -> str:
+    """Return {cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}, as an absolute path."""
+    root = cache_dir or knobs.CACHE_HOME.get() or os.path.join(cache_home(), DEFAULT_FOLDER)
+    return os.path.abspath(root)

@@ -23,6 +23,7 @@ from kernelmill.gears.declaration import declare
 from kernelmill.inference.compiled_calls import CompiledCalls, CompiledForward
 from kernelmill.inference.compiled_module import CompiledModule
 from kernelmill.inference.kept_programs import Options, folder_given
+from kernelmill.inference.packing import move_weights_to_disk
 from kernelmill.inference.torch_calls import NeverKept
 from kernelmill.torch_internals.modules import original_module
 
@@ -43,6 +44,7 @@ def compile(
     max_error: float | None = None,
     examples: Any = None,
     mmap_packed_weights: bool = False,
+    weights_on_disk: bool = False,
 ) -> Any:
     """Return a module, or function, with the results of `model`, compiled when it is called.
 
@@ -63,6 +65,7 @@ def compile(
     max_error  the largest relative error of the model's results on the examples: the layers that
                cause most of it are not quantised
     mmap_packed_weights   keep packed weights in files, which all processes map and share
+    weights_on_disk       move the model's own weights to files (`inference.move_weights_to_disk`)
 
     A compiled module has the parameters and attributes of `model`. Its programs are kept on disk
     and serve later processes without Dynamo. Calls that cannot be kept, break the graph or need
@@ -73,17 +76,16 @@ def compile(
     >>> kernelmill.compile(torch.nn.GELU())(torch.zeros(2))
     tensor([0., 0.])
     """
-    _check_switches(dynamic, mmap_packed_weights)
+    given = {name: value for name, value in locals().items() if name != "model"}
+    _check_switches(dynamic, mmap_packed_weights, weights_on_disk)
     if model is None:  # as a decorator with options
-        return partial(
-            compile, dynamic=dynamic, gears=gears, mode=mode, config=config, cache_dir=cache_dir,
-            quantize=quantize, max_error=max_error, examples=examples,
-            mmap_packed_weights=mmap_packed_weights,
-        )  # fmt: skip
+        return partial(compile, **given)
     original = uncompile(model)
     gears = gears and _checked(gears, dynamic, original)
     function, settings = _function_of(original), _settings(mode, config, gears)
     quantized = _quantize(function, settings, quantize, max_error, examples)
+    if weights_on_disk:
+        move_weights_to_disk(getattr(function, "__self__", function), cache_dir)
     options = Options(
         function, settings, dynamic, folder_given(cache_dir), map_packed=mmap_packed_weights,
         gears=gears,
@@ -92,11 +94,13 @@ def compile(
     return _compiled(options)
 
 
-def _check_switches(dynamic: object, mmap_packed_weights: object) -> None:
+def _check_switches(dynamic: object, mmap_packed_weights: object, weights_on_disk: object) -> None:
     if dynamic is not None and type(dynamic) is not bool:
         raise ConfigTypeError(f"dynamic: {dynamic!r} is neither None nor a bool")
-    if type(mmap_packed_weights) is not bool:
-        raise ConfigTypeError(f"mmap_packed_weights: {mmap_packed_weights!r} is no bool")
+    switches = {"mmap_packed_weights": mmap_packed_weights, "weights_on_disk": weights_on_disk}
+    for name, value in switches.items():
+        if type(value) is not bool:
+            raise ConfigTypeError(f"{name}: {value!r} is no bool")
 
 
 def _compiled(options: Options) -> Any:

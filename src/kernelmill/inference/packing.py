@@ -1,8 +1,20 @@
-"""`finish_packing`: waits for background work of first calls."""
+"""Packed weights, and the model's own ones beside them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelmill.core.errors import InputError
+from kernelmill.core.log import get_logger
+from kernelmill.inference.cache_directories import root_folder
+from kernelmill.inference.kept_programs import folder_given
 from kernelmill.runtime import background
+from kernelmill.runtime.weights.on_disk import move_to_disk
+
+_log = get_logger("inference")
 
 
 def finish_packing() -> None:
@@ -14,3 +26,29 @@ def finish_packing() -> None:
     here.
     """
     background.wait()
+
+
+def move_weights_to_disk(model: Any, folder: object = None) -> Any:
+    """Move the weights of a model to files without a name, and return the model.
+
+    model   its parameters and buffers of 64 KiB or more move. They can be read and written as
+            before; what is written stays in this process
+    folder  on a disk, with room for the weights until the process ends; default: that of
+            `cache_compile`
+
+    Programs read packed weights, so that memory then holds these alone. As after `model.to`, a
+    tensor outside of the model that shares its memory keeps the old one. Where the folder cannot
+    hold the weights, they stay in memory, and a warning says so.
+
+    InputError for another object than a module.
+    """
+    if not isinstance(model, torch.nn.Module):
+        kind = type(model).__name__
+        raise InputError(f"weights on disk are those of a torch.nn.Module, not {kind}")
+    place = Path(root_folder(folder_given(folder)))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        move_to_disk(model, place)
+    except OSError as error:
+        _log.warning("%s: weights stay in memory: %s", place, error.strerror)
+    return model

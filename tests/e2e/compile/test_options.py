@@ -23,7 +23,7 @@ def added(input_ids: Any, attention_mask: Any = None) -> Any:
 
 @pytest.mark.parametrize("model", [3, "model.pt", [nn.ReLU()], torch.ones(2), nn.ReLU, object()])
 def test_what_is_no_model_is_refused(model: Any) -> None:
-    with pytest.raises(InputError, match="is a class|takes a torch.nn.Module"):
+    with pytest.raises(InputError, match=r"is a class|takes a torch\.nn\.Module"):
         kernelmill.compile(model)
 
 
@@ -78,7 +78,7 @@ def test_gears_are_by_argument(tmp_path: Path) -> None:
         compiled(torch.randn(3, 32))
     report = compiled.report()
     assert [each.sizes for each in report.programs] == ["gears"] and not report.torch
-    assert report.programs[0].arguments == ("1 x 32", "1 x 64", "4 x 32", "4 x 64")
+    assert report.programs[0].arguments == ("1 x 32", "4 x 64")
     assert not any(map(vars, tensors))
     later = kernelmill.compile(added, gears=gears, cache_dir=tmp_path)
     later(tensors[1])

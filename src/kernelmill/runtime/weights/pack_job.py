@@ -22,6 +22,7 @@ from kernelmill.runtime import background
 from kernelmill.runtime.memory.large_pages import HugePageArena, Layout, room
 from kernelmill.runtime.weights.bound_parameters import BoundParameter
 from kernelmill.runtime.weights.contents import copy_holds
+from kernelmill.runtime.weights.on_disk import page_out
 from kernelmill.runtime.weights.packed_once import once
 from kernelmill.runtime.weights.samples import span_of
 from kernelmill.runtime.weights.streaming import Stream
@@ -170,6 +171,7 @@ class _Copies:
         parameter, contents = source.parameter, source.parameter.state.contents
         if not parameter.is_there or not self._copied(parameter.address, source.bytes, place):
             return False
+        page_out(parameter.address, parameter.address + source.bytes)
         if not parameter.is_there or contents is None:
             return False
         if parameter.watch is not None:

@@ -32,7 +32,8 @@ from kernelmill.runtime.memory.large_pages import HugePageArena, Layout
 from kernelmill.runtime.weights.binding import Binding, write_table
 from kernelmill.runtime.weights.bound_parameters import BoundParameter, BoundParameters
 from kernelmill.runtime.weights.components import Component, components, lasting_recipe, recipe
-from kernelmill.runtime.weights.contents import CheckWeights, Way
+from kernelmill.runtime.weights.contents import CheckWeights, Way, memory_span
+from kernelmill.runtime.weights.on_disk import page_out
 from kernelmill.runtime.weights.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.weights.packed_once import once
 from kernelmill.runtime.weights.streaming import stream_of
@@ -350,6 +351,8 @@ class Parameters:
         for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
         prepare(addresses, component.launches)
+        for i in component.sources:
+            page_out(*memory_span(tensors[i]))
         self._repacks += 1
         return part
 
