@@ -52,8 +52,10 @@ def set_dim_gears(
     functions = marks.get()
     if functions is None:
         return
-    mark = functions.unbacked if gears.smallest < 2 else functions.dynamic
-    for dim, _ in gears.dims:
+    varying = functions.unbacked if gears.smallest < 2 else functions.dynamic
+    dims = {dim for dim, _ in gears.dims}
+    for dim in range(tensor.dim()):
+        mark = varying if dim in dims else functions.static
         mark(tensor, dim)
     setattr(tensor, ATTRIBUTE, gears)
 

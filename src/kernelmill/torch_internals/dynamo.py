@@ -474,11 +474,12 @@ def shown_error() -> type[Exception]:
 @dataclass(frozen=True)
 class Marks:
     """Dynamo's functions that mark a dim of a tensor: to be traced as a symbol, if it can be one
-    (`maybe`), or also with nothing concluded from its size."""
+    (`maybe`), or also with nothing concluded from its size; or not as a symbol (`static`)."""
 
     dynamic: Callable[[torch.Tensor, int], None]
     maybe: Callable[[torch.Tensor, int], None]
     unbacked: Callable[[torch.Tensor, int], None]
+    static: Callable[[torch.Tensor, int], None]
 
 
 @internal(
@@ -490,12 +491,13 @@ class Marks:
 def marks() -> Marks:
     """Return the functions that mark dims."""
     import torch
-    from torch._dynamo import mark_dynamic, maybe_mark_dynamic
+    from torch._dynamo import mark_dynamic, mark_static, maybe_mark_dynamic
     from torch._dynamo.decorators import mark_unbacked
 
-    for function in (mark_dynamic, maybe_mark_dynamic, mark_unbacked):
+    functions = (mark_dynamic, maybe_mark_dynamic, mark_unbacked, mark_static)
+    for function in functions:
         function(torch.empty(2, 3), 0)
-    return Marks(mark_dynamic, maybe_mark_dynamic, mark_unbacked)
+    return Marks(*functions)
 
 
 @dataclass(frozen=True)
