@@ -118,7 +118,7 @@ def _section(path: str, group: type[Group]) -> str:
     rows = [
         f"| `{name}` | {_values(option)} | `{option.default!r}` | {_meaning(option)} |\n"
         for name, option in _options(group)
-        if not (option.inert or option.pending)
+        if not option.no_effect
     ]
     if not rows:
         return ""
@@ -147,10 +147,9 @@ def _without_effect() -> str:
     """Return a row for each reason, with the options that it is for."""
     rows: dict[str, list[str]] = {}
     for name, option, _ in CompilerConfig().options():
-        reason = option.inert or (f"not built yet: {option.pending}" if option.pending else "")
-        if reason:
+        if option.no_effect:
             text = f"`{name}`: {_values(option)}; default `{option.default!r}`"
-            rows.setdefault(_cell(reason), []).append(text)
+            rows.setdefault(_cell(option.no_effect), []).append(text)
     return "".join(f"| {reason} | {'<br>'.join(texts)} |\n" for reason, texts in rows.items())
 
 

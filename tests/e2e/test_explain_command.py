@@ -52,6 +52,18 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("model.py").write_text(MODEL)
 
 
+def test_explain_compares_with_an_earlier_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "model.py:make", "--json"]) == 0
+    Path("before.json").write_text(capsys.readouterr().out)
+    assert main(["explain", "model.py:make", "--against", "before.json"]) == 0
+    head, call, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["before", "now", "saved"] and call.endswith("  a call")
+    assert len(rows) == 1 and rows[0].endswith(" -> f32[4, 32]")
+    Path("other.json").write_text("[]")
+    assert main(["explain", "model.py:make", "--against", "other.json"]) == 2
+    assert "--against other.json is no report: " in capsys.readouterr().err
+
+
 def test_explain_prints_the_report_and_writes_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "model.py:make", "-o", "report.html"]) == 0
     out = capsys.readouterr().out

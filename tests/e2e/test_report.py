@@ -65,7 +65,7 @@ def test_facts_of_steps(report: Explanation) -> None:
     assert all(step.limit and step.share for step in (first, second, last))
     assert facts.calls == 1 and whole.time is not None
     names = {kernel.name for kernel in report.reports[0].kernels}
-    assert {look.entry for look in facts.store} == names
+    assert {look.name for look in facts.store} == names
     assert {first.title, second.title, last.title} <= names
 
 
@@ -291,3 +291,62 @@ def test_a_measured_call_has_its_shortest(report: Explanation) -> None:
     call = report.call
     assert call.least_compiled <= call.compiled and call.least_eager <= call.eager
     assert "(least " in str(report) and "(least " in report.html()
+
+
+class Blocks(nn.Module):
+    """Layers of equal kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+def test_steps_know_their_modules_also_where_they_share_a_kernel() -> None:
+    found = explained(Blocks(), torch.randn(32, 64))
+    (facts,) = found.programs
+    assert [step.module for step in facts.steps] == ["layers.0", "layers.1", "layers.2"]
+    data = found.as_dict()
+    assert [each["launches"] for each in data["by_kernel"]] == [3]
+    modules = {each["path"]: each["steps"] for each in data["by_module"]}
+    assert modules == {"layers": 3, "layers.0": 1, "layers.1": 1, "layers.2": 1}
+    text = str(found)
+    assert "kernels by total time:" in text and "time by module:" in text
+    assert re.search(r"3 x MatMul\w+, (nothing left here: )?\d+% of limit by", text)
+    assert "do first: " in text or not found.call.reasons
+
+
+def test_two_reports_are_compared() -> None:
+    found = explained(Blocks(), torch.randn(32, 64))
+    table = found.changes_since(found.as_dict())
+    assert table == found.changes_since(found)
+    head, call, step = table.splitlines()
+    assert head.split() == ["before", "now", "saved"]
+    assert call.endswith("0 ns  a call") and step.endswith("matmul add maximum -> f32[32, 64]"), (
+        table
+    )
+
+
+def test_the_code_of_a_step_is_one_click_away(report: Explanation) -> None:
+    page = Page(report.html())
+    links = {str(a["href"]) for a in page.all("a") if str(a["href"]).startswith("#code-")}
+    names = {step.title for step in report.programs[0].steps if step.kind == "kernel"}
+    assert links == {f"#code-{name}" for name in names}
+    kernels = [a for a in page.all("div") if str(a.get("id")).startswith("code-")]
+    assert len(kernels) >= len(names) and len(page.all("pre")) == 2 * len(kernels)
+    assert "task_begin" in page.text or "kernel km_" in page.text, "the IR"
+    assert ".text" in page.text, "the assembly"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
+def test_a_link_to_code_opens_it(report: Explanation, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    report.save(path)
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    address = f"{path.as_uri()}#code-{report.programs[0].steps[0].title}"
+    done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120)
+    assert len([a for a in Page(done.stdout).all("details") if "open" in a]) == 1

@@ -74,7 +74,7 @@ def test_every_knob_is_read(knob):
 
 
 def test_no_option_is_accepted_and_ignored():
-    effective = [n for n, o, _ in CompilerConfig().options() if not (o.pending or o.inert)]
+    effective = [n for n, o, _ in CompilerConfig().options() if not o.no_effect]
     effective.remove("experimental_config.jit_compile")  # has one value only
     read = {
         node.attr
@@ -85,7 +85,20 @@ def test_no_option_is_accepted_and_ignored():
     }
     # To read debug.graph_dump.type takes a ".graph_dump" and a ".type" somewhere.
     unread = [name for name in effective if not set(name.split(".")[-2:]) <= read]
-    assert unread == [], "nothing reads these: mark them as pending"
+    assert unread == [], "nothing reads these: they belong to config/accepted.py"
+
+
+def test_text_is_executed_where_agents_file_says():
+    calls = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in SOURCES
+        if PACKAGE in path.parents
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("exec", "eval")
+    }
+    assert calls == {"core/dataclass.py"}
+    for file in ("AGENTS.md", "CONTRIBUTING.md"):
+        assert all(name in (ROOT / file).read_text() for name in calls)
 
 
 TORCH_FREE = ("core", "kernel", "plan", "superkernel", "codegen")

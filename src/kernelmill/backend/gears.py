@@ -225,12 +225,10 @@ def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
             "gears and dynamic=False do not go together: gears come from one trace for all sizes; "
             "use torch.compile(..., dynamic=True)"
         )
-    if config.export.export_mode:
-        raise GearError("gears and config.export.export_mode do not go together: drop one")
-    if config.experimental_config.enable_ref_data:
-        raise GearError(
-            "gears and config.experimental_config.enable_ref_data do not go together: drop one"
-        )
+    changed = config.changed()
+    for name in ("export.export_mode", "experimental_config.enable_ref_data"):
+        if name in changed:
+            raise GearError(f"gears and config.{name} do not go together: drop one")
 
 
 def _shape_env(gm: fx.GraphModule) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json as json_module
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
-from kernelmill.cli.files import FactoryName, check_writable
+from kernelmill.cli.files import FactoryName, check_writable, text_of
 from kernelmill.cli.output import (
     FINE,
     FOUND,
@@ -22,7 +22,7 @@ from kernelmill.cli.output import (
     user_output,
     wide_console,
 )
-from kernelmill.core.errors import KernelmillError
+from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.core.factory import load, user_code
 from kernelmill.core.wording import counted
 
@@ -42,6 +42,7 @@ def add(app: typer.Typer) -> None:
             "kernelmill explain model.py:make",
             "kernelmill explain model.py:make -o report.html",
             "kernelmill explain shop.models:ranker --json",
+            "kernelmill explain model.py:make --against before.json",
             "kernelmill explain model.py:make --dynamic",
         )
     )(explain)
@@ -71,6 +72,12 @@ def explain(
     mode: Mode = None,
     threads: Threads = None,
     settings: Settings = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="FILE", help="Compare with an earlier report: what --json printed."
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Compile a model and say what became of it, and where the time of a call goes.
@@ -79,16 +86,30 @@ def explain(
     """
     if output is not None:
         check_writable(output)
-    config = config_of(mode, settings)
+    config, before = config_of(mode, settings), None if against is None else _report_in(against)
     with user_output(json), on_threads(threads):
         found = _explained(factory, gradients, not no_measure, config, dynamic)
     if output is not None:
         found.save(output)
     if json:
         print_json(found.as_dict())
-    else:
+    elif before is None:
         _show(found)
+    else:
+        print_text(found.changes_since(before))
     return FOUND if found.call.error or not found.is_compiled else FINE
+
+
+def _report_in(file: Path) -> Any:
+    """Return the report in a file. ConfigError for another file."""
+    from kernelmill.report.sums import changes
+
+    try:
+        report = json_module.loads(text_of(file))
+        changes(report, report)
+    except ValueError as error:
+        raise ConfigError(f"--against {file} is no report: {error}") from None
+    return report
 
 
 def _show(found: Explanation) -> None:

@@ -23,15 +23,14 @@ from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat.marks import limit_core_num
 from kernelmill.compat.warned import warn_once
 from kernelmill.config import CompilerConfig as OwnConfig
-from kernelmill.config.option import Choice, Group, Instance, Number, Path, Switch
+from kernelmill.config.accepted import NO_POOL, pool
+from kernelmill.config.option import Choice, Group, Instance, Number, Option, Path, Switch
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY, HARDWARE_OPTIONS
 from kernelmill.config.tree import (
-    NO_POOL,
     REDUCE_OVERHEAD,
     hook,
     is_int_list,
     mapping,
-    pool,
 )  # fmt: skip
 from kernelmill.core.errors import ConfigError, ConfigTypeError
 
@@ -58,9 +57,28 @@ _OURS: Mapping[str, str] = {
 
 _PASSES = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
 
-_IN_PLACE = "what can be written in place is found out for each kernel"
-_NO_GRAPH = "no device graph is captured: a call launches a list of kernels"
-_NO_ADDRESSES = "a capture holds no addresses: arguments may lie anywhere in each call"
+_ACCEPTED: Mapping[str, Mapping[str, Option[Any]]] = {
+    NO_POOL: {"use_graph_pool": pool(), "reuse_graph_pool_in_same_fx": Switch(True)},
+    "a capture holds no addresses: arguments may lie anywhere in each call": {
+        "clone_input": Switch(True), "force_recapture": Switch(False),
+    },
+    "results are a call's own in any case": {"clone_output": Switch(False)},
+    "kernels are kept by all that they depend on; delete the folder to have them anew": {
+        "disable_static_kernel_compile_cache": Switch(False),
+    },
+    "parameters are packed once in any case": {"frozen_parameter": Switch(False)},
+    "what can be written in place is found out for each kernel": {
+        "remove_cat_ops": Switch(True), "inplace_pass": Switch(True),
+        "input_inplace_pass": Switch(True),
+    },
+    "streams cannot wait for each other": {"deadlock_check": Switch(False)},
+    "no device graph is captured: a call launches a list of kernels": {
+        "capture_error_mode": Choice("global", ("global", "thread_local", "relaxed")),
+        "unsafe_skip_npugraph_capture_validation": Switch(False),
+    },
+    "kernelmill.explain() reports them": {"record_statistics_debug_info": Switch(False)},
+}  # fmt: skip
+"""Options that do nothing here, by the reason."""
 
 
 class CompilerConfig(Group):
@@ -70,25 +88,9 @@ class CompilerConfig(Group):
 
     mode = Choice(NAME, (NAME,), "The one mode that there is.")
     force_eager = Switch(False, "Runs the captured graph with ATen.")
-    use_graph_pool = pool("Memory for graphs.")
-    reuse_graph_pool_in_same_fx = Switch(True, "One memory for a graph.", inert=NO_POOL)
     capture_limit = Number(64, 1, "Most sets of sizes that are captured for a graph.")
-    clone_input = Switch(True, "Copies arguments.", inert=_NO_ADDRESSES)
-    clone_output = Switch(False, "Copies results.", inert="results are a call's own in any case")
     static_kernel_compile = Switch(False, "Compiles a kernel for each operator and shape.")
-    disable_static_kernel_compile_cache = Switch(
-        False, "Compiles static kernels anew.",
-        inert="kernels are kept by all that they depend on; delete the folder to have them anew"
-    )  # fmt: skip
-    frozen_parameter = Switch(
-        False, "Parameters stay where they are.", inert="parameters are packed once in any case"
-    )
     remove_noop_ops = Switch(True, "Removes operators that change no bit.")
-    remove_cat_ops = Switch(
-        True, "Writes parts of a concatenation where the result is.", pending="switching it off"
-    )
-    inplace_pass = Switch(True, "Writes in place.", inert=_IN_PLACE)
-    input_inplace_pass = Switch(True, "Writes to arguments in place.", inert=_IN_PLACE)
     pattern_fusion_pass = Switch(True, "Replaces what was registered.")
     post_grad_custom_pre_pass = hook("A rewrite of the graph, before ours.")
     post_grad_custom_post_pass = hook("A rewrite of the graph, after ours.")
@@ -102,16 +104,6 @@ class CompilerConfig(Group):
     super_kernel_optimize = Switch(False, "Makes super kernels.")
     super_kernel_optimize_options = mapping("Options of super kernels.")
     super_kernel_debug_options = mapping("The same, on top of them.")
-    deadlock_check = Switch(False, "Watches streams.", inert="streams cannot wait for each other")
-    capture_error_mode = Choice(
-        "global", ("global", "thread_local", "relaxed"), "What may be done while a graph is "
-        "captured.", inert=_NO_GRAPH
-    )  # fmt: skip
-    force_recapture = Switch(False, "Captures at each call.", inert=_NO_ADDRESSES)
-    record_statistics_debug_info = Switch(
-        False, "Writes statistics.", inert="kernelmill.explain() reports them"
-    )
-    unsafe_skip_npugraph_capture_validation = Switch(False, "Checks no capture.", inert=_NO_GRAPH)
 
     def ours(self) -> OwnConfig:
         """Return the equivalent config of kernelmill."""
@@ -140,6 +132,10 @@ class CompilerConfig(Group):
         folder = os.path.join(self.data_dump_dir, f"worldsize{size}_global_rank{rank}")
         os.makedirs(folder, exist_ok=True)
         return folder
+
+
+for _reason, _options in _ACCEPTED.items():
+    CompilerConfig.accept(_reason, _options)
 
 
 def _run_pass(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
+from kernelmill.config.accepted import ACCEPTED
 from kernelmill.config.dump_config import DumpConfig
 from kernelmill.config.option import Choice, Group, Sub, Switch
 from kernelmill.config.schemes import Schemes
@@ -132,6 +133,10 @@ class CompilerConfig(Group):
                     UserWarning,
                     stacklevel=3,
                 )
+
+
+for _group, _reason, _options in ACCEPTED:
+    _group.accept(_reason, _options)
 
 
 def given_config(config: object) -> CompilerConfig:

@@ -59,10 +59,6 @@ class DumpConfig(Group):
     )
     dump_path = Path("./", "Folder of the files.", must_be="folder")
     dump_mode = Choice("all", ("input", "output", "all"), "What is written of each operator.")
-    quant_dumpable = Switch(
-        False, "Before quantisation too.",
-        inert="the graph runs as it was captured, so what is quantised is written in any case"
-    )  # fmt: skip
     dump_step = Steps("Which calls of each graph are written, from 0 on; '' is all.")
     dump_layer = Text(
         "",

@@ -1,9 +1,8 @@
 """Options: typed attributes of a group that check every value when it is set.
 
 An option is declared once, in tree.py, with its default, its allowed values and a sentence on its
-effect. Two marks keep an option from being accepted and then silently ignored: `pending` (the
-feature does not exist yet) and `inert` (the feature cannot exist on a CPU). Setting a marked option
-to anything but its default gives a UserWarning with that reason.
+effect. Those that do nothing are in the table of accepted.py: setting one to anything but its
+default gives a UserWarning with the reason.
 """
 
 from __future__ import annotations
@@ -27,26 +26,24 @@ class Option(Generic[T]):
 
     `summary` describes its effect, `advice` when to set it. `mode`: the compile mode it belongs to,
     else that of its group ("" for both). `in_key`: it changes compiled code, so keys of programs
-    include it. None is always allowed where it is the default.
+    include it. `no_effect` is the reason of one that does nothing. None is always allowed where it
+    is the default.
     """
 
     def __init__(
         self,
         default: T,
-        summary: str,
+        summary: str = "",
         *,
         advice: str = "",
         mode: str = "",
-        pending: str = "",
-        inert: str = "",
         in_key: bool = False,
     ) -> None:
         self.default = default
         self.summary = summary
         self.advice = advice
         self.mode = mode
-        self.pending = pending
-        self.inert = inert
+        self.no_effect = ""
         self.in_key = in_key
         self.name = ""
 
@@ -64,10 +61,9 @@ class Option(Generic[T]):
     def __set__(self, group: Group, value: T) -> None:
         where = group.path_of(self.name)
         group._values[self.name] = self.check(where, value)
-        reason = self.inert or self.pending
-        if reason and group._values[self.name] != self.default:
-            kind = "has no effect on this hardware" if self.inert else "is not available yet"
-            warnings.warn(f"config.{where} {kind}: {reason}", UserWarning, stacklevel=3)
+        if self.no_effect and group._values[self.name] != self.default:
+            text = f"config.{where} has no effect here: {self.no_effect}"
+            warnings.warn(text, UserWarning, stacklevel=3)
 
     def check(self, where: str, value: object) -> T:
         """Return `value` as it is kept. ConfigError, or one of its two subclasses, if it is bad."""
@@ -81,7 +77,7 @@ class Option(Generic[T]):
 class Choice(Option[T]):
     """One of a few values, None or text or numbers; compared with their types (True is not 1)."""
 
-    def __init__(self, default: T, allowed: tuple[T, ...], summary: str, **marks: Any) -> None:
+    def __init__(self, default: T, allowed: tuple[T, ...], summary: str = "", **marks: Any) -> None:
         super().__init__(default, summary, **marks)
         self.allowed = allowed
 
@@ -104,7 +100,7 @@ class Choice(Option[T]):
 class Switch(Choice[bool]):
     """True or False."""
 
-    def __init__(self, default: bool, summary: str, **marks: Any) -> None:
+    def __init__(self, default: bool, summary: str = "", **marks: Any) -> None:
         super().__init__(default, (True, False), summary, **marks)
 
 
@@ -114,7 +110,7 @@ _MOST = 2**63 - 1
 class Number(Option[int | None]):
     """An integer from `low` on, or None for the default."""
 
-    def __init__(self, default: int | None, low: int, summary: str, **marks: Any) -> None:
+    def __init__(self, default: int | None, low: int, summary: str = "", **marks: Any) -> None:
         super().__init__(default, summary, **marks)
         self.low = low
 
@@ -135,7 +131,7 @@ class Text(Option[str | None]):
     """Text that fully matches a pattern. An empty string is refused unless it is the default."""
 
     def __init__(
-        self, default: str | None, pattern: str, example: str, summary: str, **marks: Any
+        self, default: str | None, pattern: str, example: str, summary: str = "", **marks: Any
     ) -> None:
         super().__init__(default, summary, **marks)
         self.pattern, self.example = pattern, example
@@ -176,7 +172,7 @@ class Path(Option[str | None]):
     """A path, kept as text. `must_be`: an existing "folder" or "file", or "": we make it."""
 
     def __init__(
-        self, default: str | None, summary: str, *, must_be: str = "", **marks: Any
+        self, default: str | None, summary: str = "", *, must_be: str = "", **marks: Any
     ) -> None:
         super().__init__(default, summary, **marks)
         self.must_be = must_be
@@ -207,7 +203,7 @@ class Instance(Option[T]):
         default: T,
         accepts: Callable[[object], bool],
         expected: str,
-        summary: str,
+        summary: str = "",
         **marks: Any,
     ) -> None:
         super().__init__(default, summary, **marks)
@@ -287,6 +283,14 @@ class Group:
     def names(cls) -> list[str]:
         """Return options and inner groups in the order of their declaration."""
         return [n for n, v in vars(cls).items() if isinstance(v, (Option, Sub))]
+
+    @classmethod
+    def accept(cls, no_effect: str, options: Mapping[str, Option[Any]]) -> None:
+        """Add options that do nothing, for this reason."""
+        for name, option in options.items():
+            option.no_effect = no_effect
+            setattr(cls, name, option)
+            option.__set_name__(cls, name)
 
     def path_of(self, name: str) -> str:
         return f"{self._path}.{name}" if self._path else name

@@ -18,15 +18,10 @@ from kernelmill.config.option import (
     RangeDict,
     Sub,
     Switch,
-    Text,
 )  # fmt: skip
 
 MAX_AUTOTUNE = "max-autotune"
 REDUCE_OVERHEAD = "reduce-overhead"
-
-_NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
-NO_POOL = "captures of one graph share their memory in any case, and graphs have their own"
-_NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
 
 
 def is_int_list(value: object) -> bool:
@@ -35,7 +30,8 @@ def is_int_list(value: object) -> bool:
     return all(type(item) is int for item in items)
 
 
-def _is_text_list(value: object) -> bool:
+def is_text_list(value: object) -> bool:
+    """Return whether the value is a list or tuple of texts."""
     items: list[Any] = list(value) if isinstance(value, (list, tuple)) else [0]
     return all(isinstance(item, str) for item in items)
 
@@ -45,14 +41,9 @@ def hook(summary: str, **marks: Any) -> Instance[Callable[..., Any] | None]:
     return Instance[Callable[..., Any] | None](None, callable, "callable", summary, **marks)
 
 
-def mapping(summary: str, **marks: Any) -> Instance[dict[str, Any] | None]:
+def mapping(summary: str = "", **marks: Any) -> Instance[dict[str, Any] | None]:
     """Return an option that holds a dict, or None."""
     return _of_class(dict, summary, **marks)
-
-
-def pool(summary: str) -> Instance[tuple[Any, ...] | None]:
-    """Return an option that holds the result of `torch.npu.graph_pool_handle`, or None."""
-    return _of_class(tuple, summary, inert=NO_POOL)
 
 
 def _of_class(kind: type, summary: str, **marks: Any) -> Instance[Any]:
@@ -93,39 +84,17 @@ class DataDump(Group):
 class FxSummary(Group):
     """config.debug.fx_summary: a table of operators with dtypes and shapes."""
 
-    type = Choice[str | None](
-        None, (None, "csv"), "Format of the table.", pending="the table of operators"
-    )
-    path = Path(None, "Folder of it.", must_be="folder", pending="the table of operators")
-    skip_compile = Switch(
-        True, "Write the table and run eagerly.", pending="the table of operators"
-    )
-
 
 class AclGraphDebug(Group):
     """config.debug.aclgraph: switches of device graph capture."""
 
     MODE = REDUCE_OVERHEAD
 
-    disable_reinplace_inplaceable_ops_pass = Switch(
-        False, "Keep out-of-place operators.", inert=_NO_CAPTURE
-    )
-    disable_reinplace_input_mutated_ops_pass = Switch(
-        False, "Keep copies of mutated inputs.", inert=_NO_CAPTURE
-    )
-    disable_mempool_reuse_in_same_fx = Switch(
-        False, "One memory pool for each graph.", inert=_NO_CAPTURE
-    )
-    enable_output_clone = Switch(False, "Copy results out of the pool.", inert=_NO_CAPTURE)
     static_capture_size_limit = Number(
         64,
         1,
         "Most sets of sizes that are captured for one graph; the oldest is dropped.",
         advice="Raise it where the log says that captures are dropped; each holds memory.",
-    )
-    clone_input = Switch(True, "Copy inputs into the pool.", inert=_NO_CAPTURE)
-    remove_cat_ops = Switch(
-        True, "Writes parts of a concatenation where the result is.", pending="switching it off"
     )
 
 
@@ -143,27 +112,15 @@ class Debug(Group):
         "not the compiled code.",
         in_key=True,
     )
-    deadlock_check = Switch(False, "Watch for stuck device streams.", inert=_NO_STREAMS)
 
 
 class ExportExperimental(Group):
     """config.export.experimental"""
 
-    enable_record_nn_module_stack = Switch(False, "Record module names.", pending="export")
-    auto_atc_config_generated = Switch(False, "Write ATC's options.", inert="ATC is Ascend's tool")
-    enable_lite_export = Switch(False, "Export for Lite.", inert="MindSpore Lite's format")
-
 
 class Export(Group):
     """config.export: the graph as a file instead of a run."""
 
-    export_mode = Switch(False, "Export, don't run.", pending="export")
-    export_path_dir = Path("./", "Folder of the export.", must_be="folder", pending="export")
-    export_name = Text(None, r"[^/]+", "model", "Name of the file.", pending="export")
-    weight_name = mapping("Names for weights, by id.", pending="export")
-    inputs_name = Instance[list[str] | None](
-        None, _is_text_list, "list of str", "Names for inputs.", pending="export"
-    )
     experimental = Sub(ExportExperimental)
 
 
@@ -171,14 +128,6 @@ class FusionConfig(Group):
     """config.fusion_config"""
 
     MODE = MAX_AUTOTUNE
-
-    fusion_switch_file = Path(
-        None,
-        "JSON file that switches fusions on and off.",
-        must_be="file",
-        pending="switching single fusions",
-        in_key=True,
-    )
 
 
 class AoeConfig(Group):
@@ -193,15 +142,6 @@ class AoeConfig(Group):
         "keeps the fastest in the kernel store.",
         advice="For a model that serves for long; the first compile takes longer (docs: tuning).",
         in_key=True,
-    )
-    work_path = Path(
-        "./",
-        "Folder of the tuner.",
-        must_be="folder",
-        inert="what was measured is kept in the folder of kernels",
-    )
-    aoe_config_file = Path(
-        None, "Options of the tuner.", must_be="file", inert="they are options of Ascend's tuner"
     )
 
 
@@ -280,11 +220,6 @@ class ExperimentalConfig(Group):
         advice="Leave it on; False costs a copy of each argument that is written to.",
         in_key=True,
     )
-    frozen_parameter = Switch(
-        False,
-        "Treat parameters as constants.",
-        inert="parameters are packed once in any case, and again only when they change",
-    )
     remove_noop_ops = Switch(
         True,
         "Removes operators that change no bit, such as x * 1, x - 0.0 and casts there and back.",
@@ -297,50 +232,10 @@ class ExperimentalConfig(Group):
         advice="Leave it on; switch it off to find out whether fusion is at fault.",
         in_key=True,
     )
-    topology_sorting_strategy = Choice(
-        "DFS",
-        ("BFS", "DFS", "RDFS", "StableRDFS"),
-        "Order of independent nodes.",
-        mode=MAX_AUTOTUNE,
-        pending="another order of nodes",
-        in_key=True,
-    )
-    enable_ref_data = Switch(
-        False,
-        "Mutated inputs are updated in place.",
-        mode=MAX_AUTOTUNE,
-        inert="mutated inputs are always updated in place here",
-    )
-    enable_view_optimize = Switch(
-        True, "Views cost nothing.", inert="views are always index arithmetic here"
-    )
-    cc_parallel_enable = Switch(
-        False, "Compute beside communication.", mode=MAX_AUTOTUNE, inert=_NO_STREAMS
-    )
-    memory_efficiency = Switch(
-        False,
-        "Refreshable feature memory.",
-        mode=MAX_AUTOTUNE,
-        inert="the arena of a call is always released after it",
-    )
-    static_model_ops_lower_limit = Number(
-        None,
-        -1,
-        "Least operators of a static subgraph.",
-        mode=MAX_AUTOTUNE,
-        inert="a graph is not split into static and dynamic parts here",
-    )
     jit_compile = Choice(
         "auto",
         ("auto",),
         "TorchAir's name for it: dynamic shapes are compiled once, for all sizes.",
-    )
-    npu_fx_pass = Switch(False, "Rewrites of the FX graph.", inert="they are always on here")
-    tiling_schedule_optimize = Switch(
-        False,
-        "Tiling ahead of the call.",
-        mode=MAX_AUTOTUNE,
-        inert="tiles are always chosen at compile time here",
     )
     super_kernel_optimize = Switch(
         False,
@@ -363,12 +258,6 @@ class ExperimentalConfig(Group):
         "call.",
         advice="For servers that must soon give their first answers, or that meet new sizes while "
         "they serve. Results before and after differ by rounding.",
-    )
-    aot_config_enable_joint_graph = Switch(
-        False, "Compile forward and backward as one.", pending="the joint graph", in_key=True
-    )
-    aot_config_output_loss_index = Number(
-        0, 0, "Which result is the loss.", pending="the joint graph", in_key=True
     )
     aclgraph = Sub(AclGraphExperimental)
 
@@ -394,7 +283,7 @@ class InferenceConfig(Group):
     )
     gear_pad_masks = Instance[Sequence[str]](
         (),
-        _is_text_list,
+        is_text_list,
         "list of str",
         "With gear_miss='pad': names of arguments that hide padding where they are zero. The "
         "compiler relies on it and does not check it.",
@@ -419,41 +308,8 @@ class AclGraphConfig(Group):
 
     MODE = REDUCE_OVERHEAD
 
-    use_custom_pool = pool("Memory that graphs share: of torch.npu.graph_pool_handle().")
-
 
 class GeConfig(Group):
     """config.ge_config: options of Ascend's graph engine."""
 
     MODE = MAX_AUTOTUNE
-
-    enable_single_stream = Switch(False, "One stream.", inert=_NO_STREAMS)
-    oo_level = Choice(
-        "O3",
-        ("O1", "O3"),
-        "Level of graph rewrites; O1 makes none.",
-        pending="level O1",
-        in_key=True,
-    )
-    oo_constant_folding = Choice[bool | None](
-        None, (None, True, False), "Fold constants.", pending="switching it", in_key=True
-    )
-    oo_dead_code_elimination = Choice[bool | None](
-        None,
-        (None, True, False),
-        "Remove operators whose results are not used.",
-        pending="switching it",
-        in_key=True,
-    )
-    export_compile_stat = Choice(
-        "2", ("0", "1", "2"), "Statistics of a compile.", inert="kernelmill.explain() reports them"
-    )
-    aicore_num = Text(None, r"\d+\|\d+", "24|48", "Cores to use.", inert=_NO_STREAMS)
-    optimization_switch = Text(
-        None,
-        r"\w+:(on|off)(;\w+:(on|off))*",
-        "pass1:on;pass2:off",
-        "Switch single passes.",
-        pending="switching single passes",
-        in_key=True,
-    )

@@ -105,7 +105,7 @@ class _Importer:
             # same, as conclusions from them are invisible elsewhere.
             self.context.symbols.assume(shape_env, graph.symbols)
         for node in self.gm.graph.nodes:
-            self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
+            self.builder.origin = _origin(node)
             custom = node.meta.get("custom") or {}
             self.builder.mark = self._mark(custom)
             self.builder.deterministic = custom.get(DETERMINISTIC_KEY)
@@ -365,6 +365,12 @@ def _is_only_returned(user: fx.Node) -> bool:
     argument itself, and so includes the update."""
     is_view = user.target is operator.getitem or gives_views(str(user.target))
     return user.op == "output" or (is_view and all(map(_is_only_returned, user.users)))
+
+
+def _origin(node: fx.Node) -> str:
+    """Return the user's line and, in brackets, the module: "model.py:7 in forward (Linear fc)"."""
+    line, module = _line(node.stack_trace or ""), _module(node.meta)
+    return f"{line} ({module})" if line and module else line or module
 
 
 def _line(stack_trace: str) -> str:

@@ -6,6 +6,7 @@ Sizes are dims: integers, or expressions over the plan's symbols that are evalua
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import StrEnum
 from typing import Union
 
@@ -81,7 +82,8 @@ class Launch:
     """Run a kernel's tasks. `buffers` are numbers in `Plan.buffers`, in the kernel's order; -1 is
     the status word. `dims` are values for the kernel's dims. `work` is the estimated time of all
     tasks on one core in nanoseconds: below a threshold no parallel region is opened. `mark` says
-    which super-kernel range it is in."""
+    which super-kernel range it is in.
+    `origin`, its first operator's, is for reports: the text of a plan has none."""
 
     kernel: str
     buffers: tuple[int, ...]
@@ -91,6 +93,7 @@ class Launch:
     work: Dim
     mark: Mark = UNMARKED
     order: Order = Order.AFTER
+    origin: str = field(default="", compare=False)
 
 
 Literal = Union[None, bool, int, float, str, tuple["Literal", ...]]

@@ -34,10 +34,8 @@ def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
         if not isinstance(step, Launch):
             raise UnsupportedError(f"plan {plan.name} calls {step.target}")
         dims = tuple(map(at, step.dims))
-        return Launch(
-            step.kernel, step.buffers, dims, at(step.tasks), at(step.scratch), at(step.work),
-            step.mark, step.order,
-        )  # fmt: skip
+        tasks, scratch, work = at(step.tasks), at(step.scratch), at(step.work)
+        return replace(step, dims=dims, tasks=tasks, scratch=scratch, work=work)
 
     if plan.views:
         raise UnsupportedError(f"plan {plan.name} returns views")

@@ -7,6 +7,8 @@ kernel has no number of operations.
 
 from __future__ import annotations
 
+import operator
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -34,14 +36,14 @@ class Work:
     read or written by buffer."""
 
     operations: float = 0.0
-    instructions: dict[str, float] = field(default_factory=dict[str, float])
-    elements: dict[str, float] = field(default_factory=dict[str, float])
+    instructions: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    elements: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, other: Work, times: float) -> None:
         self.operations += other.operations * times
         for mine, its in ((self.instructions, other.instructions), (self.elements, other.elements)):
             for name, count in its.items():
-                mine[name] = mine.get(name, 0.0) + count * times
+                mine[name] += count * times
 
 
 class _Unknown(Exception):
@@ -150,7 +152,7 @@ class _Counting:
             sums = kind.lanes * max(1, kind.rows)
             work.operations += 2 * sums * words * unit.group
             columns = unit.columns or self._bits // unit.sum.bits
-            _more(work.instructions, unit.name, 1 if unit.columns else kind.lanes / columns)
+            work.instructions[unit.name] += 1 if unit.columns else kind.lanes / columns
         elif made.op in _COUNTED and not (kind.lanes == 1 and not kind.dtype.is_float):
             first = made.args[0]
             read = first.type if made.op in REDUCE and isinstance(first, ir.Value) else kind
@@ -158,7 +160,7 @@ class _Counting:
             work.operations += times * read.lanes
             weight = Cost.FUNCTION.value if made.op in MATH else 1
             vectors = read.lanes * read.dtype.bits / self._bits
-            _more(work.instructions, _VECTORS, weight * vectors)
+            work.instructions[_VECTORS] += weight * vectors
 
     def _scalar(self, value: ir.Operand, values: Mapping[str, int]) -> int | None:
         """Return the value of a register, if it follows from dims and counters."""
@@ -179,21 +181,9 @@ class _Counting:
 
 
 _FOLD: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "min": min,
-    "max": max,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "cast": lambda a: a,
-}
+    **{name: getattr(operator, name) for name in "add sub mul eq ne lt le gt ge".split()},
+    "min": min, "max": max, "and": operator.and_, "cast": lambda a: a,
+}  # fmt: skip
 
 
 def _known(dim: Dim, values: Mapping[str, int]) -> int | None:
@@ -205,11 +195,7 @@ def _known(dim: Dim, values: Mapping[str, int]) -> int | None:
 
 def _touch(work: Work, buffer: str, elements: int) -> None:
     if buffer != ir.SCRATCH:
-        _more(work.elements, buffer, elements)
-
-
-def _more(counts: dict[str, float], name: str, more: float) -> None:
-    counts[name] = counts.get(name, 0.0) + more
+        work.elements[buffer] += elements
 
 
 def compute_time(work: Work, machine: Machine, threads: int) -> float:

@@ -15,11 +15,14 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError, file_errors
 from kernelmill.report.facts import Break, Explained, GraphCounts, ProgramFacts
+from kernelmill.report.sums import kernel_sums, module_sums
 
 if TYPE_CHECKING:
     import os
 
     from kernelmill.compiler.linking import Compiled
+    from kernelmill.core.target.isa import Isa
+    from kernelmill.kernel.ir import Kernel
     from kernelmill.runtime.program import Program
 
 
@@ -66,6 +69,8 @@ class Explanation(Explained):
                 **asdict(self.call), "speedup": self.call.speedup, "outcome": self.call.outcome,
             },
             "programs": [_program_data(facts) for facts in self.programs],
+            "by_kernel": list(map(asdict, kernel_sums(self.programs))),
+            "by_module": list(map(asdict, module_sums(self.programs))),
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -90,6 +95,16 @@ class Explanation(Explained):
         """Write the page to this file. FileError when it cannot be written."""
         with file_errors(path):
             Path(path).write_text(self.html(), encoding="utf-8")
+
+    def changes_since(self, before: Explanation | Mapping[str, Any]) -> str:
+        """Return a table of what an earlier report, or its `as_dict()`, and this one say of the
+        time of a call: the whole, then steps by operators, the largest change first. InputError for
+        anything else."""
+        from kernelmill.report.text import changes_text
+
+        return changes_text(
+            before.as_dict() if isinstance(before, Explanation) else before, self.as_dict()
+        )
 
     def trace(self) -> dict[str, Any]:
         """Return a call as a JSON document for Perfetto and chrome://tracing, a track a thread."""
@@ -158,8 +173,18 @@ def explain(
         advice(breaks),
         tuple(dict.fromkeys(Break(in_short(b), place_of(b), b.code) for b in breaks)),
         name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
+        kernels=_kernels(programs),
     )
     return _with_facts(explanation, programs, _Calls(model, compiled, args, kwargs), measure)
+
+
+def _kernels(programs: list[Compiled[Program]]) -> dict[str, tuple[Kernel, Isa]]:
+    """Return the kernels by the names that they have in reports."""
+    return {
+        entry.name: (each.lowered.kernels[ref.name], each.machine.isa)
+        for each in programs
+        for ref, entry in zip(each.program.plan.kernels, each.report.kernels, strict=True)
+    }
 
 
 @contextmanager

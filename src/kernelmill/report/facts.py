@@ -6,6 +6,7 @@ never called, times that were not measured.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
@@ -14,9 +15,15 @@ from kernelmill.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kernelmill.compiler import CompileReport
+    from kernelmill.compiler.report import KernelReport
+    from kernelmill.core.target.isa import Isa
+    from kernelmill.kernel.ir import Kernel
 
 Bound = Literal["", "operations", "bytes"]
 Outcome = Literal["not measured", "faster", "as fast", "slower"]
+
+AT_LIMIT = 0.9
+"""Share of the machine's limit from which nothing is left to gain in a kernel."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class Step:
     title        name of the kernel, as the store and profilers have it, or of the operator
     schedule     schedule of the kernel: its tiles, copies and tasks
     scope        name of the super kernel it is in
+    module       path of the module that called its first operator: "layers.0.up"
     after        steps that made its operands
     bytes        read and written, each element once
     operations   on elements; a multiply-add is two
@@ -98,6 +106,7 @@ class Step:
     time: float | None = None
     threads: int | None = None
     schedule: str = ""
+    module: str = ""
 
     @property
     def share(self) -> float | None:
@@ -145,28 +154,12 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class StoreLook:
-    """A lookup of a kernel in the store. `source` is "compiled" for a missing one: the `nearest`
-    other entry differs from it in the ingredients `differs`."""
-
-    entry: str
-    source: str
-    kind: str
-    launches: int
-    nearest: str = ""
-    differs: tuple[str, ...] = ()
-
-    @property
-    def hit(self) -> bool:
-        return self.source != "compiled"
-
-
-@dataclass(frozen=True)
 class ProgramFacts:
     """One compiled program. `sizes` are those of its symbols in the last call, `gear` the sizes
     that it is for where the model has gears, `padded` the part of its arguments that is padding in
     the measured calls, and `calls` the number of its runs in one of them. `products` has the
-    methods of float32 products, and their numbers of launches."""
+    methods of float32 products, and their numbers of launches, `store` its kernels as they were
+    looked for in the store."""
 
     name: str
     isa: str
@@ -177,7 +170,7 @@ class ProgramFacts:
     supers: tuple[Super, ...]
     splits: tuple[str, ...]
     memory: Memory
-    store: tuple[StoreLook, ...]
+    store: tuple[KernelReport, ...]
     repacks: int
     copies: int
     packing: int
@@ -206,11 +199,13 @@ class Bar:
 
 @dataclass(frozen=True)
 class Reason:
-    """A use of the time of a call, and its amount; reasons need not be disjoint."""
+    """A use of the time of a call, its amount, and what to do about it; reasons need not be
+    disjoint."""
 
     kind: str
     time: float
     text: str
+    advice: str
 
 
 @dataclass(frozen=True)
@@ -277,6 +272,7 @@ class Explained:
     machine         for which the limits of kernels are computed; None without a program
     programs        steps, memory and kernels of each report's program
     call            a call next to eager's, and the work of its threads
+    kernels         kernels by name, each with its instruction set, for their texts
     """
 
     captures: tuple[Capture, ...]
@@ -290,6 +286,9 @@ class Explained:
     programs: tuple[ProgramFacts, ...] = ()
     call: CallFacts = field(default_factory=CallFacts)
     name: str = ""
+    kernels: Mapping[str, tuple[Kernel, Isa]] = field(
+        default_factory=dict[str, "tuple[Kernel, Isa]"], repr=False
+    )
 
     @property
     def is_compiled(self) -> bool:

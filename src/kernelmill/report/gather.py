@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -9,7 +10,6 @@ import torch
 
 from kernelmill.compiler.gears import gear_of
 from kernelmill.compiler.linking import Compiled
-from kernelmill.compiler.report import KernelReport
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, evaluate, product
 from kernelmill.core.roles import InputRole
@@ -26,7 +26,6 @@ from kernelmill.report.facts import (
     Placed,
     ProgramFacts,
     Step,
-    StoreLook,
     Super,
     Use,
 )
@@ -79,7 +78,7 @@ class _Gathering:
             supers=self._supers(),
             splits=tuple(reason for one in self.report.ranges for reason in one.splits),
             memory=self._memory(counters["packed_bytes"]),
-            store=tuple(_look(self.entries[ref.name]) for ref in plan.kernels),
+            store=tuple(self.entries[ref.name] for ref in plan.kernels),
             repacks=counters["repacks"],
             copies=counters["copies"],
             packing=counters["packing"],
@@ -129,18 +128,20 @@ class _Gathering:
             total = None if None in moved else sum(size or 0 for size in moved)
             return Step(
                 number, "aten", step.target, "", (step.target,), step.origin, "", reads,
-                writes, after, bytes=total, reason=self._reason(step),
+                writes, after, bytes=total, reason=self._reason(step), module=_module(step.origin),
             )  # fmt: skip
         ref, entry = self.refs[step.kernel], self.entries[step.kernel]
         tasks, work = self._work(step)
         moved_bytes = self._moved(step, work)
         limit, bound = self._limit(step, work, moved_bytes)
         scope = next((s.name for s in self.plan.supers if s.first <= number < s.last), "")
+        origin = step.origin or ref.origin
         return Step(
-            number, "kernel", entry.name, entry.template, ref.operators, ref.origin,
+            number, "kernel", entry.name, entry.template, ref.operators, origin,
             scope, reads, writes, after, tasks,
             None if moved_bytes is None else sum(moved_bytes.values()),
             None if work is None else round(work.operations), limit, bound, schedule=entry.schedule,
+            module=_module(origin),
         )  # fmt: skip
 
     def _reason(self, step: AtenCall) -> str:
@@ -275,6 +276,15 @@ class _Gathering:
         return (count or 0) * entry.dtype.bytes
 
 
+_MODULE = re.compile(r"(?:^|\()\w+ ([\w.]+)\)?$")
+
+
+def _module(origin: str) -> str:
+    """Return "fc.0" of "model.py:7 in forward (Linear fc.0)" and of "Linear fc.0"; else ""."""
+    found = _MODULE.search(origin)
+    return found[1] if found else ""
+
+
 def _tensor(spec: BufferSpec | TensorInput, sizes: Mapping[str, int]) -> str:
     """Return "f32[3, 4]"; symbols without a value by their names."""
     shape: list[str] = []
@@ -284,9 +294,3 @@ def _tensor(spec: BufferSpec | TensorInput, sizes: Mapping[str, int]) -> str:
         except KeyError:
             shape.append(str(dim))
     return f"{spec.dtype.name}[{', '.join(shape)}]"
-
-
-def _look(entry: KernelReport) -> StoreLook:
-    return StoreLook(
-        entry.name, entry.source, entry.kind, entry.launches, entry.nearest, entry.differs
-    )

@@ -6,12 +6,15 @@ import html
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kernelmill.codegen import assembly
 from kernelmill.core.version import VERSION
-from kernelmill.report.drawings import graph_drawing, memory_drawing, timeline_drawing
+from kernelmill.kernel.printer import print_kernel
 from kernelmill.report.facts import Explained
+from kernelmill.report.sums import kernel_sums, module_sums
 from kernelmill.report.text import (
     bytes_text,
     count_text,
+    left_text,
     other_work,
     product_lines,
     time_text,
@@ -33,16 +36,14 @@ def page_of(explanation: Explained, framed: bool = False) -> str:
             framed=framed,
             call=call,
             machine=explanation.machine,
-            programs=[
-                {
-                    "facts": facts,
-                    "products": product_lines(facts.products),
-                    "graph": graph_drawing(facts),
-                    "memory": memory_drawing(facts),
-                }
-                for facts in explanation.programs
-            ],
-            timeline=timeline_drawing(call, explanation.programs),
+            programs=explanation.programs,
+            codes={
+                name: (print_kernel(kernel), assembly(kernel, isa))
+                for name, (kernel, isa) in explanation.kernels.items()
+            },
+            products=product_lines,
+            kernels=kernel_sums(explanation.programs),
+            modules=module_sums(explanation.programs),
             other_work="" if call.other_work is None else other_work(call.other_work),
             verdict="" if call.speedup is None else verdict(call),
             version=VERSION,
@@ -75,7 +76,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(time=time_text, size=bytes_text, count_of=count_text, share=_share)
+    environment.filters.update(time=time_text, size=bytes_text, count_of=count_text)
+    environment.filters.update(share=_share, left=left_text)
     return environment
 
 

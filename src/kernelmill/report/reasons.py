@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.wording import counted
-from kernelmill.report.facts import CallFacts, GraphCounts, MachineFacts, ProgramFacts, Reason, Step
+from kernelmill.report.facts import (
+    AT_LIMIT,
+    CallFacts,
+    GraphCounts,
+    MachineFacts,
+    ProgramFacts,
+    Reason,
+    Step,
+)
+from kernelmill.report.sums import time_of, timed_steps
 
 _SMALL_NS = 5_000
 """A step shorter than this costs about as much to launch as to run."""
@@ -33,7 +42,8 @@ def reasons_of(
         _outside(call, graphs),
         _launch_bound(call, programs),
         _memory_bound(programs),
-        _threads(call, programs, machine),
+        _threads(programs, machine),
+        _below_limit(programs, machine),
         *_packing(programs, before, call),
         _padding(programs, call),
     ]
@@ -42,75 +52,72 @@ def reasons_of(
     return tuple(sorted(kept, key=lambda reason: -reason.time))
 
 
-def _all_steps(programs: Sequence[ProgramFacts]) -> list[Step]:
-    return [step for facts in programs for step in facts.steps if step.time is not None]
-
-
 def _run(steps: Sequence[Step], noun: str) -> str:
     return f"{counted(len(steps), noun)} run{'s' * (len(steps) == 1)}"
 
 
-def _time(steps: Sequence[Step]) -> float:
-    return sum(step.time or 0.0 for step in steps)
-
-
 def _fallbacks(call: CallFacts, programs: Sequence[ProgramFacts]) -> Reason | None:
-    aten = [step for step in _all_steps(programs) if step.kind == "aten"]
+    aten = [step for step in timed_steps(programs) if step.kind == "aten"]
     if not aten:
         return None
     names = ", ".join(dict.fromkeys(step.title for step in aten))
-    return Reason("fallbacks", call.aten, f"fallbacks: in ATen {_run(aten, 'operator')}: {names}")
+    text = f"fallbacks: in ATen {_run(aten, 'operator')}: {names}"
+    advice = "read why in the list of fallbacks, and write your line with other operators"
+    return Reason("fallbacks", call.aten, text, advice)
 
 
 def _outside(call: CallFacts, graphs: GraphCounts) -> Reason:
     if graphs.captured == graphs.refused:
         text = "not compiled: all of the model runs in torch, behind Dynamo's guards"
-        return Reason("not compiled", call.outside, text)
+        advice = "read why no graph was compiled, or run the model as it is"
+        return Reason("not compiled", call.outside, text, advice)
     if graphs.breaks or graphs.refused:
         text = (
             f"not compiled: what is between the parts of a graph that Dynamo broke ({graphs.breaks}"
             f" times), and graphs that run in torch as a whole ({graphs.refused}); and Dynamo's "
             "guards for each part"
         )
-        return Reason("not compiled", call.outside, text)
-    return Reason(
-        "call overhead", call.outside,
-        "call overhead: Dynamo's guards, checks of arguments, allocating results, Python "
-        "between graphs; cache_compile and aot have less of it",
-    )  # fmt: skip
+        advice = "remove the graph breaks from your code"
+        return Reason("not compiled", call.outside, text, advice)
+    text = (
+        "call overhead: Dynamo's guards, checks of arguments, allocating results, Python between "
+        "graphs"
+    )
+    advice = "call through kernelmill.compile, cache_compile or aot, or with larger batches"
+    return Reason("call overhead", call.outside, text, advice)
 
 
 def _launch_bound(call: CallFacts, programs: Sequence[ProgramFacts]) -> Reason | None:
     small = [
-        step for step in _all_steps(programs)
+        step for step in timed_steps(programs)
         if step.kind == "kernel" and not step.scope and (step.time or 0.0) < _SMALL_NS
     ]  # fmt: skip
     if len(small) < 2 and not call.between:
         return None
     text = (
         f"launch-bound: what is between steps, and kernels of less than {_SMALL_NS // 1000} us "
-        f"({len(small)}), which cost about as much to launch; super kernels launch several at once"
+        f"({len(small)}), which cost about as much to launch"
     )
-    return Reason("launches", call.between + _time(small), text)
+    advice = "make super kernels, which launch several kernels at once"
+    return Reason("launches", call.between + time_of(small), text, advice)
 
 
 def _memory_bound(programs: Sequence[ProgramFacts]) -> Reason | None:
-    bound = [s for s in _all_steps(programs) if s.bound == "bytes" and (s.share or 0.0) >= _NEAR]
+    bound = [s for s in timed_steps(programs) if s.bound == "bytes" and (s.share or 0.0) >= _NEAR]
     if not bound:
         return None
     text = (
         f"memory-bound: at {_NEAR:.0%} or more of the rate of caches or memory "
-        f"{_run(bound, 'kernel')}; smaller numbers (bf16, int8 weights) are fewer bytes"
+        f"{_run(bound, 'kernel')}"
     )
-    return Reason("memory", _time(bound), text)
+    advice = "use smaller numbers, which are fewer bytes: bf16, int8 weights"
+    return Reason("memory", time_of(bound), text, advice)
 
 
-def _threads(
-    call: CallFacts, programs: Sequence[ProgramFacts], machine: MachineFacts | None
-) -> Reason | None:
+def _threads(programs: Sequence[ProgramFacts], machine: MachineFacts | None) -> Reason | None:
     if machine is None or machine.threads == 1:
         return None
-    few = [s for s in _all_steps(programs) if s.kind == "kernel" and s.threads == 1]
+    few = [s for s in timed_steps(programs) if s.kind == "kernel" and s.threads == 1]
     if not few:
         return None
     text = (
@@ -118,8 +125,33 @@ def _threads(
         "work too small to be shared, or that cannot be split; this is what the others "
         "could have done"
     )
-    idle = _time(few) * (1 - 1 / machine.threads)
-    return Reason("threads", idle, text)
+    idle = time_of(few) * (1 - 1 / machine.threads)
+    return Reason("threads", idle, text, "call with larger batches, or give torch fewer threads")
+
+
+def _below_limit(programs: Sequence[ProgramFacts], machine: MachineFacts | None) -> Reason | None:
+    """Return the reason for kernels that take longer than their threads need by the machine's
+    rates. Those that are short take as long as a launch in any case."""
+    if machine is None:
+        return None
+    excess: dict[str, float] = {}
+    for step in timed_steps(programs):
+        if step.limit is None or not step.threads or (step.time or 0.0) < _SMALL_NS:
+            continue
+        least = step.limit * machine.threads / step.threads
+        if step.time and least < AT_LIMIT * step.time:
+            excess[step.title] = excess.get(step.title, 0.0) + step.time - least
+    if not excess:
+        return None
+    text = (
+        f"kernels: {counted(len(excess), 'kernel')} below {AT_LIMIT:.0%} of the machine's limit, "
+        f"most of it in {max(excess, key=lambda title: excess[title])}; this is above the limit"
+    )
+    advice = (
+        'measure schedules of products, convolutions and attention (config.aoe_config.aoe_mode = "2'
+        '")' + ("" if machine.calibrated else "; first `kernelmill calibrate`, for the true limit")
+    )
+    return Reason("kernels", sum(excess.values()), text, advice)
 
 
 def _packing(
@@ -130,15 +162,15 @@ def _packing(
     repacks = sum(now.repacks - then.repacks for now, then in zip(programs, before, strict=True))
     if repacks:
         text = f"packing: weights were packed again ({repacks} times): something writes to them"
-        found.append(Reason("packing", whole, text))
+        found.append(Reason("packing", whole, text, "do not write to weights between calls"))
     pending = sum(facts.packing for facts in programs)
     if pending:
         text = f"packing: weights are still packed while they are read ({pending} groups)"
-        found.append(Reason("packing", whole, text))
+        found.append(Reason("packing", whole, text, "wait: kernelmill.inference.finish_packing()"))
     copies = sum(now.copies - then.copies for now, then in zip(programs, before, strict=True))
     if copies:
         text = f"copies: misaligned or negated arguments were copied ({copies} times)"
-        found.append(Reason("copies", call.outside, text))
+        found.append(Reason("copies", call.outside, text, "pass tensors of their own memory"))
     return found
 
 
@@ -148,5 +180,6 @@ def _padding(programs: Sequence[ProgramFacts], call: CallFacts) -> Reason | None
     if not padded:
         return None
     names = ", ".join(facts.name for facts in padded)
-    text = f"padding: arguments were enlarged to a gear ({names}); declare one that is nearer"
-    return Reason("padding", call.kernels * max(facts.padded for facts in padded), text)
+    text = f"padding: arguments were enlarged to a gear ({names})"
+    time = call.kernels * max(facts.padded for facts in padded)
+    return Reason("padding", time, text, "declare a gear that is nearer")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.target.isa import machine_isa, withheld
 from kernelmill.core.wording import counted
 from kernelmill.lower.templates.matmul.bind_pieces import NO_TILES
-from kernelmill.report.facts import CallFacts, Explained, ProgramFacts, Step
+from kernelmill.report.facts import CallFacts, Explained, ProgramFacts
+from kernelmill.report.sums import KernelSum, changes, kernel_sums, module_sums
 
 if TYPE_CHECKING:
     from kernelmill.compiler import CompileReport
@@ -30,14 +31,12 @@ def text_of(explanation: Explained) -> str:
         if one.place:
             lines.append(f"  at {one.place}: {one.code}")
     lines += told.advice
-    lines += call_lines(told.call)
+    lines += call_lines(told.call) + _sums(told.programs)
     for capture in told.captures:
         if capture.refused:
             lines.append(f"\n{capture.name} runs in torch as a whole: {capture.refused}")
-    for number, report in enumerate(told.reports):
+    for report in told.reports:
         lines += ["", *_compiled(report)]
-        if number < len(told.programs):
-            lines += _steps(told.programs[number])
     return "\n".join(lines)
 
 
@@ -56,7 +55,58 @@ def call_lines(call: CallFacts) -> list[str]:
             + (f"ATen {time_text(call.aten)}, " if call.aten else "")
             + f"between steps {time_text(call.between)}, outside {time_text(call.outside)}"
         )
-    return lines + [f"  {time_text(reason.time)}  {reason.text}" for reason in call.reasons]
+    for number, reason in enumerate(call.reasons):
+        lines.append(f"{'then' if number else 'do first'}: {reason.advice}")
+        lines.append(f"  {time_text(reason.time)}  {reason.text}")
+    return lines
+
+
+def left_text(kernel: KernelSum) -> str:
+    """Return what is left to gain in a kernel: "31% of limit by operations", or nothing."""
+    if kernel.share is None:
+        return "in ATen" if kernel.kind == "aten" else "limit unknown"
+    reached = f"{kernel.share:.0%} of limit by {kernel.bound}"
+    return f"nothing left here: {reached}" if kernel.is_at_limit else reached
+
+
+_MOST_KERNELS = 10
+_LEAST_PART = 0.05
+"""Smallest part of the time of all steps for which the text has a line on a module."""
+
+
+def _sums(programs: Sequence[ProgramFacts]) -> list[str]:
+    """Return lines on the kernels of the longest total time, and on modules."""
+    lines: list[str] = []
+    kernels, modules = kernel_sums(programs), module_sums(programs)
+    for each in kernels[:_MOST_KERNELS]:
+        time = f"  {time_text(each.time):>9} {each.part:4.0%}"
+        lines.append(f"{time} {each.launches:4} x {each.title}, {left_text(each)}")
+    if lines:
+        lines.insert(0, "kernels by total time:")
+    found = [each for each in modules if each.part >= _LEAST_PART]
+    if found:
+        lines.append("time by module:")
+    for each in found:
+        time = f"  {time_text(each.time):>9} {each.part:4.0%}"
+        name = each.path or "the model itself"
+        lines.append(f"{time} {name}, {counted(each.steps, 'step')}")
+    return lines
+
+
+_MOST_CHANGES = 12
+
+
+def changes_text(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return a table of the changes between two reports, as `Explanation.as_dict` has them."""
+    rows = changes(before, after)
+    lines = [f"{'before':>9} {'now':>9} {'saved':>9}"]
+    for row in rows[: _MOST_CHANGES + 1]:
+        saved = ("-" if row.saved < 0 else "") + time_text(abs(row.saved))
+        times = f"{time_text(row.before):>9} {time_text(row.after):>9} {saved:>9}"
+        lines.append(f"{times}  {row.what}")
+    if len(rows) > _MOST_CHANGES + 1:
+        lines.append(f"and {counted(len(rows) - _MOST_CHANGES - 1, 'smaller change')}")
+    return "\n".join(lines)
 
 
 def verdict(call: CallFacts) -> str:
@@ -79,28 +129,7 @@ def other_work(share: float) -> str:
     return f"meanwhile other work took {share:.0%} of the processors' time"
 
 
-def _steps(facts: ProgramFacts) -> list[str]:
-    """Return a line for each step of a program that ran, with its known facts."""
-    if not any(step.time is not None for step in facts.steps):
-        return []
-    shown = [(_time_and_share(step), step) for step in facts.steps]
-    return [f"  {text}  {_what(step)}" for text, step in shown]
-
-
-def _time_and_share(step: Step) -> str:
-    share = "" if step.share is None else f"{step.share:4.0%} of limit by {step.bound}"
-    return f"{step.number:4} {time_text(step.time):>9} {share:27}"
-
-
-def _what(step: Step) -> str:
-    moved = "" if step.bytes is None else f", {bytes_text(step.bytes)}"
-    work = "" if not step.operations else f", {count_text(step.operations)} operations"
-    threads = f", {counted(step.threads, 'thread')}" if step.threads else ""
-    written = ", ".join(use.tensor for use in step.writes)
-    return f"{step.title} -> {written}{moved}{work}{threads}"
-
-
-def _sums(report: CompileReport) -> str:
+def _other_sizes(report: CompileReport) -> str:
     """Return the sizes to compare the arena's size with, where known."""
     if report.live_bytes is None:
         return ""
@@ -113,7 +142,7 @@ def _compiled(report: CompileReport) -> list[str]:
         f"{report.name}: {counted(report.nodes_before, 'node')}, {report.nodes_after} after "
         f"passes; {counted(len(report.kernels), 'kernel')} ({report.compiled} compiled, "
         f"{report.reused} reused, {report.fused} fused); "
-        f"arena {report.arena_bytes} bytes{_sums(report)}",
+        f"arena {report.arena_bytes} bytes{_other_sizes(report)}",
         f"  for {report.isa}; {stages}",
     ]
     if report.isa == str(machine_isa()) and withheld():
@@ -173,29 +202,21 @@ def _fallbacks(report: CompileReport) -> list[str]:
 
 def time_text(nanoseconds: float | None) -> str:
     """Return text as "12.3 us"; a dash for an unknown value."""
-    if nanoseconds is None:
-        return "-"
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if nanoseconds >= size:
-            return f"{nanoseconds / size:.3g} {unit}"
-    return f"{nanoseconds:.0f} ns"
+    return _scaled(nanoseconds, ((" s", 1e9), (" ms", 1e6), (" us", 1e3)), " ns")
 
 
 def bytes_text(count: float | None) -> str:
     """Return text as "1.5 MiB"; a dash for an unknown value."""
-    if count is None:
-        return "-"
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"
+    return _scaled(count, ((" GiB", 1 << 30), (" MiB", 1 << 20), (" KiB", 1 << 10)), " B")
 
 
 def count_text(count: float | None) -> str:
     """Return text as "2.1 M"; a dash for an unknown value."""
-    if count is None:
+    return _scaled(count, ((" G", 1e9), (" M", 1e6), (" k", 1e3)), "")
+
+
+def _scaled(value: float | None, units: Sequence[tuple[str, float]], smallest: str) -> str:
+    if value is None:
         return "-"
-    for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:.0f}"
+    found = next((each for each in units if value >= each[1]), None)
+    return f"{value:.0f}{smallest}" if found is None else f"{value / found[1]:.3g}{found[0]}"

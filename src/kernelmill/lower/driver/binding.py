@@ -148,7 +148,7 @@ class _Binder:
         dims = tuple(of_atom(symbol) for symbol in kernel.dims)
         return Launch(
             kernel.name, made.buffers, dims, kernel.tasks, kernel.scratch, made.work,
-            launch_mark(work.nodes),
+            launch_mark(work.nodes), origin=_origin(work.nodes),
         )  # fmt: skip
 
     def _inlined(self, work: Work, operator: Operator, chosen: LoweredOperator) -> list[Launch]:
@@ -157,7 +157,7 @@ class _Binder:
         self.buffers += inlined.buffers(len(self.buffers))
         packing = inlined.launches(plan.prepare)
         self.prepare += packing
-        launches = inlined.launches(plan.steps, launch_mark(work.nodes))
+        launches = inlined.launches(plan.steps, launch_mark(work.nodes), _origin(work.nodes))
         if any(STATUS_BUFFER in launch.buffers for launch in launches):
             self._note_check(work.nodes)
         self.facts.update(chosen.lowered.facts)

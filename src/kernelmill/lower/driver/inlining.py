@@ -48,22 +48,19 @@ class InlinedPlan:
                 )
         return own
 
-    def launches(self, steps: Iterable[Step], mark: Mark = UNMARKED) -> list[Launch]:
+    def launches(
+        self, steps: Iterable[Step], mark: Mark = UNMARKED, origin: str = ""
+    ) -> list[Launch]:
         """Return these steps of the plan as steps of the program, in the range of `mark`."""
         found: list[Launch] = []
         for step in steps:
             if not isinstance(step, Launch):
                 raise UnsupportedError("an operator that calls another")
+            buffers = tuple(self.numbers[buffer] for buffer in step.buffers)
+            dims = tuple(map(self._dim, step.dims))
+            tasks, scratch, work = map(self._dim, (step.tasks, step.scratch, step.work))
             found.append(
-                Launch(
-                    step.kernel,
-                    tuple(self.numbers[buffer] for buffer in step.buffers),
-                    tuple(map(self._dim, step.dims)),
-                    self._dim(step.tasks),
-                    self._dim(step.scratch),
-                    self._dim(step.work),
-                    mark,
-                )
+                Launch(step.kernel, buffers, dims, tasks, scratch, work, mark, origin=origin)
             )
         return found
 

@@ -17,3 +17,10 @@ for (const button of document.querySelectorAll("th button")) {
     told.textContent = `${table.caption.textContent.trim()}: sorted by ${button.textContent.trim()}, ${up ? "ascending" : "descending"}`;
   });
 }
+const open = () => {
+  const part = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const closed = part && part.closest("details");
+  if (closed && !closed.open) { closed.open = true; part.scrollIntoView(); }
+};
+addEventListener("hashchange", open);
+open();
