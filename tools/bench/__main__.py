@@ -23,7 +23,6 @@ from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.fixed import fixed_cost
 from tools.bench.models import BUILDERS
 from tools.bench.plot import plot
-from tools.bench.profile import profile
 from tools.bench.rows import GROUPS, NAMES, STEADY
 from tools.bench.steady import prepare, race
 from tools.machine import kind
@@ -45,7 +44,6 @@ def main() -> None:
     )
     parser.add_argument("--contestants", nargs="+", choices=[*CONTESTANTS], metavar="NAME")
     parser.add_argument("--prepare", action="store_true")
-    parser.add_argument("--profile", action="store_true", help="by kernel, in place of measuring")
     parser.add_argument("--seconds", type=float, default=20.0, help="of steady calls a row")
     parser.add_argument("--runs", type=int, default=3, help="fresh processes for each first call")
     options = parser.parse_args()
@@ -89,10 +87,6 @@ def _steady(name: str, options: argparse.Namespace, known: record.Record) -> boo
     """Measures a model; False when that is not to be written."""
     everyone = [n for n in CONTESTANTS if n != FLOOR or _STEADY[name].floor]
     names = options.contestants or everyone
-    if options.profile:
-        known.profiles[name] = profile(BUILDERS[name]())
-        print(report.profile(known.profiles[name]))
-        return True
     if options.prepare:
         for contestant, reason in prepare(BUILDERS[name](), names).items():
             print(f"{name}, {contestant}: {reason}")

@@ -23,7 +23,7 @@ from typing import Any
 from tools.bench.by_machine import noted, publish, slug
 from tools.bench.bytecode import have_bytecode
 from tools.bench.cache_child import CONTESTANTS, MODELS
-from tools.bench.store import child
+from tools.bench.child import child
 from tools.bench.tables import duration, table
 from tools.machine import description, kind
 

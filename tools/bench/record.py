@@ -31,7 +31,6 @@ class Record:
     steady: dict[str, Standing] = field(default_factory=dict[str, Standing])
     first: dict[str, FirstCalls] = field(default_factory=dict[str, FirstCalls])
     fixed: FixedCost | None = None
-    profiles: dict[str, list[list[Any]]] = field(default_factory=dict[str, list[list[Any]]])
     measured: dict[str, str] = field(default_factory=dict[str, str])
     tiles: bool = False
 
@@ -57,7 +56,6 @@ def _record(data: Any) -> Record:
         {name: _standing(value) for name, value in data["steady"].items()},
         {name: FirstCalls(**value) for name, value in data["first"].items()},
         FixedCost(**data["fixed"]) if data["fixed"] else None,
-        data["profiles"],
         data["measured"],
         data["tiles"],
     )

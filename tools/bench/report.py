@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tools.bench.by_machine import demoted, slug
 from tools.bench.by_machine import document as sectioned
@@ -12,7 +12,6 @@ from tools.bench.cold import FirstCalls
 from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.fixed import FixedCost
 from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
-from tools.bench.remarks import REMARKS
 from tools.bench.rows import FIRST, FIRST_SECONDS, FIRST_TIMES, STEADY, TITLES, Row
 from tools.bench.steady import Standing
 from tools.bench.tables import duration, table
@@ -195,37 +194,6 @@ def fixed(cost: FixedCost) -> str:
     return table(["a call of two inputs, or four, and one output (4 floats each)", "time"], rows)
 
 
-def profile(kernels: Sequence[Sequence[Any]]) -> str:
-    """Kernels with the time that a call is shorter without them."""
-    return table(
-        ["kernel", "does", "launches", "of a call", "share"],
-        [
-            [name, what, str(launches), duration(seconds), f"{share:.0%}"]
-            for name, what, launches, seconds, share in kernels
-        ],
-    )
-
-
-def remarks(rows: Sequence[tuple[Row, Standing]], kind: str, tiles: bool) -> str:
-    """What was found out about rows that do not reach all of what their goals there."""
-    titles: dict[str, list[str]] = {}
-    known = REMARKS.get(kind, {})
-    for row, found in rows:
-        if row.name in known and not _reaches(row, found, tiles):
-            titles.setdefault(known[row.name], []).append(row.title)
-    lines = [f"- {'; '.join(names)}: {text}" for text, names in titles.items()]
-    return "\n".join(["## What stands in the way", "", *lines]) if lines else ""
-
-
-def _reaches(row: Row, found: Standing, tiles: bool) -> bool:
-    seconds, other = found.seconds.get(ours(found) or ""), best_other(found)
-    if not seconds:
-        return False
-    times, share = row.goal(tiles)
-    quick = other is None or found.seconds[other] / seconds >= times
-    return quick and limit(found) / seconds >= share
-
-
 def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
     """The best figures of all rows."""
     every = [found.limits for _, found in rows]
@@ -276,8 +244,7 @@ def _unmeasured() -> str:
         "its own; with names of the second column in the place of `tiles` it measures these, and "
         "`make bench` all. Each is against eager, Inductor (also with max-autotune and freezing), "
         "AOTInductor, ONNX Runtime and OpenVINO. Errors are not to be above eager's, and decoder "
-        "steps not to be slower than before (`.venv/bin/python -m tools.bench.revisions REVISION "
-        "--rows decoder_step decoder_step_bf16`)."
+        "steps not to be slower than before."
     )
     return f"{text}\n\n{table(head, lines)}"
 
@@ -318,16 +285,7 @@ def section(kind: str, record: Record) -> str:
     ]
     if record.fixed is not None:
         parts += ["## Fixed cost of a call", fixed(record.fixed)]
-    profiles = {n: record.profiles[n] for n in TITLES if n in record.profiles}
-    if profiles:
-        parts += [
-            "## What the time goes to",
-            "How much shorter a call is without the launches of one kernel. The shares need not "
-            "add up: what a kernel reads may be in the cache only because of the one before it.",
-        ]
-    for name, kernels in profiles.items():
-        parts += [f"### {TITLES[name]}", profile(kernels)]
-    parts += [remarks(rows, kind, record.tiles), "## When and where", _measured(record)]
+    parts += ["## When and where", _measured(record)]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -107,14 +107,6 @@ def row_of(text: str, title: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[4:-1]]
 
 
-def test_remarks_are_about_the_processor_they_were_made_on(measure) -> None:
-    measure(EPYC_5, 0.01, ["resnet50"])
-    measure(EPYC_4, 0.01, ["resnet50"])
-    found = document()
-    assert "What stands in the way" in found[EPYC_5]
-    assert "What stands in the way" not in found[EPYC_4]
-
-
 def test_what_is_recorded_is_what_the_documents_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     records = record.load()
