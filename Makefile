@@ -14,15 +14,17 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
 
-# Hundreds of tests start processes, each of which would compile our modules where Python may not
-# write what it has compiled (PYTHONDONTWRITEBYTECODE).
-test: .venv/stamp-dev           ## each test once, a quarter of an hour
+# Python may write what it has compiled: hundreds of tests start processes, each of which would
+# compile our modules, and pytest changes the asserts of each test module, which takes ten seconds.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
+test: .venv/stamp-dev           ## the shortest of each package, feature and mode, seven minutes
 	$(PY) -m compileall -q src tools examples
 	$(PY) -m pytest --quick -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
 
 test-all: .venv/stamp-dev       ## all tests, an hour
 	$(PY) -m compileall -q src tools examples
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --disable-warnings --durations 100
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --disable-warnings --durations 100 $(DURATIONS)
 
 test-targets: $(TARGETS:%=test-on-%)  ## compiled code for each of TARGETS; SHARE=1/10: a tenth
 
@@ -70,15 +72,12 @@ installed: .venv/stamp-dev      ## the wheel and the sdist in environments of th
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench
-	$(PY) -m tools.bench.store
 	$(PY) -m tools.bench.many_kernels
 	$(PY) -m tools.bench.gears
 	$(PY) -m tools.bench.dynamic
 	$(PY) -m tools.bench.static
 	$(PY) -m tools.bench.cache
 	$(PY) -m tools.bench.super
-	$(PY) -m tools.bench.fleet
-	$(PY) -m tools.scale
 
 sweep: .venv/stamp-dev          ## operators, random programs and models; docs/{coverage,programs,state}.md
 	$(PY) -m tools.sweep

@@ -58,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Torch's test modules load profiles of their own, so the current one says nothing.
         hypothesis.settings.register_profile("graphs", hypothesis.settings.get_profile("long"))
     if not _is_worker(config):
+        if config.getoption("--write-durations"):
+            config.pluginmanager.register(shares.Durations())
         config.stash[_FOLDER] = folder = tempfile.mkdtemp(prefix="kernelmill-tests-")
         os.environ["KERNELMILL_KERNEL_META"] = config.getoption("--kernels") or folder
         os.environ["KERNELMILL_STATIC_KERNELS"] = os.path.join(folder, "packages")
@@ -112,44 +114,32 @@ def _trap_tiles(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--trap-tiles: {error}") from None
 
 
+FLAGS = {
+    "--update-golden": "write the texts of tests/golden anew",
+    "--quick": "run what fits into seven minutes, of each test the first of its parameters",
+    "--write-durations": "write to tests/durations.txt how long tests take: --quick chooses by it",
+    "--guard-pages": "run compiled kernels between pages that nobody may touch (guard_pages.py)",
+    "--every-size": "run kernels and programs of dynamic sizes with every dtype, divisor and size "
+    "(dynamic_graphs.py)",
+    "--trap-tiles": "run as on a processor with a tile unit: each of its instructions raises a "
+    "signal here, whose handler does what it would do (tile_trap)",
+}
+VALUES = {
+    "--share": ("1/1", "K/N", "run the K-th of N parts, chosen by name"),
+    "--emulate": ("", "ISA", "run kernels under an emulator of this instruction set (tools/reach)"),
+    "--kernels": ("", "FOLDER", "have kernels in this folder, which stays"),
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-golden", action="store_true", help="write the texts of tests/golden anew"
-    )
-    parser.addoption(
-        "--quick", action="store_true",
-        help="run each test with the first of its parameters, but for those that take long "
-        "(tests/shares.py)",
-    )  # fmt: skip
-    parser.addoption(
-        "--share", default="1/1", metavar="K/N", help="run the K-th of N parts, chosen by name"
-    )
-    parser.addoption(
-        "--emulate", default="", metavar="ISA",
-        help="run compiled kernels under an emulator of this instruction set; see tools/reach",
-    )  # fmt: skip
-    parser.addoption(
-        "--guard-pages", action="store_true",
-        help="run compiled kernels between pages that nobody may touch; see tests/guard_pages.py",
-    )  # fmt: skip
-    parser.addoption(
-        "--every-size", action="store_true",
-        help="run kernels and programs of dynamic sizes with every dtype, divisor and size; see "
-        "tests/dynamic_graphs.py",
-    )  # fmt: skip
-    parser.addoption(
-        "--trap-tiles", action="store_true",
-        help="run as on a processor with a tile unit: each of its instructions raises a signal "
-        "here, whose handler does what it would do; see tests/tile_trap",
-    )  # fmt: skip
+    for flag, text in FLAGS.items():
+        parser.addoption(flag, action="store_true", help=text)
+    for name, (default, metavar, text) in VALUES.items():
+        parser.addoption(name, default=default, metavar=metavar, help=text)
     parser.addoption(
         "--without-internal", action="append", default=[], metavar="NAME",
         help="run as if the probe of this private part failed; see kernelmill.torch_internals, and "
         "tools/without_each.py for one after another",
-    )  # fmt: skip
-    parser.addoption(
-        "--kernels", default="", metavar="FOLDER",
-        help="have kernels in this folder, which stays, in place of one for this run",
     )  # fmt: skip
 
 
@@ -172,6 +162,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share = shares.part_of(config.getoption("--share"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+    for first in shares.firsts_of(items).values():
+        first.user_properties.append(shares.FIRST)
     part = shares.quick_of(items) if config.getoption("--quick") else items
     kept = {item.nodeid for item in part if shares.is_in(item.nodeid, share)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])

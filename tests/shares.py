@@ -1,44 +1,64 @@
 """Parts of the tests that are the same in each run: what --quick and --share choose by.
 
-The quick part is what `make test` runs: each test once, with the first of its parameters, but for
-those that take long (`LONG`).
+The quick part is what `make test` runs: of each test function the first of its parameters, from the
+shortest on, as many as fit into `BUDGET`, and one function of each file at least.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
-LONG = (
-    "tests/properties/",
-    "tests/e2e/cached/test_edited_models.py",
-    "tests/e2e/cached/test_mutations.py",
-    "tests/e2e/cached/test_processes.py",
-    "tests/e2e/test_cached_generate.py",
-    "tests/e2e/test_demo.py",
-    "tests/e2e/test_gunicorn.py",
-    "tests/e2e/test_serve.py",
-    "tests/e2e/test_sliding_windows.py",
-    "tests/e2e/test_static_ranks.py",
-    "tests/e2e/test_symbolic_models.py",
-    "tests/e2e/test_tutorials.py",
-    "tests/repo/test_document_blocks.py",
-    "tests/unit/tools/test_without_each.py",
-    "tests/unit/torch_internals/test_sizes_when_read.py",
-)
-"""Beginnings of the names of tests that run random programs, servers, whole models or documents, or
-dozens of processes."""
+DURATIONS = Path(__file__).with_name("durations.txt")
+"""Seconds and names of test functions, which `pytest --write-durations` has measured."""
+BUDGET = 600.0
+"""Seconds of two processes together: seven minutes, but for what both take to begin and end."""
+FIRST = ("parameters", "first")
+"""The property of the test that counts for its function."""
+
+
+def firsts_of(items: Iterable[Any]) -> dict[str, Any]:
+    """Return of each test function the first of its tests, by the function's name."""
+    return {item.nodeid.partition("[")[0]: item for item in reversed([*items])}
+
+
+def read_durations() -> dict[str, float]:
+    """Return the seconds of each test function of `DURATIONS`."""
+    pairs = (line.split(" ", 1) for line in DURATIONS.read_text().splitlines())
+    return {name: float(seconds) for seconds, name in pairs}
 
 
 def quick_of(items: Iterable[Any]) -> list[Any]:
     """Return the tests of the quick part, of those that were collected."""
-    seen: dict[tuple[object, str], Any] = {}
-    for item in items:
-        if not item.nodeid.startswith(LONG):
-            seen.setdefault((item.parent, getattr(item, "originalname", item.name)), item)
-    return list(seen.values())
+    firsts, known = firsts_of(items), read_durations()
+    order = sorted(firsts, key=lambda name: (known.get(name, 1.0), name))
+    shortest = {name.partition("::")[0]: name for name in reversed(order)}.values()
+    order.sort(key=lambda name: name not in shortest)
+    spent = accumulate(known.get(name, 1.0) for name in order)
+    pairs = zip(order, spent, strict=True)
+    return [firsts[name] for name, sum in pairs if sum <= BUDGET or name in shortest]
+
+
+class Durations:
+    """Measures test functions, and writes those of all files that ran to `DURATIONS`."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if FIRST in map(tuple, report.user_properties):
+            self.seconds[report.nodeid.partition("[")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        ran = tuple({name.partition("::")[0] + "::" for name in self.seconds})
+        rest = {name: had for name, had in read_durations().items() if not name.startswith(ran)}
+        found = sorted((rest | self.seconds).items())
+        DURATIONS.write_text("".join(f"{seconds:.1f} {name}\n" for name, seconds in found))
 
 
 def part_of(text: str) -> tuple[int, int]:

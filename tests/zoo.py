@@ -18,7 +18,6 @@ from torch import Tensor, nn
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers when it is imported
 
 import transformers as hf
-from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 import examples.demo
 
@@ -129,6 +128,9 @@ def whisper_encoder(small: bool = True, attention: str = "sdpa") -> Case:
             vocab_size=99, num_mel_bins=8, encoder_layers=2, encoder_attention_heads=4, d_model=32,
             encoder_ffn_dim=48, max_source_positions=20, attn_implementation=attention,
         )  # fmt: skip
+    # Here, since it takes a second to import.
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
     model = WhisperEncoder(config).eval()
     frames = 2 * config.max_source_positions
     features = torch.randn(1, config.num_mel_bins, frames)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,13 +20,14 @@ from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 from kernelmill.core.errors import UnsupportedError
 from tests.compiled import reported
 from tests.tolerances import mismatch
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 
@@ -74,6 +75,9 @@ class Flat(nn.Module):
 @cache
 def operators() -> dict[str, OpInfo]:
     """The database by full name ("nn.functional.pad.constant"), in its own order."""
+    # Here, since it takes four seconds to import.
+    from torch.testing._internal.common_methods_invocations import op_db
+
     assert len({op.full_name for op in op_db}) == len(op_db)
     return {op.full_name: op for op in op_db}
 

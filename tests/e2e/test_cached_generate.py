@@ -15,7 +15,6 @@ pytest.importorskip("transformers")
 
 import transformers
 
-from examples.cached_decoder import CachedDecoder
 from kernelmill.runtime.weights import packing
 from tests.kept_methods import KEPT
 
@@ -37,7 +36,9 @@ def eager() -> Any:
     return model
 
 
-def cached(model: Any, folder: Path, dynamic_cache: bool = False) -> CachedDecoder:
+def cached(model: Any, folder: Path, dynamic_cache: bool = False) -> Any:
+    from examples.cached_decoder import CachedDecoder
+
     found = CachedDecoder(CONFIG, str(folder / "methods"), dynamic_cache).eval()
     found.load_state_dict(model.state_dict())
     return found

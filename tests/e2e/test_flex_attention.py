@@ -17,7 +17,6 @@ from torch.nn.attention.flex_attention import (
     create_block_mask,
     flex_attention,
 )
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from kernelmill.compiler.report import CompileReport
 from kernelmill.config import CompilerConfig
@@ -322,6 +321,8 @@ def test_a_function_that_needs_more_than_elements_runs_in_torch() -> None:
 
 
 def test_a_model_of_transformers() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     config = LlamaConfig(
         vocab_size=100, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,

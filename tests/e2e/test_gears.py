@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
-from transformers import BertConfig, BertModel
 
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
@@ -35,6 +34,13 @@ def config(**options: Any) -> CompilerConfig:
     for name, value in options.items():
         setattr(made.inference_config, name, value)
     return made
+
+
+def small_bert() -> Any:
+    from transformers import BertConfig, BertModel
+
+    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
 
 
 def compiled(model: Any, made: CompilerConfig | None = None, **options: Any) -> Any:
@@ -264,8 +270,7 @@ def test_padding_to_the_smallest_gear(sizes: list[int]) -> None:
 @pytest.mark.usefixtures("always_padded")
 def test_padding_a_masked_model() -> None:
     torch.manual_seed(0)
-    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    bert = BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
+    bert = small_bert()
 
     def inputs(batch: int, length: int) -> dict[str, Tensor]:
         mask = torch.ones(batch, length, dtype=torch.int64)
@@ -427,8 +432,7 @@ def test_an_updated_buffer() -> None:
 
 def test_batch_and_length_of_a_model() -> None:
     torch.manual_seed(0)
-    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    bert = BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
+    bert = small_bert()
 
     def inputs(batch: int, length: int) -> dict[str, Tensor]:
         mask = torch.ones(batch, length, dtype=torch.int64)

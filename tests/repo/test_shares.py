@@ -40,12 +40,42 @@ def test_pytest_takes_a_share():
 def test_the_quick_part_has_each_test_once():
     every, quick = collected(), collected("--quick")
     assert set(quick) < set(every)
-    functions = [name.partition("[")[0] for name in quick]
-    assert len(set(functions)) == len(functions)
-    assert set(functions) == {name.partition("[")[0] for name in every}
+    assert set(quick) == {item.nodeid for item in first_of_each(every)}
 
 
-def test_long_tests_are_none_of_the_quick_part():
-    assert all((ROOT / name).exists() for name in shares.LONG)
-    item = SimpleNamespace(nodeid=f"{shares.LONG[0]}test_it.py::test_it")
-    assert shares.quick_of([item]) == []
+def first_of_each(names):
+    return shares.firsts_of(SimpleNamespace(nodeid=name) for name in names).values()
+
+
+@pytest.fixture
+def durations(monkeypatch, tmp_path):
+    monkeypatch.setattr(shares, "DURATIONS", tmp_path / "durations.txt")
+    shares.DURATIONS.write_text("0.2 a.py::test_1\n3.0 a.py::test_2\n9.0 b.py::test_3\n")
+    return shares.DURATIONS
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0.0, ["a.py::test_1[x]", "b.py::test_3"]),
+        (10.2, ["a.py::test_1[x]", "b.py::test_3", "b.py::test_new"]),
+        (13.2, ["a.py::test_1[x]", "b.py::test_3", "b.py::test_new", "a.py::test_2"]),
+    ],
+)
+def test_the_shortest_fill_the_budget(monkeypatch, durations, budget, expected):
+    monkeypatch.setattr(shares, "BUDGET", budget)
+    names = ["a.py::test_1[x]", "a.py::test_1[y]", "a.py::test_2", "b.py::test_3", "b.py::test_new"]
+    quick = shares.quick_of([SimpleNamespace(nodeid=name) for name in names])
+    assert sorted(item.nodeid for item in quick) == sorted(expected)
+
+
+def test_durations_of_the_files_that_ran_are_replaced(durations):
+    plugin = shares.Durations()
+    for name, count, properties in (
+        ("a.py::test_1[x]", 3, [list(shares.FIRST)]), ("a.py::test_1[y]", 3, []),
+    ):  # fmt: skip
+        report = SimpleNamespace(nodeid=name, duration=0.5, user_properties=properties)
+        for _ in range(count):
+            plugin.pytest_runtest_logreport(report)
+    plugin.pytest_sessionfinish()
+    assert durations.read_text() == "1.5 a.py::test_1\n9.0 b.py::test_3\n"

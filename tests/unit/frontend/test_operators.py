@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from functorch.compile import aot_function
 from torch import Tensor, fx
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from kernelmill.core.roles import InputRole
@@ -22,6 +20,10 @@ from kernelmill.frontend import decomposition_table, import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes import run_pipeline
+from tests.differential.opinfo import operators
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 TRANSLATED = """
 add addcdiv addcmul addmm all amax arange argmax atan2 baddbmm cat clamp constant_pad_nd copysign
@@ -44,9 +46,6 @@ transpose triu unbind unfold unsqueeze var var_mean where xlogy
 
 SAMPLES = 2
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated")
-OPERATORS: dict[str, OpInfo] = {
-    ".".join(filter(None, (op.name, op.variant_test_name))): op for op in op_db
-}
 
 
 def reference(op: OpInfo, sample: SampleInput) -> tuple[Callable[..., list[Any]], list[Tensor]]:
@@ -107,12 +106,12 @@ def check(op: OpInfo, dtype: torch.dtype) -> list[str]:
 
 
 def test_the_list_names_operators_of_this_torch() -> None:
-    assert not [name for name in TRANSLATED if name not in OPERATORS]
+    assert not [name for name in TRANSLATED if name not in operators()]
 
 
 @pytest.mark.parametrize("name", TRANSLATED)
 def test_float32(name: str) -> None:
-    assert not check(OPERATORS[name], torch.float32)
+    assert not check(operators()[name], torch.float32)
 
 
 HALF = """
@@ -124,7 +123,7 @@ remainder rsqrt sigmoid softmax sub sum var where
 
 @pytest.mark.parametrize("name", HALF)
 def test_bfloat16(name: str) -> None:
-    assert not check(OPERATORS[name], torch.bfloat16)
+    assert not check(operators()[name], torch.bfloat16)
 
 
 WHOLE = """
@@ -136,18 +135,18 @@ sign signbit sqrt square sub sum tril where
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_int64(name: str) -> None:
-    assert not check(OPERATORS[name], torch.int64)
+    assert not check(operators()[name], torch.int64)
 
 
 @pytest.mark.parametrize("name", ["all", "any", "eq", "logical_not", "mul", "sum", "where"])
 def test_bool(name: str) -> None:
-    assert not check(OPERATORS[name], torch.bool)
+    assert not check(operators()[name], torch.bool)
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
 def test_integer_division_by_a_tensor_is_atens(name: str) -> None:
     """Eager raises ZeroDivisionError; no kernel does."""
-    assert any("may have to raise" in reason for reason in check(OPERATORS[name], torch.int64))
+    assert any("may have to raise" in reason for reason in check(operators()[name], torch.int64))
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
