@@ -71,13 +71,7 @@ installed: .venv/stamp-dev      ## the wheel and the sdist in environments of th
 	$(PY) -m tools.installed
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
-	$(PY) -m tools.bench
-	$(PY) -m tools.bench.many_kernels
-	$(PY) -m tools.bench.gears
-	$(PY) -m tools.bench.dynamic
-	$(PY) -m tools.bench.static
-	$(PY) -m tools.bench.cache
-	$(PY) -m tools.bench.super
+	$(PY) -m tools.bench models gears cache
 
 sweep: .venv/stamp-dev          ## operators, random programs and models; docs/{coverage,programs,state}.md
 	$(PY) -m tools.sweep

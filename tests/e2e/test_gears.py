@@ -39,8 +39,7 @@ def config(**options: Any) -> CompilerConfig:
 def small_bert() -> Any:
     from transformers import BertConfig, BertModel
 
-    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
+    return BertModel(BertConfig(50, 32, 2, 4, 64)).eval()
 
 
 def compiled(model: Any, made: CompilerConfig | None = None, **options: Any) -> Any:

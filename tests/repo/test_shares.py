@@ -57,9 +57,9 @@ def durations(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("budget", "expected"),
     [
-        (0.0, ["a.py::test_1[x]", "b.py::test_3"]),
-        (10.2, ["a.py::test_1[x]", "b.py::test_3", "b.py::test_new"]),
-        (13.2, ["a.py::test_1[x]", "b.py::test_3", "b.py::test_new", "a.py::test_2"]),
+        (0.0, ["a.py::test_1[x]", "b.py::test_new"]),
+        (4.2, ["a.py::test_1[x]", "b.py::test_new", "a.py::test_2"]),
+        (13.2, ["a.py::test_1[x]", "b.py::test_new", "a.py::test_2", "b.py::test_3"]),
     ],
 )
 def test_the_shortest_fill_the_budget(monkeypatch, durations, budget, expected):

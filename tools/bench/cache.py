@@ -1,58 +1,51 @@
 """How soon a fresh process has its first result, and what later calls cost.
 
-python -m tools.bench.cache                 writes docs/performance-cache.md
-python -m tools.bench.cache --models mlp    measures one model anew; the others' figures are kept
-
-What contestants prepare (they compile for minutes) and the figures stay in build/bench-cache, in a
-folder for each kind of processor, so that a second run takes a few minutes, and a long one can be
-made in parts.
+What contestants prepare (they compile for minutes) stays in build/bench-cache, in a folder for each
+kind of processor, so that a second run takes a few minutes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import atexit
+import io
+import logging
+import os
+import shutil
 import statistics
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tools.bench.by_machine import noted, publish, slug
-from tools.bench.bytecode import have_bytecode
-from tools.bench.cache_child import CONTESTANTS, MODELS
-from tools.bench.child import child
-from tools.bench.tables import duration, table
-from tools.machine import description, kind
+import torch
+from torch import nn
 
-RESULT = Path("docs/performance-cache.md")
+from tools.bench.harness import (
+    Call,
+    Page,
+    Rows,
+    Subject,
+    Table,
+    child,
+    duration,
+    medians,
+    slug,
+    spent,
+)  # fmt: skip
+from tools.machine import kind
+
+MODULE = "tools.bench.cache"
 FOLDER = Path("build/bench-cache")
-LIMITS = (
-    "Packing reads each weight once and writes it once. Into memory that the process has never "
-    "touched that takes several times as long as the memory needs for it: the system's handing out "
-    "of 340 MB takes 60 to 120 ms on small pages, and 20 to 30 ms or up to 400 ms on large ones "
-    "(here, on a virtual machine, whose host takes back what lies idle for some seconds). So a "
-    "first call streams: each launch has its weights packed just before it, into 10 to 30 MB that "
-    "are used again and again; a thread packs them for good, and calls that come meanwhile pack 64 "
-    "MB each (*second call*). *Later calls* are those after that. Single weights above 32 MB (here "
-    "the decoder's logits, 113 MB) are packed at once, since they fit no cache. The rest is Python:"
-    " the entry's files and their checksums, the plan, the comparison of all that the trace read, "
-    "the watch over it, parameters and tables. A profile of the decoder's first call, of 145 ms on "
-    "a Zen 5 (2026-11-26): 24 ms packing the logits' weight at once, 12 ms all others launch by "
-    "launch, 10 ms the launches, 21 ms the plan and its tables, 22 ms the watch, 9 ms the "
-    "comparison, 8 ms the entry, 20 ms parameters. Tried: a thread that packs while calls go on "
-    "(calls in a row took 25 to 370 ms until it was done), the same with a low priority (calls in a"
-    " row took 25 ms each, and it was not done after 30 of them), large pages for what a call waits"
-    " for (the 113 MB took 142 ms instead of 28), and packed weights in mapped files (nothing is "
-    "handed out, but they have to be checksummed, so that no stale file is ever used)."
-)
+TURNS = 3
 SECONDS = 15.0
 """Longest that the processes of one contestant take for a model, the last of them aside."""
 
+LATER_CALLS = 20
 OURS = "kernelmill"
-TORCH = ("Inductor, full caches", "Inductor, artifacts")
 TITLES = {
     "mlp": "MLP of 24 layers, 8x256",
     "bert": "BERT-base, 8 tokens",
@@ -60,184 +53,285 @@ TITLES = {
 }
 STEPS = ("imports", "wrap", "first")
 
-Figures = dict[str, dict[str, list[dict[str, float]]]]
-"""Measurements of processes by model and contestant."""
+Wrap = Callable[[], Call]
+"""Gives the call whose first time is measured."""
+
+_packing: list[float] = []
+"""Seconds of each time that weights were packed."""
+
+_rests: list[Callable[[], None]] = []
+"""What waits for work that the contestant's first call has left to be done."""
 
 
-def process(model: str, contestant: str, folder: Path, what: str) -> dict[str, float]:
-    """One process. RuntimeError with its last words when it fails."""
-    command = [sys.executable, "-W", "ignore", "-m", "tools.bench.cache_child"]
-    done = subprocess.run(
-        [*command, model, contestant, str(folder), what],
-        capture_output=True, text=True, timeout=900,
+class Server(nn.Module):
+    """A model whose first tensor is served."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(x)
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        """The method that is cached."""
+        found = self.model(x)
+        return found if isinstance(found, torch.Tensor) else found[0]
+
+
+def build(name: str) -> tuple[Server, torch.Tensor]:
+    """Return a model with random weights, and its argument."""
+    from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    if name == "mlp":
+        layers = [part for _ in range(24) for part in (nn.Linear(256, 256), nn.ReLU())]
+        return Server(nn.Sequential(*layers).eval()), torch.randn(8, 256)
+    tokens = torch.randint(0, 30_000, (1, 8))
+    if name == "bert":
+        return Server(BertModel(BertConfig()).eval()), tokens
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True, use_cache=False,
     )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1][:200])
-    return json.loads(done.stdout.splitlines()[-1])
+    return Server(LlamaForCausalLM(config).eval()), tokens
 
 
-def race(model: str, folder: Path, turns: int, refused: dict[str, str]) -> dict[str, Any]:
-    """The contestants that get through, in turns of one process each."""
-    ready: list[str] = []
-    for name in CONTESTANTS:
-        own = folder / model / name.replace(" ", "-").replace(",", "")
-        mark = own / "ready"
-        refused.pop(f"{model}, {name}", None)
-        try:
-            # Ours is for these very sources.
-            if name.startswith(OURS) or not mark.exists():
-                print(f"{model}: {name} prepares", file=sys.stderr, flush=True)
-                own.mkdir(parents=True, exist_ok=True)
-                process(model, name, own, "prepare")
-                mark.touch()
-            ready.append(name)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            refused[f"{model}, {name}"] = str(error)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in ready}
-    spent = dict.fromkeys(ready, 0.0)
-    for _ in range(turns):
-        for name in (name for name in ready if spent[name] < SECONDS):
-            own = folder / model / name.replace(" ", "-").replace(",", "")
-            began = time.monotonic()
-            found[name].append(process(model, name, own, "run"))
-            spent[name] += time.monotonic() - began
-    return found
+# ---- contestants, each in a process of its own --------------------------------------------------
 
 
-def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each figure; "total" is of imports, wrapping and first call together."""
-    total = [sum(run[step] for step in STEPS) for run in runs]
-    names = (*STEPS, "call", "packing", "second")
-    found = {name: statistics.median(run.get(name, 0.0) for run in runs) for name in names}
-    return {**found, "total": statistics.median(total)}
+def _lazily(load: Callable[[], Call]) -> Wrap:
+    """Return what loads at the first call."""
+    loaded = cache(load)
+    return lambda: lambda: loaded()()
 
 
-def first_table(figures: Figures) -> str:
-    """First results by model and contestant."""
-    rows: list[list[str]] = []
-    for model, contestants in figures.items():
-        found = {name: medians(runs) for name, runs in contestants.items() if runs}
-        ours = found.get(OURS)
-        for name, times in found.items():
-            ratio = (
-                ""
-                if ours is None or name.startswith(OURS)
-                else f"{times['first'] / ours['first']:.1f}x"
-            )
-            steps = [duration(times[step]) for step in ("first", *STEPS[:2], "total", "call")]
-            rows.append([f"{TITLES[model]}: {name}", *steps, ratio])
-    head = [
-        "model: contestant",
-        "first call",
-        "imports",
-        "wrap",
-        "all",
-        "later call",
-        "first, ratio",
-    ]
-    return table(head, rows)
+def _kernelmill(
+    server: Server, x: torch.Tensor, folder: Path, prepare: bool, mapped: bool = False
+) -> Wrap:
+    from kernelmill.inference import cache_compile
 
+    _time_packing()
 
-def loading(figures: Figures) -> str:
-    """What kernelmill's first call is made of, and how it compares with torch.compile's."""
-    lines: list[str] = []
-    for model, contestants in figures.items():
-        if not contestants.get(OURS):
-            continue
-        ours = medians(contestants[OURS])
-        text = f"- {TITLES[model]}: {duration(ours['first'])}, of which {duration(ours['packing'])}"
-        text += f" packing weights; second call {duration(ours['second'])}"
-        if routes := [medians(contestants[name]) for name in TORCH if contestants.get(name)]:
-            best = min(route["first"] for route in routes)
-            text += f"; the best route of torch.compile takes {best / ours['first']:.0f} times that"
-        lines.append(text)
-    return "\n\n".join(
-        ["What kernelmill's first call is made of:", "\n".join(lines), noted(LIMITS)]
-    ).rstrip()
-
-
-def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, Any]) -> str:
-    """The whole document."""
-    parts = [
-        "# Performance of the compile cache",
-        "Written by `python -m tools.bench.cache` (`make bench`). " + description(),
-        "## First results",
-        "Fresh processes that find what an earlier one left; contestants take turns, medians. "
-        "Torch is imported and the model built before the clock starts. *imports* are the "
-        "contestant's own libraries, *wrap* is what is done while a model is built "
-        "(`cache_compile`, `torch.compile`), *first call* loads, checks, packs weights, runs; "
-        "*later call* is the median of 20 after what a first call left to be done. "
-        "*kernelmill* is `cache_compile`, with *mapped weights* its `mmap_packed_weights` (weights "
-        "and packed weights are checksummed at the load), *aot file* is `kernelmill.aot.load` of a "
-        "file that has weights packed. The aot files, ONNX Runtime and OpenVINO keep the weights "
-        "in files of their own, and do not notice when the model's change.",
-        first_table(figures),
-        loading(figures),
-        "\n".join(f"- {what}: {why}" for what, why in refused.items()),
-    ]
-    if "small" in calls:
-        ways = dict(calls["small"])
-        kernels = ways.pop("kernels", None)
-        rows = [(name, duration(seconds)) for name, seconds in ways.items()]
-        parts += [
-            "## A call",
-            "Four tensors of four floats in a dict with a list, two results in a dict with a "
-            "tuple; kernels and the results' memory included. They take turns in one process.",
-            table(["way", "time of a call"], rows),
-        ]
-        if kernels is not None:
-            parts.append(
-                f"A call of kernelmill takes {duration(ways[OURS])}, of which its kernels take "
-                f"{duration(kernels)}: {duration(ways[OURS] - kernels)} above them (the goal is "
-                "2 us). Torch's making and freeing of the two results, without its dispatcher, is "
-                "0.7 us of that when done alone."
-            )
-    if "loop" in calls:
-        loop = calls["loop"]
-        outside = loop["seconds"] - loop["native"]
-        step, python, checks = (
-            s / loop["steps"] for s in (loop["seconds"], outside, loop["checks"])
+    def wrap() -> Call:
+        cached = cache_compile(
+            server.run, dynamic=False, cache_dir=str(folder / "cache"), mmap_packed_weights=mapped
         )
-        parts += [
-            "## A decoder's loop",
-            f"{loop['steps']} steps of the 135M decoder with a static cache through one cached "
-            f"method: {duration(loop['seconds'])}, of which {100 * python / step:.2f} % outside of "
-            f"native entries. A step takes {duration(step)}: {duration(python)} in Python, from "
-            f"the call of the method to its return, and {duration(checks)} in the native check of "
-            "the call (the weights, what the trace read of the model and of the cache's objects, "
-            "every tensor), which is counted as native, as are kernels. The sampling between two "
-            "steps is not counted; what the clock takes for itself counts as Python.",
-        ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+        return lambda: cached(x)
+
+    return wrap
 
 
-def main() -> None:
-    """Measures, and writes what there is by now when all models have figures."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench.cache")
-    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--calls", nargs="*", choices=("small", "loop"), default=["small", "loop"])
-    options = parser.parse_args()
-    have_bytecode()
-    folder: Path = options.folder.absolute() / slug(kind())
-    folder.mkdir(parents=True, exist_ok=True)
-    state = folder / "figures.json"
-    kept = json.loads(state.read_text()) if state.exists() else {}
-    figures: Figures = kept.get("figures", {})
-    refused, calls = kept.get("refused", {}), kept.get("calls", {})
-    for model in options.models:
-        figures[model] = race(model, folder, options.turns, refused)
-    for what in options.calls:
-        loop = f"decoder_loop({str(folder / 'loop')!r})"
-        call = "small_calls()" if what == "small" else loop
-        calls[what] = child(call, str(folder / "calls"), "tools.bench.cache_calls")
-    state.write_text(json.dumps({"figures": figures, "refused": refused, "calls": calls}))
-    text = document(figures, refused, calls)
-    print(text)
-    if set(figures) == set(MODELS):
-        publish(RESULT, text)
+def _file(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+    from kernelmill import aot
+
+    path, load = folder / "model.kmill", aot.load  # what imports the runtime
+    if prepare:
+        aot.compile(server, (x,), path=path, mmap_packed_weights=True)
+    _time_packing()
+
+    def loaded() -> Call:
+        program = load(path, check_weights=False)
+        return lambda: program(x)
+
+    return _lazily(loaded)
 
 
-if __name__ == "__main__":
-    main()
+def _time_packing() -> None:
+    from kernelmill.inference import finish_packing
+    from kernelmill.runtime.calls.engine import Engine
+
+    # private: nobody but this bench asks; all packing of a call is made of these launches
+    plain: Any = vars(Engine)["_launch_prepare"]
+
+    def timed(*args: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return plain(*args)
+        finally:
+            _packing.append(time.perf_counter() - begun)
+
+    setattr(Engine, "_launch_prepare", timed)  # noqa: B010  # its type is not this one's
+    _rests.append(finish_packing)
+
+
+def _inductor(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+    import_module("torch._inductor.compile_fx")
+
+    def wrap() -> Call:
+        compiled = torch.compile(server, dynamic=False)
+        return lambda: compiled(x)
+
+    return wrap
+
+
+def _artifacts(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+    unpacked = tempfile.mkdtemp(dir=folder)
+    atexit.register(shutil.rmtree, unpacked, ignore_errors=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = unpacked
+    made, kept = _inductor(server, x, folder, prepare), folder / "artifacts.bin"
+    if prepare:
+        torch.compile(server, dynamic=False)(x)
+        found = torch.compiler.save_cache_artifacts()
+        assert found is not None
+        kept.write_bytes(found[0])
+
+    def wrap() -> Call:
+        torch.compiler.load_cache_artifacts(kept.read_bytes())
+        return made()
+
+    return wrap
+
+
+def _aot_inductor(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+    import_module("torch._inductor.package")
+    path = str(folder / "model.pt2")
+    if prepare:
+        program = torch.export.export(server, (x,), strict=False)
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+
+    def loaded() -> Call:
+        package = torch._inductor.aoti_load_package(path)
+        return lambda: package(x)
+
+    return _lazily(loaded)
+
+
+def _exported(server: Server, x: torch.Tensor, folder: Path) -> str:
+    path = str(folder / "model.onnx")
+    if not os.path.exists(path):
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        with redirect_stdout(io.StringIO()):
+            program = torch.onnx.export(server, (x,), dynamo=True, optimize=True, verbose=False)
+        assert program is not None
+        program.save(path, external_data=True)
+    return path
+
+
+def _onnx_runtime(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+    import onnxruntime
+
+    path, optimized = _exported(server, x, folder), str(folder / "optimized.onnx")
+    if prepare:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = optimized
+        onnxruntime.InferenceSession(path, options)
+
+    def loaded() -> Call:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(optimized, options)
+        feeds = {session.get_inputs()[0].name: x.numpy()}
+        return lambda: torch.from_numpy(session.run(None, feeds)[0])
+
+    return _lazily(loaded)
+
+
+def _open_vino(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+    import openvino
+
+    path = _exported(server, x, folder)
+    options = {"CACHE_DIR": str(folder / "openvino"), "PERFORMANCE_HINT": "LATENCY",
+               "INFERENCE_PRECISION_HINT": "f32"}  # fmt: skip
+
+    def loaded() -> Call:
+        compiled = openvino.Core().compile_model(path, "CPU", options)
+        return lambda: torch.from_numpy(compiled([x.numpy()])[0])
+
+    return _lazily(loaded)
+
+
+CONTESTANTS: dict[str, Callable[[Server, torch.Tensor, Path, bool], Wrap]] = {
+    "kernelmill": _kernelmill,
+    "kernelmill, mapped weights": partial(_kernelmill, mapped=True),
+    "kernelmill, aot file": _file,
+    "Inductor, full caches": _inductor,
+    "Inductor, artifacts": _artifacts,
+    "AOTInductor": _aot_inductor,
+    "ONNX Runtime": _onnx_runtime,
+    "OpenVINO": _open_vino,
+}
+
+
+def first_call(model: str, contestant: str, folder: str, prepare: bool) -> dict[str, float]:
+    """Return seconds in this process: of `imports` (the contestant's own libraries), of `wrap`
+    (what is done while a model is built), of the `first` call with all that it loads, of the
+    `packing` of weights in that, of the `second`, and of a later `call`. `prepare` leaves in the
+    folder what the contestant finds there when it runs."""
+    server, x = build(model)
+    times = [time.perf_counter()]
+    with torch.no_grad():
+        wrap = CONTESTANTS[contestant](server, x, Path(folder), prepare)
+        times.append(time.perf_counter())
+        call = wrap()
+        times.append(time.perf_counter())
+        result = call()
+        times.append(time.perf_counter())
+        packing, second = sum(_packing), spent(call)
+        for rest in _rests:
+            rest()
+        call()
+        later = statistics.median(spent(call) for _ in range(LATER_CALLS))
+        torch.testing.assert_close(result, server(x), atol=5e-3, rtol=5e-3)
+    steps = {name: times[n + 1] - times[n] for n, name in enumerate(STEPS)}
+    total = times[-1] - times[0]
+    return {**steps, "total": total, "packing": packing, "second": second, "call": later}
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+_found: dict[str, dict[str, dict[str, float]]] = {}
+"""Medians by model and contestant: what the second table is of."""
+
+
+def _first_results(model: str) -> Rows:
+    """Contestants take turns of one process each."""
+    runs: dict[str, list[dict[str, float]]] = {}
+    taken: dict[str, float] = {}
+
+    def process(name: str, prepare: bool = False) -> dict[str, float]:
+        folder = (FOLDER / slug(kind()) / model / slug(name)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        call = f"first_call({model!r}, {name!r}, {str(folder)!r}, {prepare})"
+        if prepare and (folder / "ready").exists() and not name.startswith(OURS):
+            return {}
+        found = child(call, MODULE, str(folder / "kernel_meta"))
+        (folder / "ready").touch()
+        return found
+
+    for name in CONTESTANTS:
+        try:
+            process(name, prepare=True)
+            runs[name], taken[name] = [], 0.0
+        except Exception as error:
+            print(f"{model}, {name}: {str(error).splitlines()[-1][:200]}", flush=True)
+    for _ in range(TURNS):
+        for name in (name for name in runs if taken[name] < SECONDS):
+            begun = time.monotonic()
+            runs[name].append(process(name))
+            taken[name] += time.monotonic() - begun
+    found = _found[model] = {name: medians(each) for name, each in runs.items()}
+    for name, times in found.items():
+        ratio = times["first"] / found[OURS]["first"]
+        steps = [duration(times[step]) for step in ("first", *STEPS[:2], "total", "call")]
+        other = "" if name.startswith(OURS) else f"{ratio:.1f}x"
+        yield [f"{TITLES[model]}: {name}", *steps, other]
+
+
+def _parts() -> Rows:
+    for model, found in _found.items():
+        ours = found[OURS]
+        best = min(f["first"] for name, f in found.items() if name.startswith("Inductor"))
+        parts = [duration(ours[part]) for part in ("first", "packing", "second")]
+        yield [TITLES[model], *parts, f"{best / ours['first']:.0f}x"]
+
+
+PAGE = Page("cache", "docs/performance-cache.md", "Performance of the compile cache", [
+    Table("First results", ("model: contestant", "first call", "imports", "wrap", "all",
+                            "later call", "first, ratio"),
+          [Subject(model, lambda model=model: _first_results(model)) for model in TITLES]),
+    Table("What kernelmill's first call is made of",
+          ("", "first call", "packing weights", "second call", "the best of torch.compile"),
+          [Subject("parts", _parts)]),
+])  # fmt: skip

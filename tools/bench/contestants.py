@@ -29,10 +29,7 @@ Call = Callable[[], Any]
 KEPT = Path(tempfile.gettempdir()) / "kernelmill-bench-kept"
 _SOURCES = [
     Path("tests/zoo.py"),
-    *(
-        Path(__file__).with_name(f"{name}.py")
-        for name in ("models", "low_precision", "contestants")
-    ),
+    *(Path(__file__).with_name(f"{n}.py") for n in ("models", "low_precision", "contestants")),
 ]
 
 
@@ -100,9 +97,8 @@ def kernelmill_aot(subject: Subject) -> Call:
 
     with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as folder:
         path = Path(folder) / "model.kmill"
-        program = aot.load(
-            aot.compile(FirstResult(subject.case.model), subject.args, path=str(path))
-        )
+        model = FirstResult(subject.case.model)
+        program = aot.load(aot.compile(model, subject.args, path=str(path)))
         return _warm(lambda: program(*subject.args))
 
 
@@ -208,15 +204,11 @@ def open_vino(subject: Subject) -> Call:
         openvino.save_model(model, folder / "model.xml", compress_to_fp16=False)
 
     path = kept(subject, "openvino", make) / "model.xml"
-    compiled = openvino.Core().compile_model(
-        path,
-        "CPU",
-        {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "bf16" if subject.kind == HALVES else "f32",
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        },
-    )
+    options = {
+        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "INFERENCE_PRECISION_HINT": "bf16" if subject.kind == HALVES else "f32",
+    }  # fmt: skip
+    compiled = openvino.Core().compile_model(path, "CPU", options)
     request = compiled.create_infer_request()
     feeds = [arg.numpy() for arg in args]
     follow = _followed(subject.args, args)

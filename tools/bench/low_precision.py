@@ -138,13 +138,9 @@ def _onnx_product(m: int, k: int, weight: Tensor, scale: Tensor) -> bytes:
         helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["w_float"], axis=1),
         helper.make_node("MatMul", ["x_float", "w_float"], ["y"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "quant_matmul",
-        [helper.make_tensor_value_info("x", TensorProto.INT8, [m, k])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, n])],
-        constants,
-    )
+    entries = (("x", TensorProto.INT8, [m, k]), ("y", TensorProto.FLOAT, [m, n]))
+    x, y = (helper.make_tensor_value_info(*entry) for entry in entries)
+    graph = helper.make_graph(nodes, "quant_matmul", [x], [y], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     onnx.checker.check_model(model)

@@ -1,10 +1,10 @@
-"""The models of the benchmark, at full size."""
+"""The rows of the page of models: how each is made at full size, and what is to be reached."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from tests import zoo
 from tools.bench import low_precision
 from tools.bench.subject import Subject
 
-MEGABYTES = (4, 16, 64)
 _COLUMNS = 1024
 
 
@@ -32,10 +31,10 @@ class Softmax(nn.Module):
         return torch.softmax(x, -1)
 
 
-def _over_memory(name: str, model: nn.Module, megabytes: int) -> Subject:
+def _over_memory(name: str, model: Callable[[], nn.Module], megabytes: int) -> Subject:
     torch.manual_seed(zoo.SEED)
     x = torch.randn(megabytes * (1 << 18) // _COLUMNS, _COLUMNS)
-    case = zoo.Case(f"{name}_{megabytes}", model.eval(), (x,), f"{megabytes} MB")
+    case = zoo.Case(f"{name}_{megabytes}", model().eval(), (x,), f"{megabytes} MB")
     return Subject(case, copies=True)
 
 
@@ -85,12 +84,6 @@ def minilm_line() -> Subject:
     return Subject(zoo.Case("minilm", model, args, "1 x 32 tokens"))
 
 
-def minilm_batch() -> Subject:
-    """MiniLM on sixteen sentences."""
-    case = zoo.minilm()
-    return Subject(zoo.Case("minilm_16", case.model, case.args, case.shape))
-
-
 def decoder24() -> Subject:
     """A decoder step of 24 layers, for what compiling it takes."""
     torch.manual_seed(zoo.SEED)
@@ -99,51 +92,113 @@ def decoder24() -> Subject:
     return Subject(zoo.Case("decoder24", model, args, "1 token, 24 layers"))
 
 
+def network(name: str, **options: float) -> Subject:
+    """A network of transformers for images, with random weights."""
+    from transformers import AutoConfig, AutoModelForImageClassification
+
+    config = AutoConfig.for_model(name, return_dict=False, **options)
+    model = AutoModelForImageClassification.from_config(config).eval()
+    return Subject(zoo.Case(name, model, (torch.randn(1, 3, 224, 224),), "1 x 3 x 224 x 224"))
+
+
 def _plain(name: str) -> Callable[[], Subject]:
     return lambda: Subject(zoo.BUILDERS[name](small=False))
 
 
-def _over(name: str, model: Callable[[], nn.Module], size: int) -> Callable[[], Subject]:
-    return lambda: _over_memory(name, model(), size)
+@dataclass(frozen=True)
+class Row:
+    """A model whose steady calls are measured.
+
+    build    makes it
+    times    how many times faster than the best contestant is to be reached; 0: nothing is
+    share    the part of the limit to be reached; 0: none
+    floor    also measure what any call through torch.compile costs
+    tiles    what is to be reached on processors with a tile unit, `times` and `share`, where the
+             row is one of those that the unit is for; others have the same goals everywhere
+    """
+
+    name: str
+    title: str
+    build: Callable[[], Subject]
+    times: float = 0.0
+    share: float = 0.0
+    floor: bool = False
+    tiles: tuple[float, float] | None = None
+
+    def goal(self, tiles: bool) -> tuple[float, float]:
+        """Return `times` and `share`, on a processor that has a tile unit or one that has not."""
+        return self.tiles if tiles and self.tiles else (self.times, self.share)
 
 
-BUILDERS: dict[str, Callable[[], Subject]] = {
-    "mlp": lambda: Subject(zoo.mlp()),
-    "decoder_step": _plain("decoder_step"),
-    "decoder_step_int8": low_precision.int8_decoder,
-    "smollm2": low_precision.smollm2,
-    "bert": lambda: bert(1),
-    "bert_8": lambda: bert(8),
-    "decoder_step_bf16": lambda: low_precision.halves(_plain("decoder_step")()),
-    "bert_high": lambda: high(bert(1)),
-    "bert_8_high": lambda: high(bert(8)),
-    "bert_bf16": lambda: low_precision.halves(bert(1)),
-    "bert_8_bf16": lambda: low_precision.halves(bert(8)),
-    "resnet50": lambda: resnet50(1),
-    "resnet50_8": lambda: resnet50(8),
-    "resnet50_bf16": lambda: low_precision.halves(resnet50(1)),
-    "resnet50_8_bf16": lambda: low_precision.halves(resnet50(8)),
-    "minilm": minilm_line,
-    "quant_matmul": low_precision.quant_matmul,
-    "product_bf16": product_bf16,
-    **{f"chain_{size}": _over("chain", Chain, size) for size in MEGABYTES},
-    **{f"softmax_{size}": _over("softmax", Softmax, size) for size in MEGABYTES},
-    **{
-        f"layer_norm_{size}": _over("layer_norm", lambda: nn.LayerNorm(_COLUMNS), size)
-        for size in MEGABYTES
-    },
-    "minilm_16": minilm_batch,
-    **{name: _plain(name) for name in ("gpt2", "vit", "whisper_encoder", "t5")},
-    "decoder24": decoder24,
-}
-"""What builds each model, by name."""
+def _halves(build: Callable[[], Subject]) -> Callable[[], Subject]:
+    return lambda: low_precision.halves(build())
+
+
+def _high(build: Callable[[], Subject]) -> Callable[[], Subject]:
+    return lambda: high(build())
+
+
+_bert, _bert_8 = partial(bert, 1), partial(bert, 8)
+_resnet, _resnet_8 = partial(resnet50, 1), partial(resnet50, 8)
+_decoder = _plain("decoder_step")
+STEADY = (
+    Row("mlp", "MLP 8 x 64, batch 4", lambda: Subject(zoo.mlp()), 4.0, floor=True),
+    Row("decoder_step", "decoder step, 8 layers, d=512, KV 512", _decoder, 1.6, 0.85, floor=True),
+    Row("decoder_step_int8", "the same, int8 weights", low_precision.int8_decoder, 1.5, 0.75),
+    Row("smollm2", "SmolLM2-135M-shaped decoder step, bfloat16", low_precision.smollm2, 1.4, 0.80),
+    Row("decoder_step_bf16", "decoder step, 8 layers, bfloat16", _halves(_decoder),
+        tiles=(0.0, 0.0)),
+    Row("bert", "BERT-base 1 x 128", _bert, 1.1, 0.88, tiles=(1.8, 0.0)),
+    Row("bert_8", "BERT-base 8 x 128", _bert_8, 1.1, 0.88, tiles=(1.8, 0.0)),
+    Row("bert_high", 'BERT-base 1 x 128, precision "high"', _high(_bert), tiles=(2.5, 0.0)),
+    Row("bert_8_high", 'BERT-base 8 x 128, precision "high"', _high(_bert_8), tiles=(2.5, 0.0)),
+    Row("bert_bf16", "BERT-base 1 x 128, bfloat16", _halves(_bert), 1.1, tiles=(1.5, 0.0)),
+    Row("bert_8_bf16", "BERT-base 8 x 128, bfloat16", _halves(_bert_8), 1.1, tiles=(1.5, 0.0)),
+    Row("resnet50", "ResNet-50, batch 1", _resnet, 1.0, 0.85),
+    Row("resnet50_8", "ResNet-50, batch 8", _resnet_8, 1.0, 0.85),
+    Row("resnet50_bf16", "ResNet-50, batch 1, bfloat16", _halves(_resnet), tiles=(1.2, 0.0)),
+    Row("resnet50_8_bf16", "ResNet-50, batch 8, bfloat16", _halves(_resnet_8), tiles=(1.2, 0.0)),
+    Row("minilm", "MiniLM-L6, real sentences, 1 x 32", minilm_line, 1.5, floor=True),
+    Row("quant_matmul", "int8 quant_matmul 864 x 7168 x 4096", low_precision.quant_matmul, 1.2,
+        0.80, tiles=(1.3, 0.0)),
+    Row("product_bf16", "bfloat16 product 1024 x 1024 x 1024", product_bf16, tiles=(0.0, 0.80)),
+    *(
+        Row(f"{name}_{size}", f"{title}, {size} MB",
+            partial(_over_memory, name, model, size), 1.0, 0.90)
+        for name, title, model in (
+            ("chain", "elementwise chain", Chain),
+            ("softmax", "softmax", Softmax),
+            ("layer_norm", "layer norm", partial(nn.LayerNorm, _COLUMNS)),
+        )
+        for size in (4, 16, 64)
+    ),
+    Row("minilm_16", "MiniLM-L6, 16 sentences", lambda: Subject(zoo.minilm()), tiles=(1.8, 0.0)),
+    Row("gpt2", "GPT-2 (124M)", _plain("gpt2")),
+    Row("vit", "ViT-base/16", _plain("vit")),
+    Row("whisper_encoder", "Whisper-base encoder", _plain("whisper_encoder")),
+    Row("t5", "T5-small", _plain("t5")),
+)  # fmt: skip
+"""The rows, in the order of the tables."""
+
+ROWS = {row.name: row for row in (
+    *STEADY,
+    Row("decoder24", "decoder step, 24 layers", decoder24),
+    Row("mobilenet_v2", "MobileNetV2", partial(network, "mobilenet_v2")),
+    Row("efficientnet", "EfficientNet-B0", partial(
+        network, "efficientnet", width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280
+    )),
+)}  # fmt: skip
+"""By name, with those of which only the first call is measured: the last two have a hundred
+different kernels and more."""
+
+FIRST = ("bert", "resnet50", "decoder24", "mlp", "minilm", "decoder_step", "mobilenet_v2",
+         "efficientnet")  # fmt: skip
+"""The models whose first call is measured; the first three have goals."""
+
+TILES = tuple(row.name for row in STEADY if row.tiles)
+"""Rows that a tile unit is for."""
 
 
 def build(name: str) -> zoo.Case:
-    """The case of that name. Raises KeyError for no such model."""
-    return BUILDERS[name]().case
-
-
-def own_copy(subject: Subject) -> Subject:
-    """The same with weights of its own, for a contestant that changes them."""
-    return subject.with_model(copy.deepcopy(subject.case.model))
+    """Return the case of that name. Raises KeyError for no such model."""
+    return ROWS[name].build().case

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from math import log2
 
 from tools.bench.contestants import CONTESTANTS, FLOOR
+from tools.bench.measure import Standing
+from tools.bench.models import STEADY
 from tools.bench.report import OURS, limit, ours
-from tools.bench.rows import STEADY
-from tools.bench.steady import Standing
 
 _COLOURS = ("#888888", "#d55e00", "#000000", "#e69f00", "#cc79a7", "#0072b2", "#009e73")
 _LEFT, _RIGHT, _LINE, _TOP = 330, 640, 22, 60

@@ -1,51 +1,119 @@
-"""The measurements as Markdown."""
+"""The figures of the models at rest, docs/performance.json, and as Markdown.
+
+Kinds of processors have their figures side by side: a run on one replaces its own alone. Each row
+has the date, revision, instruction set and versions it was measured with, so that one can be
+measured anew without the others.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from tools.bench.by_machine import demoted, slug
-from tools.bench.by_machine import document as sectioned
-from tools.bench.cold import FirstCalls
+from kernelmill.core.target.isa import host_isa
 from tools.bench.contestants import CONTESTANTS, FLOOR
-from tools.bench.fixed import FixedCost
+from tools.bench.harness import demoted, duration, slug, table
+from tools.bench.harness import document as sectioned
 from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
-from tools.bench.rows import FIRST, FIRST_SECONDS, FIRST_TIMES, STEADY, TITLES, Row
-from tools.bench.steady import Standing
-from tools.bench.tables import duration, table
+from tools.bench.measure import Error, FirstCalls, FixedCost, Standing
+from tools.bench.models import FIRST, ROWS, STEADY, Row
+from tools.machine import description
 
-if TYPE_CHECKING:
-    from tools.bench.record import Record, Records
-
+DATA = Path("docs/performance.json")
 OURS = "kernelmill"
+FIRST_SECONDS = 0.7
+"""Longest first call, less capture, that is to be reached with an empty store."""
+
+FIRST_TIMES = 10.0
+"""How many times quicker than Inductor's that is to be."""
 
 _INTRODUCTION = (
     "Written by `make bench`; figures in [performance.json](performance.json). Each kind of "
     "processor that was measured has a section and a plot, and a run on one replaces its own. The "
     "contestants take turns within one process; a time is the median of the turns, a ratio one of "
-    "medians."
+    "medians. [Where the time goes](lab/limits.md). `python -m tools.bench --only tiles` measures "
+    "what a tile unit is for, on a processor that has one."
 )
 
-TILES_COMMAND = ".venv/bin/python -m tools.bench --rows tiles"
-"""What measures the rows that a tile unit is for."""
+Found = Sequence[tuple[Row, Standing]]
+
+
+# ---- at rest ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Record:
+    """Everything measured on one kind of processor, by row; `measured` says when and with what, by
+    row too. `tiles`: it has a tile unit, and code was compiled for it."""
+
+    steady: dict[str, Standing] = field(default_factory=dict[str, Standing])
+    first: dict[str, FirstCalls] = field(default_factory=dict[str, FirstCalls])
+    fixed: FixedCost | None = None
+    measured: dict[str, str] = field(default_factory=dict[str, str])
+    tiles: bool = False
+
+    def note(self, name: str) -> None:
+        """This row was measured now, here."""
+        self.measured[name] = description()
+        self.tiles = host_isa().has_tiles
+
+
+Records = dict[str, Record]
+"""By kind of processor (tools/machine.py)."""
+
+
+def load(path: Path = DATA) -> Records:
+    """Return what was measured so far; nothing when there is no such file."""
+    if not path.exists():
+        return {}
+    return {kind: _record(data) for kind, data in json.loads(path.read_text()).items()}
+
+
+def _record(data: dict[str, Any]) -> Record:
+    return Record(
+        {name: _standing(value) for name, value in data["steady"].items()},
+        {name: FirstCalls(**value) for name, value in data["first"].items()},
+        FixedCost(**data["fixed"]) if data["fixed"] else None,
+        data["measured"],
+        data["tiles"],
+    )
+
+
+def _standing(value: dict[str, Any]) -> Standing:
+    errors = {name: Error(**error) for name, error in value["errors"].items()}
+    return Standing(**{**value, "limits": Limits(**value["limits"]), "errors": errors})
+
+
+def save(records: Records, path: Path = DATA) -> None:
+    """Write it all, in one step."""
+    scratch = path.with_suffix(".new")
+    data = {kind: asdict(record) for kind, record in records.items()}
+    scratch.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    os.replace(scratch, path)
+
+
+# ---- tables -------------------------------------------------------------------------------------
 
 
 def ours(standing: Standing) -> str | None:
-    """Our fastest way to run the model; None when there is none."""
+    """Return our fastest way to run the model; None when there is none."""
     own = [name for name in standing.seconds if name.startswith(OURS)]
     return min(own, key=standing.seconds.__getitem__, default=None)
 
 
 def best_other(standing: Standing) -> str | None:
-    """The fastest contestant that is not ours."""
+    """Return the fastest contestant that is not ours."""
     others = [n for n in standing.seconds if not n.startswith(OURS) and n != FLOOR]
     return min(others, key=standing.seconds.__getitem__, default=None)
 
 
 def limit(standing: Standing) -> float:
-    """The seconds below which this machine cannot do it."""
+    """Return the seconds below which this machine cannot do it."""
     limits = standing.limits
     if standing.copies:
         return limits.copy_seconds
@@ -54,33 +122,18 @@ def limit(standing: Standing) -> float:
 
 
 def standing(row: Row, found: Standing, tiles: bool) -> str:
-    """One row as it is printed when it has been measured on a processor with tiles or without."""
-    least, seconds, other = limit(found), found.seconds.get(ours(found) or ""), best_other(found)
-    lines = [f"{row.title} ({found.shape}), limit {duration(least)}"]
-    for contestant, taken in found.seconds.items():
-        error = found.errors.get(contestant)
-        errors = f"errors {error.largest:.1e}, {error.mean:.1e}" if error else ""
-        lines.append(f"  {contestant:<16} {duration(taken):>9}  {errors}")
-    lines += [f"  {contestant:<16} {reason}" for contestant, reason in found.refused.items()]
-    if seconds:
-        reached = f"{found.seconds[other] / seconds:.2f}" if other else "-"
-        times, share = _goals(row, tiles)
-        lines.append(
-            f"  times faster than the best other: {reached}, goal {times}; of the limit: "
-            f"{least / seconds:.0%}, goal {share}"
-        )
-    return "\n".join(lines)
+    """Return the tables of one row, and who did not run."""
+    rows = [(row, found)]
+    return "\n\n".join([against(rows, tiles), times(rows), accuracy(rows), refusals(rows)])
 
 
 def _goal(reached: float, wanted: float, text: str) -> str:
-    if not wanted:
-        return text
-    return f"**{text}**" if reached >= wanted else text
+    return f"**{text}**" if wanted and reached >= wanted else text
 
 
-def against(rows: Sequence[tuple[Row, Standing]], tiles: bool) -> str:
-    """The goals, and what was reached: bold where it is the goal. `tiles`: on a processor with
-    them."""
+def against(rows: Found, tiles: bool) -> str:
+    """Return the goals, and what was reached: bold where it is the goal. `tiles`: on a processor
+    with them."""
     head = ["model", OURS, "fastest other", "which", "times faster", "goal"]
     lines: list[list[str]] = []
     for row, found in rows:
@@ -88,25 +141,19 @@ def against(rows: Sequence[tuple[Row, Standing]], tiles: bool) -> str:
         seconds = found.seconds.get(own or "")
         times = found.seconds[other] / seconds if seconds and other else 0.0
         share = least / seconds if seconds else 0.0
-        (wanted_times, wanted_share), goals = row.goal(tiles), _goals(row, tiles)
-        lines.append(
-            [
-                row.title,
-                duration(seconds),
-                duration(found.seconds.get(other or "")),
-                other or "-",
-                _goal(times, wanted_times, f"{times:.2f}"),
-                goals[0],
-                duration(least),
-                _goal(share, wanted_share, f"{share:.0%}"),
-                goals[1],
-            ]
-        )
+        wanted_times, wanted_share = row.goal(tiles)
+        lines.append([
+            row.title, duration(seconds), duration(found.seconds.get(other or "")), other or "-",
+            _goal(times, wanted_times, f"{times:.2f}"),
+            f"{wanted_times:.1f}" if wanted_times else "-", duration(least),
+            _goal(share, wanted_share, f"{share:.0%}"),
+            f"{wanted_share:.0%}" if wanted_share else "-",
+        ])  # fmt: skip
     return table([*head, "limit of the machine", "share of it", "goal"], lines)
 
 
-def times(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """Median time of a call by model and contestant."""
+def times(rows: Found) -> str:
+    """Return the median time of a call by model and contestant."""
     names = [name for name in CONTESTANTS if any(name in found.seconds for _, found in rows)]
     return table(
         ["model", "arguments", *names],
@@ -117,32 +164,8 @@ def times(rows: Sequence[tuple[Row, Standing]]) -> str:
     )
 
 
-def floors(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """What part of a short call is the price of torch.compile, which no backend can lower."""
-    lines: list[str] = []
-    for row, found in rows:
-        own, floor = found.seconds.get(OURS), found.seconds.get(FLOOR)
-        inductor = found.seconds.get("Inductor")
-        if own is None or floor is None or inductor is None or floor < 0.1 * own:
-            continue
-        lines.append(
-            f"- {row.title}: of {duration(own)} a call, {duration(floor)} is Dynamo's own: "
-            "guards, the module's call, the gathering of parameters. A program that costs nothing "
-            f"would be {inductor / floor:.2f}x as fast as Inductor here; without that part ours is "
-            f"{(inductor - floor) / max(own - floor, 1e-9):.1f}x as fast."
-        )
-    if not lines:
-        return ""
-    head = (
-        f"*{FLOOR}* is a backend that returns ready results. What was tried to pay less of it: "
-        "handing Dynamo our function without AOTAutograd's wrapper, checking parameters natively "
-        "in place of passing them, one closure in place of a call object."
-    )
-    return "\n".join([head, "", *lines])
-
-
-def refusals(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """A line for every contestant that did not run."""
+def refusals(rows: Found) -> str:
+    """Return a line for every contestant that did not run."""
     return "\n".join(
         f"- {row.title}, {name}: {reason}"
         for row, found in rows
@@ -150,8 +173,8 @@ def refusals(rows: Sequence[tuple[Row, Standing]]) -> str:
     )
 
 
-def accuracy(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """Largest and mean error against float64, relative to the largest element of that."""
+def accuracy(rows: Found) -> str:
+    """Return largest and mean error against float64, relative to the largest element of that."""
     head = ["model", f"{OURS} largest", "eager largest", f"{OURS} mean", "eager mean"]
     lines: list[list[str]] = []
     for row, found in rows:
@@ -163,39 +186,36 @@ def accuracy(rows: Sequence[tuple[Row, Standing]]) -> str:
 
 
 def first(starts: Sequence[FirstCalls]) -> str:
-    """First call by model, capture taken off."""
+    """Return first calls by model, capture taken off."""
     head = ["model", "capture", f"{OURS}, empty store", "goal", "full store"]
     head += ["Inductor, empty caches", "full caches", "times quicker", "goal"]
     lines: list[list[str]] = []
     for start in starts:
-        goal = FIRST.index(start.model) < 3 if start.model in FIRST else False
-        own = {k: max(0.0, t[OURS] - start.capture) for k, t in start.by_state.items()}
-        their = {k: max(0.0, t["inductor"] - start.capture) for k, t in start.by_state.items()}
-        quicker = their["cold"] / max(own["cold"], 1e-9)
-        lines.append(
-            [
-                TITLES[start.model],
-                duration(start.capture),
-                _goal(-own["cold"], -FIRST_SECONDS if goal else 0, duration(own["cold"])),
-                duration(FIRST_SECONDS) if goal else "-",
-                duration(own["warm"]),
-                duration(their["cold"]),
-                duration(their["warm"]),
-                _goal(quicker, FIRST_TIMES if goal else 0, f"{quicker:.0f}"),
-                f"{FIRST_TIMES:.0f}" if goal else "-",
-            ]
+        goal = start.model in FIRST[:3]
+        (own, own_warm), (their, their_warm) = (
+            [max(0.0, times[name] - start.capture) for times in (start.cold, start.warm)]
+            for name in (OURS, "inductor")
         )
+        quicker = their / max(own, 1e-9)
+        lines.append([
+            ROWS[start.model].title, duration(start.capture),
+            _goal(-own, -FIRST_SECONDS if goal else 0, duration(own)),
+            duration(FIRST_SECONDS) if goal else "-", duration(own_warm),
+            duration(their), duration(their_warm),
+            _goal(quicker, FIRST_TIMES if goal else 0, f"{quicker:.0f}"),
+            f"{FIRST_TIMES:.0f}" if goal else "-",
+        ])  # fmt: skip
     return table(head, lines)
 
 
 def fixed(cost: FixedCost) -> str:
-    """The cost of calls that do next to nothing."""
+    """Return the cost of calls that do next to nothing."""
     rows = [(name, duration(seconds)) for name, seconds in cost.seconds.items()]
     return table(["a call of two inputs, or four, and one output (4 floats each)", "time"], rows)
 
 
-def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """The best figures of all rows."""
+def _limits(rows: Found) -> str:
+    """Return the best figures of all rows."""
     every = [found.limits for _, found in rows]
     if not every:
         return ""
@@ -204,8 +224,12 @@ def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
         rates = [one.operations[kind] for one in every if kind in one.operations]
         if rates:
             parts.append(f"{max(rates) / 1e9:.0f} G{unit} in {kind}")
-    copies = _copies(every)
     parts.append(f"{max(one.read for one in every) / 1e9:.1f} GB/s read from memory")
+    copies: dict[int, float] = {}
+    for one in sorted(every, key=lambda one: one.copied):
+        if one.copied:
+            size, rate = one.copied >> 20, 2 * one.copied / one.copy_seconds
+            copies[size] = max(rate, copies.get(size, 0.0))
     parts += [f"{rate / 1e9:.1f} GB/s copying {size} MB" for size, rate in copies.items()]
     return (
         f"Peaks of the machine: {', '.join(parts)}. They are measured before and after each row,"
@@ -215,48 +239,17 @@ def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
     )
 
 
-def _copies(every: Sequence[Limits]) -> dict[int, float]:
-    """Bytes read and written in a second, by megabytes: the best of those of one size."""
-    found: dict[int, float] = {}
-    for one in sorted(every, key=lambda one: one.copied):
-        if one.copied:
-            size, rate = one.copied >> 20, 2 * one.copied / one.copy_seconds
-            found[size] = max(rate, found.get(size, 0.0))
-    return found
+# ---- the page -----------------------------------------------------------------------------------
 
 
 def document(records: Records) -> str:
-    """The whole of docs/performance.md."""
-    title = "\n\n".join(["# Performance", _INTRODUCTION])
+    """Return the whole of docs/performance.md."""
     sections = {kind: demoted(section(kind, record)) for kind, record in records.items()}
-    if not any(record.tiles for record in records.values()):
-        sections["Processors with a tile unit"] = _unmeasured()
-    return sectioned(title, sections)
-
-
-def _unmeasured() -> str:
-    """What is to be reached where nothing was measured yet."""
-    head = ["model", "row", "goal: times faster than the fastest other"]
-    head += ["goal: share of the limit"]
-    lines = [[row.title, f"`{row.name}`", *_goals(row, True)] for row in STEADY if row.tiles]
-    text = (
-        f"Not measured yet. On one `{TILES_COMMAND}` measures these rows, and writes a section of "
-        "its own; with names of the second column in the place of `tiles` it measures these, and "
-        "`make bench` all. Each is against eager, Inductor (also with max-autotune and freezing), "
-        "AOTInductor, ONNX Runtime and OpenVINO. Errors are not to be above eager's, and decoder "
-        "steps not to be slower than before."
-    )
-    return f"{text}\n\n{table(head, lines)}"
-
-
-def _goals(row: Row, tiles: bool) -> list[str]:
-    """What is to be reached, `times` and `share`."""
-    times, share = row.goal(tiles)
-    return [f"{times:.1f}" if times else "-", f"{share:.0%}" if share else "-"]
+    return sectioned(f"# Performance\n\n{_INTRODUCTION}", sections)
 
 
 def section(kind: str, record: Record) -> str:
-    """What was measured on one kind of processor."""
+    """Return what was measured on one kind of processor."""
     rows = [(row, record.steady[row.name]) for row in STEADY if row.name in record.steady]
     starts = [record.first[name] for name in FIRST if name in record.first]
     parts = [
@@ -269,9 +262,10 @@ def section(kind: str, record: Record) -> str:
         "goal; a share above 100 % means that the peaks were measured too low.",
         against(rows, record.tiles),
         "## All times",
+        f"*{FLOOR}* is a backend that returns ready results: what any call through `torch.compile` "
+        "costs.",
         times(rows),
         refusals(rows),
-        floors(rows),
         "## Accuracy",
         "Distance from the float64 result on fresh random data, as a part of its largest element. "
         "The memory of results holds NaN before the call.",
@@ -290,12 +284,12 @@ def section(kind: str, record: Record) -> str:
 
 
 def plot_name(kind: str) -> str:
-    """The file of the plot beside the document."""
+    """Return the file of the plot beside the document."""
     return f"performance-{slug(kind)}.svg"
 
 
 def _occasions(record: Record) -> str:
-    """Days and threads of all rows, in a line."""
+    """Return days and threads of all rows, in a line."""
     text = " ".join(record.measured.values())
     days = sorted(set(re.findall(r"Measured on (\d{4}-\d\d-\d\d)", text)))
     threads = sorted(set(re.findall(r"(\d+ threads?)", text)))
@@ -308,7 +302,7 @@ def _occasions(record: Record) -> str:
 
 
 def _measured(record: Record) -> str:
-    """The rows by the occasion they were measured on."""
+    """Return the rows by the occasion they were measured on."""
     by_occasion: dict[str, list[str]] = {}
     for name, occasion in record.measured.items():
         by_occasion.setdefault(occasion, []).append(name)

@@ -1,7 +1,6 @@
 """Sentence embeddings a second: `SentenceTransformer.encode` by each runtime, with its quality.
 
-python -m tools.bench.sentences             all rows
-python -m tools.bench.sentences short-32    these rows: length of texts, and batch_size
+A row is named by the length of its texts and batch_size: short-32.
 
 The model is all-MiniLM-L6-v2 with its real weights. Tokenizing counts for all alike. Peers have
 dynamic sizes, as their exports by sentence-transformers. The contestants of a row take turns; the
@@ -14,9 +13,7 @@ from __future__ import annotations
 import copy
 import random
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -27,8 +24,7 @@ from torch import Tensor
 
 from kernelmill.integrations import sentence_transformers
 from kernelmill.integrations.sentence_transformers import Encoder
-from tools.bench.tables import table
-from tools.machine import description
+from tools.bench.harness import Page, Rows, Subject, Table, in_turns
 
 Encode = Callable[..., Tensor]
 _WORDS = (
@@ -39,7 +35,6 @@ _WORDS = (
 ).split()
 _LENGTHS = {"short": (6, 18), "long": (60, 200)}
 """Words of a text, at least and at most."""
-ROWS = {f"{kind}-{batch}": (kind, batch) for kind in _LENGTHS for batch in (1, 8, 32)}
 _TURNS = 9
 
 
@@ -61,10 +56,6 @@ def _with_forward(forward: Callable[[dict[str, Tensor]], dict[str, Any]]) -> Enc
     model = copy.copy(_model())
     model.forward = lambda features, **_: features | forward(features)
     return model.encode
-
-
-def _eager() -> Encode:
-    return _model().encode
 
 
 def _inductor() -> Encode:
@@ -145,7 +136,7 @@ def _open_vino() -> Encode:
 
 
 CONTESTANTS: Mapping[str, Callable[[], Encode]] = {
-    "eager": _eager,
+    "eager": lambda: _model().encode,
     "Inductor": _inductor,
     "ONNX Runtime": lambda: _onnx_runtime(_onnx_file),
     "OpenVINO": _open_vino,
@@ -162,43 +153,40 @@ def _ranks(vectors: Tensor) -> Tensor:
     return (unit @ unit.T)[rows, columns].argsort().argsort().double()
 
 
-def _row(calls: Mapping[str, Encode], kind: str, batch: int) -> list[str]:
-    """Measure one row: eager's texts a second, and for each other the ratio and the quality."""
-    texts = _texts(kind, 32 if batch == 1 else 64)
-
-    def run(encode: Encode) -> Tensor:
-        return encode(texts, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
-
-    vectors = {name: run(encode) for name, encode in calls.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(_TURNS):
-        for name, encode in calls.items():
-            start = time.perf_counter()
-            run(encode)
-            seconds[name].append(time.perf_counter() - start)
-    eager = _ranks(vectors["eager"])
-    cells = [f"{len(texts) / statistics.median(seconds['eager']):.0f} texts/s"]
-    for name in list(calls)[1:]:
-        pairs = zip(seconds["eager"], seconds[name], strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
-        quality = torch.corrcoef(torch.stack([eager, _ranks(vectors[name])]))[0, 1]
-        cells.append(f"{ratio:.2f} ({100 * quality:.2f} %)")
-    return cells
-
-
-def main() -> None:
-    """Print the table."""
-    print(f"{description()}\n")
+@cache
+def _contestants() -> dict[str, Encode]:
+    """Return those that compile."""
     calls: dict[str, Encode] = {}
     for name, make in CONTESTANTS.items():
         try:
             calls[name] = make()
         except Exception as error:
-            print(f"{name}: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
-    rows = [(f"{kind}, {batch}", *_row(calls, kind, batch)) for kind, batch in
-            (ROWS[name] for name in sys.argv[1:] or ROWS)]  # fmt: skip
-    print(table(("texts, batch_size", *calls), rows))
+            print(f"{name}: {type(error).__name__}: {error}".splitlines()[0])
+    return calls
 
 
-if __name__ == "__main__":
-    main()
+def _row(kind: str, batch: int) -> Rows:
+    """Measure eager's texts a second, and for each other the ratio and the quality."""
+    texts = _texts(kind, 32 if batch == 1 else 64)
+
+    def run(encode: Encode) -> Tensor:
+        return encode(texts, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
+
+    calls = _contestants()
+    ranks = {name: _ranks(run(encode)) for name, encode in calls.items()}
+    found = in_turns({name: lambda own=own: run(own) for name, own in calls.items()}, _TURNS)
+    cells = dict.fromkeys(CONTESTANTS, "-")
+    for name in calls:
+        pairs = zip(found["eager"], found[name], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+        quality = torch.corrcoef(torch.stack([ranks["eager"], ranks[name]]))[0, 1]
+        cells[name] = f"{ratio:.2f} ({100 * quality:.2f} %)"
+    cells["eager"] = f"{len(texts) / statistics.median(found['eager']):.0f} texts/s"
+    yield f"{kind}, {batch}", *cells.values()
+
+
+PAGE = Page("sentences", "docs/performance-sentences.md", "Sentence embeddings a second", [
+    Table("", ("texts, batch_size", *CONTESTANTS),
+          [Subject(f"{kind}-{batch}", lambda kind=kind, batch=batch: _row(kind, batch))
+           for kind in _LENGTHS for batch in (1, 8, 32)]),
+])  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from tests.zoo import Case
@@ -80,12 +81,8 @@ def poison(result: Any) -> None:
 
 
 def tensors(result: Any) -> list[Tensor]:
-    """All tensors of a nested result."""
-    if isinstance(result, Tensor):
-        return [result]
-    if isinstance(result, dict):
-        result = tuple(cast(dict[str, Any], result).values())
-    return [t for item in result for t in tensors(item)] if isinstance(result, tuple) else []
+    """Return all tensors of a nested result."""
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
 
 
 def operations(subject: Subject) -> int:
@@ -103,13 +100,9 @@ _ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def _attention_operations(
-    query: torch.Size,
-    key: torch.Size,
-    value: torch.Size,
-    dropout: float = 0.0,
-    causal: bool = False,
-    **_: Any,
-) -> int:
+    query: torch.Size, key: torch.Size, value: torch.Size, dropout: float = 0.0,
+    causal: bool = False, **_: Any,
+) -> int:  # fmt: skip
     """Of tensors (batch, heads, tokens, size of a head): the two products. Of causal attention half
     of the scores need not be computed."""
     operations = sdpa_flop_count(query, key, value)

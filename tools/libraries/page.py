@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.bench.tables import duration, table
+from tools.bench.harness import duration, table
 from tools.libraries import rows
 
 _DATA, _PAGE = Path("docs/libraries.json"), Path("docs/libraries.md")

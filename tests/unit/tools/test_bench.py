@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import sys
+from importlib import import_module
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -15,14 +19,15 @@ from tests.repo.source import ROOT
 from tests.zoo import Case
 from tools import machine
 from tools.bench import __main__ as command
-from tools.bench import by_machine, contestants, limits, models, record, report
-from tools.bench.fixed import FixedCost
+from tools.bench import contestants, harness, limits, models, report
+from tools.bench.harness import Page, Subject, Table
 from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
 from tools.bench.low_precision import quant_matmul
+from tools.bench.measure import Error, FixedCost, Standing, race
+from tools.bench.models import ROWS, STEADY, TILES
 from tools.bench.plot import plot
-from tools.bench.rows import GROUPS, STEADY
-from tools.bench.steady import Error, Standing, race
-from tools.bench.subject import Subject, operations, refill
+from tools.bench.subject import Subject as Model
+from tools.bench.subject import operations, refill
 
 EPYC_4 = "AMD EPYC, family 25, model 17"
 EPYC_5 = "AMD EPYC, family 26, model 2"
@@ -47,13 +52,14 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def run(kind: str, ours: float, rows: list[str], tiles: bool = False) -> None:
         monkeypatch.setattr(command, "kind", lambda: kind)
-        monkeypatch.setattr(record, "description", lambda: f"Measured on {kind} at {ours}.")
+        monkeypatch.setattr(report, "description", lambda: f"Measured on {kind} at {ours}.")
         isa = NAMED["x86-64-v4-amx" if tiles else "x86-64-v4"]
-        monkeypatch.setattr(record, "host_isa", lambda: isa)
+        monkeypatch.setattr(report, "host_isa", lambda: isa)
         monkeypatch.setattr(command, "race", lambda subject, names, seconds: standing("", ours))
-        monkeypatch.setattr(command, "BUILDERS", dict.fromkeys(models.BUILDERS, lambda: None))
-        for row in rows:
-            monkeypatch.setattr(sys, "argv", ["bench", "--rows", row])
+        for name in rows:
+            quick = dataclasses.replace(ROWS[name], build=lambda: None)
+            monkeypatch.setitem(ROWS, name, quick)
+            monkeypatch.setattr(sys, "argv", ["bench", "--only", name])
             command.main()
 
     return run
@@ -90,7 +96,7 @@ def test_a_run_on_one_kind_of_processor_replaces_its_own_figures_alone(measure) 
 
 def test_goals_are_those_of_the_processor(measure) -> None:
     measure(EPYC_5, 0.001, ["bert", "gpt2"])
-    assert list(document()) == [EPYC_5, "Processors with a tile unit"]
+    assert list(document()) == [EPYC_5]
     measure(XEON, 0.001, ["bert", "gpt2"], tiles=True)
     found = document()
     assert list(found) == [EPYC_5, XEON]
@@ -109,7 +115,7 @@ def row_of(text: str, title: str) -> list[str]:
 
 def test_what_is_recorded_is_what_the_documents_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    records = record.load()
+    records = report.load()
     assert command.DOCUMENT.read_text() == report.document(records)
     plots = {path.name for path in Path("docs").glob("performance*.svg")}
     assert plots == {report.plot_name(kind) for kind in records}
@@ -119,31 +125,88 @@ def test_what_is_recorded_is_what_the_documents_show(monkeypatch: pytest.MonkeyP
 
 
 def test_records_read_back(tmp_path: Path) -> None:
-    one = record.Record({"bert": standing("bert", 0.5)}, {}, FixedCost({"eager": 1e-6}))
+    one = report.Record({"bert": standing("bert", 0.5)}, {}, FixedCost({"eager": 1e-6}))
     one.measured["bert"], one.tiles = "Measured.", True
     path = tmp_path / "figures.json"
-    assert record.load(path) == {}
-    record.save({XEON: one, EPYC_5: record.Record()}, path)
-    assert record.load(path) == {XEON: one, EPYC_5: record.Record()}
+    assert report.load(path) == {}
+    report.save({XEON: one, EPYC_5: report.Record()}, path)
+    assert report.load(path) == {XEON: one, EPYC_5: report.Record()}
 
 
 # ---- other documents ----------------------------------------------------------------------------
 
 
-def test_documents_have_a_section_for_each_kind(
+def page(path: Path, figure: int) -> Page:
+    rows = Subject("call", lambda: [("a call", f"{figure} ms")])
+    return Page("calls", str(path), "Title", [
+        Table("Calls", ("", "time"), [rows, Subject("other", lambda: [("another", "9 s")])]),
+    ])  # fmt: skip
+
+
+def test_a_run_replaces_the_tables_of_its_kind_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "document.md"
-    for kind, figure in ((XEON, 1), (EPYC_4, 2), (XEON, 3)):
-        monkeypatch.setattr(by_machine, "kind", lambda kind=kind: kind)
-        by_machine.publish(path, f"# Title\n\nMeasured.\n\n## Calls\n\n{figure} ms\n")
+    monkeypatch.setattr(harness, "have_bytecode", lambda: None)
+    for kind, figure in ((XEON, 1), (EPYC_4, 2)):
+        monkeypatch.setattr(harness, "kind", lambda kind=kind: kind)
+        monkeypatch.setattr(harness, "description", lambda kind=kind: f"Measured on 1: {kind} (x).")
+        page(path, figure).run()
+    path.write_text(path.read_text().replace("| 2 ms |", "| 2 ms |\n\nA note.\n\n### More"))
+    kept = path.read_text().partition("## Intel")[2]
+    monkeypatch.setattr(harness, "description", lambda: f"Measured on 2: {EPYC_4} (x).")
+    page(path, 3).run(["call"])
+    assert "3 ms" not in path.read_text()
+    page(path, 3).run()
     assert path.read_text() == (
-        f"# Title\n\n## {EPYC_4}\n\nMeasured.\n\n### Calls\n\n2 ms\n\n"
-        f"## {XEON}\n\nMeasured.\n\n### Calls\n\n3 ms\n"
+        f"# Title\n\n## {EPYC_4}\n\n`python -m tools.bench calls`. Measured on 2: {EPYC_4} (x).\n\n"
+        "### Calls\n\n|  | time |\n| --- | ---: |\n| a call | 3 ms |\n| another | 9 s |\n\n"
+        f"A note.\n\n### More\n| another | 9 s |\n\n## Intel{kept}"
     )
-    assert by_machine.noted("what was tried") == ""
-    monkeypatch.setattr(by_machine, "kind", lambda: by_machine.NOTED_ON)
-    assert by_machine.noted("what was tried") == "what was tried"
+
+
+def test_turns_repeat_short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = 0.0, ""
+
+    def call(name: str, seconds: float) -> None:
+        nonlocal now, order
+        now += seconds
+        order += name
+
+    monkeypatch.setattr(harness.time, "perf_counter", lambda: now)
+    calls = {"a": lambda: call("a", 1.0), "b": lambda: call("b", 3.0)}
+    found = harness.in_turns(calls, turns=2, seconds=2.5)
+    assert found == {"a": [1.0, 1.0], "b": [3.0, 3.0]}
+    assert order == "aaabbb" + 2 * "aab"
+    assert harness.race(calls, 3) == {"a": 1.0, "b": 3.0}
+
+
+def test_children_say_what_they_found_or_why_they_failed() -> None:
+    assert harness.child("dumps([1])", "json") == "[1]"
+    with pytest.raises(RuntimeError, match="JSONDecodeError"):
+        harness.child("loads('{')", "json")
+
+
+def test_a_checkout_gets_bytecode_where_python_writes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "src" / "package" / "module.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    harness.have_bytecode(tmp_path)
+    assert Path(cache_from_source(str(source))).exists()
+
+
+@pytest.mark.parametrize("name", command.PAGES)
+def test_pages_can_be_measured(name: str) -> None:
+    if name in ("tokens", "sentences"):
+        pytest.importorskip("transformers")
+    own = import_module(f"tools.bench.{name}").PAGE
+    assert own.name == name and all(each.subjects for each in own.tables)
+    assert len({each.heading for each in own.tables}) == len(own.tables)
+    if Path(ROOT / own.path).exists():
+        assert (ROOT / own.path).read_text().startswith(f"# {own.title}\n")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("performance-*.md")), ids=str)
@@ -197,8 +260,8 @@ def test_rows_for_tiles_are_a_group() -> None:
         "bert_high", "bert_8_high", "minilm_16", "quant_matmul", "product_bf16",
         "decoder_step_bf16",
     }  # fmt: skip
-    assert set(GROUPS["tiles"]) == wanted
-    assert {row.name for row in STEADY} <= set(models.BUILDERS)
+    assert set(TILES) == wanted
+    assert len({row.name for row in STEADY}) == len(STEADY)
 
 
 def test_groups_and_several_rows_run_in_processes_of_their_own(
@@ -210,20 +273,20 @@ def test_groups_and_several_rows_run_in_processes_of_their_own(
         returncode = 0
 
     def run(arguments: list[str]) -> Done:
-        ran.append(arguments[5:])
+        ran.append(arguments[7:])
         return Done()
 
     monkeypatch.setattr(command.subprocess, "run", run)
-    monkeypatch.setattr(sys, "argv", ["bench", "--rows", "tiles", "mlp", "--seconds", "3"])
+    monkeypatch.setattr(command, "have_bytecode", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "tiles", "mlp", "--seconds", "3"])
     command.main()
-    first = ["--rows", "tiles", "mlp", "--seconds", "3", "--rows"]
-    assert ran == [[*first, name] for name in (*GROUPS["tiles"], "mlp")]
+    assert ran == [["--only", name] for name in (*TILES, "mlp")]
 
 
 @pytest.mark.parametrize("name", ["product", "quant_matmul", "high"])
 def test_subjects_run_and_are_right(name: str) -> None:
     torch.manual_seed(0)
-    subject: Subject = {
+    subject: Model = {
         "product": lambda: models.product_bf16(64),
         "quant_matmul": lambda: quant_matmul(16, 64, 32),
         "high": lambda: models.high(models.product_bf16(64)),
@@ -244,7 +307,7 @@ def test_a_subject_says_how_exact_products_have_to_be() -> None:
 
 def test_the_peak_of_tiles_is_measured_by_their_kernel() -> None:
     plain = Isa(host_isa().triple, host_isa().cpu)  # with vectors in the unit's place
-    assert limits.tile_operations(TILE_BF16, plain) > 0
+    assert limits.unit_operations(TILE_BF16, plain) > 0
 
 
 def test_copies_of_arguments_follow_them() -> None:
@@ -267,4 +330,13 @@ def test_attention_counts_with_both_of_its_products(causal: bool, share: float):
             return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=causal)
 
     case = Case("attention", Attention(), (torch.randn(2, 3, 16, 8),))
-    assert operations(Subject(case)) == share * 2 * 2 * (2 * 3) * (16 * 16 * 8)
+    assert operations(Model(case)) == share * 2 * 2 * (2 * 3) * (16 * 16 * 8)
+
+
+def test_documents_name_pages_that_can_be_measured() -> None:
+    named = {
+        name
+        for path in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"python -m tools\.bench[ .](\w+)", path.read_text())
+    }
+    assert named and named <= {"models", *command.PAGES}

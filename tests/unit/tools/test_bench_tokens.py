@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tools.bench import tokens
+from tools.bench import harness, tokens
 from tools.bench.tokens import LARGE, SMOL, Shape
 
 TINY = Shape(1, 64, 2, 1, 96, 128, tied=False)
@@ -52,5 +52,5 @@ def test_rates_are_those_of_tokens_after_the_prompt(monkeypatch: pytest.MonkeyPa
         now += 3.0 + count * 0.5  # the prompt, then each token
         return 0
 
-    monkeypatch.setattr(tokens.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(harness.time, "perf_counter", lambda: now)
     assert tokens.measured({"one": generate}, 11, 2) == {"one": 2.0}

@@ -1,13 +1,61 @@
-"""A decoder of Hugging Face as an OpenVINO model that makes one token and keeps its own cache."""
+"""Decoders of the Llama type for the peers: files of llama.cpp, and stateful models of OpenVINO."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from torch import Tensor, nn
+
+
+def write_llama(path: Path, config: Any, kind: str, seed: int) -> None:
+    """Write a file (GGUF) for a config of transformers, with random weights; all matrices are of
+    `kind`, "Q8_0" or "Q4_0". Without a vocabulary: tokens are numbers."""
+    import gguf
+
+    numbers = np.random.default_rng(seed)
+    quantised = gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(path, "llama")
+    hidden, inner = config.hidden_size, config.intermediate_size
+    head = hidden // config.num_attention_heads
+    kv = head * config.num_key_value_heads
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_dimension_count(head)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("no_vocab")
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        values = numbers.standard_normal((rows, columns), dtype=np.float32) * 0.02
+        data = gguf.quants.quantize(values, quantised)
+        writer.add_tensor(name, data, raw_dtype=quantised)
+
+    matrix("token_embd.weight", config.vocab_size, hidden)
+    norms = ["output_norm"]
+    if not config.tie_word_embeddings:
+        matrix("output.weight", config.vocab_size, hidden)
+    for layer in range(config.num_hidden_layers):
+        for name, rows, columns in (
+            ("attn_q", hidden, hidden), ("attn_k", kv, hidden), ("attn_v", kv, hidden),
+            ("attn_output", hidden, hidden), ("ffn_gate", inner, hidden),
+            ("ffn_up", inner, hidden), ("ffn_down", hidden, inner),
+        ):  # fmt: skip
+            matrix(f"blk.{layer}.{name}.weight", rows, columns)
+        norms += [f"blk.{layer}.attn_norm", f"blk.{layer}.ffn_norm"]
+    for name in norms:
+        writer.add_tensor(f"{name}.weight", np.ones(hidden, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 class _Step(nn.Module):
@@ -36,10 +84,7 @@ class _Compiled:
 
     def __init__(self, compiled: Any) -> None:
         self.request = compiled.create_infer_request()
-
-    def reset(self) -> None:
-        """Begin a text anew."""
-        self.request.reset_state()
+        self.reset = self.request.reset_state
 
     def __call__(self, token: int, position: int) -> int:
         feeds = [np.array([[number]], np.int64) for number in (token, position)]
@@ -48,8 +93,9 @@ class _Compiled:
 
 
 def step_of(model: Any) -> _Compiled:
-    """The step in bfloat16, by as many threads as torch has. Keys and values are the model's state,
-    to which each call adds one token, the way in which OpenVINO's own tools convert decoders."""
+    """Return the step in bfloat16, by as many threads as torch has. Keys and values are the model's
+    state, to which each call adds one token, the way in which OpenVINO's own tools convert
+    decoders."""
     import openvino
     from openvino import PartialShape
     from openvino._offline_transformations import apply_make_stateful_transformation
@@ -58,10 +104,8 @@ def step_of(model: Any) -> _Compiled:
     head = config.hidden_size // config.num_attention_heads
     plain = transformers.LlamaForCausalLM(config).eval()
     plain.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
-    past = [
-        torch.zeros(1, config.num_key_value_heads, 3, head)
-        for _ in range(2 * config.num_hidden_layers)
-    ]
+    keys = torch.zeros(1, config.num_key_value_heads, 3, head)
+    past = [keys.clone() for _ in range(2 * config.num_hidden_layers)]
     example = (torch.ones(1, 1, dtype=torch.int64), torch.full((1, 1), 3), *past)
     with torch.no_grad():
         converted = openvino.convert_model(_Step(plain), example_input=example)

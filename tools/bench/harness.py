@@ -1,0 +1,232 @@
+"""What all pages of measurements share: turns, fresh processes, and tables in documents.
+
+A page has tables, and a table has subjects. Each kind of processor has a section of its own in the
+document. A run replaces the tables of its section and says when it was made; what is written around
+the tables stays.
+"""
+
+from __future__ import annotations
+
+import compileall
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tools.machine import description, kind
+
+Call = Callable[[], Any]
+Rows = Iterable[Sequence[str]]
+
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+LEAST_TURNS = 5
+_HEADING = re.compile(r"^(#+) ", re.MULTILINE)
+_SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)
+_TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
+
+
+# ---- pages --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured together. `measure` returns its rows, names first."""
+
+    name: str
+    measure: Callable[[], Rows]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table under a heading of the document; the only one of a page has none."""
+
+    heading: str
+    head: Sequence[str]
+    subjects: Sequence[Subject]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A document, and the name by which `python -m tools.bench` measures it."""
+
+    name: str
+    path: str
+    title: str
+    tables: Sequence[Table]
+
+    def run(self, only: Sequence[str] = ()) -> None:
+        """Measure and print all subjects, and write them; only these are printed alone."""
+        have_bytecode()
+        made: dict[str, str] = {}
+        for each in self.tables:
+            rows: list[Sequence[str]] = []
+            for subject in each.subjects:
+                if not only or subject.name in only:
+                    with torch.no_grad():
+                        rows += subject.measure()
+                    print(subject.name, *rows[-1:], flush=True)
+            made[each.heading] = table(each.head, rows)
+        stamp = f"`python -m tools.bench {self.name}`. {description()}"
+        print(stamp, *(f"{heading}\n\n{text}" for heading, text in made.items()), sep="\n\n")
+        if not only:
+            publish(Path(self.path), self.title, stamp, made)
+
+
+def publish(path: Path, title: str, stamp: str, tables: Mapping[str, str]) -> None:
+    """Put tables, by their headings, into this machine's section of a document."""
+    sections = _sections(path.read_text()) if path.exists() else {}
+    own = _stamped(sections.get(kind(), ""), stamp)
+    for heading, text in tables.items():
+        own = _replaced(own, heading, text)
+    path.write_text(document(f"# {title}", {**sections, kind(): own}))
+
+
+def document(title: str, sections: Mapping[str, str]) -> str:
+    """Return the title, and each kind's section under its name."""
+    parts = [title, *(f"## {name}\n\n{text.strip()}" for name, text in sorted(sections.items()))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(text: str) -> dict[str, str]:
+    _, *rest = _SECTION.split(text)
+    return dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def _stamped(section: str, stamp: str) -> str:
+    """Return the section with this paragraph in place of the one that said when it was measured."""
+    parts = [part for part in section.strip().split("\n\n") if part]
+    places = [place for place, part in enumerate(parts) if "Measured on " in part]
+    parts[places[0] if places else 0 : places[0] + 1 if places else 0] = [stamp]
+    return "\n\n".join(parts) + "\n"
+
+
+def _replaced(section: str, heading: str, text: str) -> str:
+    """Return the section with this table in place of the first one below the heading."""
+    if not heading:
+        return _with_table(section, text)
+    before, found, rest = section.partition(f"### {heading}\n")
+    if not found:
+        return f"{section.rstrip()}\n\n### {heading}\n\n{text}\n"
+    own, after, others = rest.partition("\n### ")
+    return before + found + _with_table(own, text) + after + others
+
+
+def _with_table(section: str, text: str) -> str:
+    made, count = _TABLE.subn(lambda _: text + "\n", section, count=1)
+    return made if count else f"{section.rstrip()}\n\n{text}\n"
+
+
+def demoted(text: str) -> str:
+    """Return the text with each heading one level lower."""
+    return _HEADING.sub(r"#\1 ", text)
+
+
+def slug(name: str) -> str:
+    """Return a name as a part of a file's."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def table(head: Sequence[str], rows: Rows) -> str:
+    """Return a Markdown table; every column but the first is right-aligned."""
+    lines = [" | ".join(head), " | ".join(["---", *["---:"] * (len(head) - 1)])]
+    lines += [" | ".join(row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def duration(seconds: float | None) -> str:
+    """Return three digits with a unit; a dash for None."""
+    if seconds is None:
+        return "-"
+    factor, unit = next(((f, u) for f, u in UNITS if seconds >= f), UNITS[-1])
+    return f"{seconds / factor:.3g} {unit}"
+
+
+# ---- turns --------------------------------------------------------------------------------------
+
+
+def in_turns(
+    calls: Mapping[str, Call], turns: int = 15, seconds: float = 0.0, pause: float = 0.0,
+    budget: float = float("inf"),
+) -> dict[str, list[float]]:  # fmt: skip
+    """Return the seconds of a call in each turn. Calls take turns, so that noise hits all alike.
+
+    seconds  a turn lasts at least so long: short calls are repeated within it
+    pause    before each turn, for threads that spin after the last one to fall asleep
+    budget   of all turns; `LEAST_TURNS` are made in any case
+    """
+    repeats = {name: max(1, int(seconds / _once(call))) for name, call in calls.items()}
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.monotonic() + budget
+    for number in range(turns):
+        if number >= LEAST_TURNS and time.monotonic() > end:
+            break
+        for name, call in calls.items():
+            time.sleep(pause)
+            found[name].append(spent(call, repeats[name]))
+    return found
+
+
+def race(calls: Mapping[str, Call], turns: int = 15, seconds: float = 0.0) -> dict[str, float]:
+    """Return the median seconds of a call of each, in turns."""
+    return {
+        name: statistics.median(times) for name, times in in_turns(calls, turns, seconds).items()
+    }
+
+
+def spent(call: Call, repeats: int = 1) -> float:
+    """Return the seconds of a call, the mean of so many."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def _once(call: Call) -> float:
+    return min(spent(call) for _ in range(3))
+
+
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each figure over the runs."""
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+# ---- fresh processes ----------------------------------------------------------------------------
+
+
+def child(call: str, module: str, folder: str = "", **environment: str) -> Any:
+    """Return what `{module}.{call}` returns in a fresh process, whose kernels and caches are in
+    `folder`, or in one that is empty. RuntimeError with its last words if it fails."""
+    if not folder:
+        with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as own:
+            return child(call, module, f"{own}/kernel_meta", **environment)
+    own = {
+        "KERNELMILL_KERNEL_META": folder,
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}-inductor",
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        **environment,
+    }
+    script = f"import json, {module} as m; print(json.dumps(m.{call}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], env={**os.environ, **own},
+        capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{call}: {done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def have_bytecode(tree: Path = Path(__file__).parents[2]) -> None:
+    """Compile the package's modules, as those of an installed package are. Else each fresh process
+    would compile what was changed, up to 0.5 s of a first call: PYTHONDONTWRITEBYTECODE may be set,
+    and a checkout that was just made has none."""
+    compileall.compile_dir(tree / "src", quiet=1)
