@@ -1,7 +1,8 @@
 """Parts of the tests that are the same in each run: what --quick and --share choose by.
 
-The quick part is what `make test` runs: of each test function the first of its parameters, from the
-shortest on, as many as fit into `BUDGET`, and one function of each file at least.
+The quick part is what `make test` runs: of each test function the first of its parameters. The
+shortest of each file that is not `LONG` comes first, then all others from the shortest on, as many
+as fit into `BUDGET`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ DURATIONS = Path(__file__).with_name("durations.txt")
 """Seconds and names of test functions, which `pytest --write-durations` has measured."""
 BUDGET = 600.0
 """Seconds of two processes together: seven minutes, but for what both take to begin and end."""
+LONG = 10.0
+"""Seconds. A file whose tests all take longer waits for its turn with all others."""
 FIRST = ("parameters", "first")
 """The property of the test that counts for its function."""
 
@@ -36,12 +39,12 @@ def read_durations() -> dict[str, float]:
 def quick_of(items: Iterable[Any]) -> list[Any]:
     """Return the tests of the quick part, of those that were collected."""
     firsts, known = firsts_of(items), read_durations()
-    order = sorted(firsts, key=lambda name: (known.get(name, 1.0), name))
+    seconds = {name: known.get(name, 1.0) for name in firsts}
+    order = sorted(firsts, key=lambda name: (seconds[name], name))
     shortest = {name.partition("::")[0]: name for name in reversed(order)}.values()
-    order.sort(key=lambda name: name not in shortest)
-    spent = accumulate(known.get(name, 1.0) for name in order)
-    pairs = zip(order, spent, strict=True)
-    return [firsts[name] for name, sum in pairs if sum <= BUDGET or name in shortest]
+    order.sort(key=lambda name: name not in shortest or seconds[name] > LONG)
+    spent = accumulate(seconds[name] for name in order)
+    return [firsts[name] for name, sum in zip(order, spent, strict=True) if sum <= BUDGET]
 
 
 class Durations:

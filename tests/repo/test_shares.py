@@ -47,25 +47,33 @@ def first_of_each(names):
     return shares.firsts_of(SimpleNamespace(nodeid=name) for name in names).values()
 
 
+NAMED = [
+    "a.py::test_1[x]", "a.py::test_1[y]", "a.py::test_2", "b.py::test_3", "b.py::test_new",
+    "c.py::test_4",
+]  # fmt: skip
+
+
 @pytest.fixture
 def durations(monkeypatch, tmp_path):
     monkeypatch.setattr(shares, "DURATIONS", tmp_path / "durations.txt")
-    shares.DURATIONS.write_text("0.2 a.py::test_1\n3.0 a.py::test_2\n9.0 b.py::test_3\n")
+    shares.DURATIONS.write_text(
+        "0.2 a.py::test_1\n3.0 a.py::test_2\n9.0 b.py::test_3\n11.0 c.py::test_4\n"
+    )
     return shares.DURATIONS
 
 
 @pytest.mark.parametrize(
     ("budget", "expected"),
     [
-        (0.0, ["a.py::test_1[x]", "b.py::test_new"]),
+        (1.2, ["a.py::test_1[x]", "b.py::test_new"]),
         (4.2, ["a.py::test_1[x]", "b.py::test_new", "a.py::test_2"]),
         (13.2, ["a.py::test_1[x]", "b.py::test_new", "a.py::test_2", "b.py::test_3"]),
+        (99.0, [*NAMED[:1], *NAMED[2:]]),
     ],
 )
 def test_the_shortest_fill_the_budget(monkeypatch, durations, budget, expected):
     monkeypatch.setattr(shares, "BUDGET", budget)
-    names = ["a.py::test_1[x]", "a.py::test_1[y]", "a.py::test_2", "b.py::test_3", "b.py::test_new"]
-    quick = shares.quick_of([SimpleNamespace(nodeid=name) for name in names])
+    quick = shares.quick_of([SimpleNamespace(nodeid=name) for name in NAMED])
     assert sorted(item.nodeid for item in quick) == sorted(expected)
 
 
@@ -78,4 +86,4 @@ def test_durations_of_the_files_that_ran_are_replaced(durations):
         for _ in range(count):
             plugin.pytest_runtest_logreport(report)
     plugin.pytest_sessionfinish()
-    assert durations.read_text() == "1.5 a.py::test_1\n9.0 b.py::test_3\n"
+    assert durations.read_text() == "1.5 a.py::test_1\n9.0 b.py::test_3\n11.0 c.py::test_4\n"
