@@ -30,7 +30,7 @@ class Tied(nn.Module):
         self.second.weight = self.first.weight
         self.third = nn.Linear(WIDTH, WIDTH, dtype=torch.bfloat16)
         self.part = nn.Parameter(self.third.weight.data[: WIDTH // 2])
-        self.register_buffer("table", torch.randn(WIDTH, WIDTH).t())
+        self.table = nn.Buffer(torch.randn(WIDTH, WIDTH).t())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.second(self.first(x).relu()) @ self.table
@@ -66,7 +66,8 @@ def test_moved_weights_are_what_they_were(tmp_path: Path) -> None:
 
 @COMPILED
 def test_what_is_packed_leaves_memory(tmp_path: Path) -> None:
-    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8))).eval()
+    layers = [nn.Linear(WIDTH, WIDTH) for _ in range(8)]
+    model = nn.Sequential(*layers).eval()
     x = torch.randn(3, WIDTH)
     with torch.no_grad():
         expected = model(x)
@@ -78,7 +79,7 @@ def test_what_is_packed_leaves_memory(tmp_path: Path) -> None:
         finish_packing()
         torch.testing.assert_close(compiled(x), expected, rtol=1e-5, atol=1e-5)
         assert resident_bytes(tmp_path) < WIDTH * WIDTH * 4
-        model[3].weight[5] = 2  # in memory now, and noticed
+        layers[3].weight[5] = 2  # in memory now, and noticed
         expected = model(x)
         torch.testing.assert_close(compiled(x), expected, rtol=1e-5, atol=1e-5)
 
@@ -98,14 +99,17 @@ def test_cached_methods_and_inference_tensors(tmp_path: Path) -> None:
 
 def test_what_stays_in_memory(tmp_path: Path) -> None:
     model = nn.Module()
-    model.small = nn.Parameter(torch.randn(16))
-    model.shared = nn.Parameter(torch.randn(WIDTH, WIDTH).share_memory_())
-    model.register_buffer("conjugate", torch.randn(WIDTH, WIDTH, dtype=torch.complex64).conj())
-    model.register_buffer("meta", torch.empty(WIDTH, WIDTH, device="meta"))
-    addresses = [tensor.data_ptr() for tensor in (model.small, model.shared, model.conjugate)]
+    tensors = {
+        "small": torch.randn(16),
+        "shared": torch.randn(WIDTH, WIDTH).share_memory_(),
+        "conjugate": torch.randn(WIDTH, WIDTH, dtype=torch.complex64).conj(),
+        "meta": torch.empty(WIDTH, WIDTH, device="meta"),
+    }
+    for name, tensor in tensors.items():
+        model.register_buffer(name, tensor)
+    addresses = [tensor.data_ptr() for tensor in tensors.values()]
     move_weights_to_disk(model, tmp_path)
-    now = [tensor.data_ptr() for tensor in (model.small, model.shared, model.conjugate)]
-    assert now == addresses
+    assert [tensor.data_ptr() for tensor in model.buffers()] == addresses
 
 
 def test_without_a_folder_they_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

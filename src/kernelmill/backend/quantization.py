@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -22,6 +23,7 @@ from kernelmill.config.schemes import (
     scheme_of,
     steps_of,
     why_no_convolution,
+    why_no_table,
     why_not,
     with_range,
 )  # fmt: skip
@@ -92,6 +94,8 @@ def quantization(
     weights = dict(_weights(model))
     _check_patterns(quantize, list(weights), model)
     owners = {id(m.weight): m for m in model.modules() if isinstance(m, _MODULES)}
+    tables = {id(m.weight): m for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+    owners = {**tables, **owners}
     layers = {n: _planned(n, w, quantize, owners.get(id(w))) for n, w in weights.items()}
     if examples is None:
         layers = {n: _without_range(each, weights[n]) for n, each in layers.items()}
@@ -163,14 +167,10 @@ _MODULES = (torch.nn.Linear, *_OF_IMAGES)
 
 
 def _weights(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of two dims and of convolutions by the names of their layers; not the
-    tables of embeddings, unless a layer shares them."""
-    modules = list(model.modules())
-    tables = {id(module.weight) for module in modules if isinstance(module, torch.nn.Embedding)}
-    own = {id(module.weight) for module in modules if isinstance(module, _MODULES)}
+    """Yield the weights of two dims and of convolutions by the names of their layers."""
+    own = {id(module.weight) for module in model.modules() if isinstance(module, _MODULES)}
     for name, value in model.named_parameters(remove_duplicate=False):
-        known = id(value) in own or (value.dim() == 2 and id(value) not in tables)
-        if known and value.dtype in _FLOATS:
+        if (id(value) in own or value.dim() == 2) and value.dtype in _FLOATS:
             yield layer_name(name), value
 
 
@@ -185,6 +185,9 @@ def _planned(
         reason = why_no_convolution(scheme, weight.shape, module.groups, transposed)
         return LayerReport(name, "" if reason else scheme, reason)
     first, second = weight.shape
+    if isinstance(module, torch.nn.Embedding):
+        reason = why_no_table(scheme, first)
+        return LayerReport(name, "" if reason else scheme, reason)
     reason = why_not(scheme, second, first)
     either = not isinstance(module, torch.nn.Linear)  # some have (k, n)
     if reason and either and not why_not(scheme, first, second):
@@ -345,21 +348,27 @@ class _Quantised(TorchFunctionMode):
 class _Product:
     """A call of a product or a convolution. `stored` is the model's own weight, `weight` its view
     as (outputs, inputs); `convolve` computes the call for another input and weight, without
-    bias."""
+    bias, and `look_up` that of an embedding for another table, which is the input, too."""
 
     x: Tensor
     stored: Tensor
     weight: Tensor
     bias: Tensor | None
     convolve: Callable[[Tensor, Tensor], Tensor] | None = None
+    look_up: Callable[[Tensor], Tensor] | None = None
 
     def why_not(self, scheme: str) -> str:
         """Return why the layer is not quantised; "" where it is."""
         outputs, inputs = self.weight.shape[:2]
+        if self.look_up:
+            return why_no_table(scheme, outputs)
         return "" if self.convolve else why_not(scheme, inputs, outputs)
 
     def quantised(self, scheme: str) -> Tensor:
         """Return the result of the call, quantised as in passes/quantize.py."""
+        if self.look_up:
+            scales, numbers = _channels(self.weight)
+            return self.look_up((numbers * scales[:, None]).to(self.x.dtype))
         result = self._convolved(scheme) if self.convolve else self._multiplied(scheme)
         if self.bias is not None:
             result = result + self._of_channels(self.bias)
@@ -398,6 +407,14 @@ def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Prod
             return _Product(x, weight, weight, bias)
         more = {name: given[name] for name in _ARGUMENTS[3:] if name in given}
         return _Product(x, weight, weight, bias, lambda x, weight: func(x, weight, **more))
+    if (
+        func is torch.nn.functional.embedding
+        and args[1:]
+        and not any((*args[3:4], kwargs.get("max_norm")))
+    ):
+        table = args[1]
+        look_up = partial(func, args[0], **{**kwargs, "padding_idx": None})
+        return _Product(table, table, table, None, look_up=look_up)
     if func in (torch.addmm, torch.Tensor.addmm) and len(args) == 3 and not kwargs:
         return _Product(args[1], args[2], args[2].t(), args[0])
     if func in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__):

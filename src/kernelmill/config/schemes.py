@@ -166,6 +166,13 @@ def why_no_convolution(
     return why_not("int8", channels * math.prod(kernel), outputs)
 
 
+def why_no_table(scheme: str, rows: int) -> str:
+    """Return the reason why an embedding's table is not quantised; "" if it is."""
+    if scheme not in ("int8", "int8-weights"):
+        return f"{scheme} is for products of matrices"
+    return "" if rows >= LEAST_OUTPUTS else f"it has fewer than {LEAST_OUTPUTS} rows"
+
+
 def layer_name(weight: str) -> str:
     """Return the name of the layer of a parameter.
 

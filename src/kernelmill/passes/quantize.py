@@ -1,4 +1,4 @@
-"""Products with weights become products of small integers.
+"""Products with weights become products of small integers, tables of embeddings small integers.
 
 A weight W (k, n) of the model is replaced by integers and scales that are computed from it when
 weights are packed. `round` is to nearest even; a scale is at least 2**-100.
@@ -9,6 +9,7 @@ weights are packed. `round` is to nearest even; a scale is at least 2**-100.
                   A = min(round(X * (1 / x)) - z, 127)
                   Y = (A @ B + z * sum_k B) * x * w      the sums are exact, in i32
     int8-weights  Y = (X @ B) * w
+                  of a table, by both: Y = B[i] * w[i], with w[n] and B by row
     int8(l, h)    x = max((h - l) / 255, 2**-100)        z = round(l * (1 / x)) + 128
                   A = max(min(round(X * (1 / x)) - z, 127), -128), for all rows alike, and else
                   as int8; of a convolution k are taps and channels, and a border is -z
@@ -29,6 +30,7 @@ from kernelmill.config.schemes import (
     scheme_of,
     steps_of,
     why_no_convolution,
+    why_no_table,
     why_not,
 )
 from kernelmill.config.schemes import Quantize as Schemes
@@ -45,8 +47,8 @@ _FLOATS = (F32, F16, BF16)
 
 @dataclass(frozen=True)
 class Quantize:
-    """Quantises products of two matrices whose second one is a weight, and convolutions, by the
-    layer's name."""
+    """Quantises products of two matrices whose second one is a weight, convolutions and tables of
+    embeddings, by the layer's name."""
 
     schemes: Schemes
     name: str = "quantize"
@@ -62,15 +64,16 @@ class Quantize:
             if layer is None:
                 rewriter.keep(node)
             else:
-                written = writer.convolution if node.op == "conv" else writer.product
-                rewriter.replace(node.result, written(node, layer))
+                written = {"conv": writer.convolution, "index": writer.rows_of_table}
+                write = written.get(node.op, writer.product)
+                rewriter.replace(node.result, write(node, layer))
         return EliminateDeadCode().apply(rewriter.finish())
 
 
 @dataclass(frozen=True)
 class Layer:
     """The quantisation of the product with a weight, the model's `value`. `inputs` is the weight's
-    dim of inputs, of a convolution the first."""
+    dim of inputs, of a convolution the first; of a table it is 1."""
 
     scheme: str
     value: Value
@@ -88,14 +91,34 @@ def constant_inputs(graph: Graph) -> set[Value]:
 
 
 def quantised_layers(graph: Graph, schemes: Schemes) -> dict[Node, Layer]:
-    """Return the products of a graph that are quantised."""
+    """Return the products and lookups of a graph that are quantised."""
     weights = constant_inputs(graph)
     found: dict[Node, Layer] = {}
     for node in graph.nodes:
-        layer = _layer(node, schemes) if node.op in ("matmul", "conv") else None
-        if layer is not None and layer.value in weights and node.operands[0] not in weights:
+        if node.op in ("matmul", "conv") and node.operands[0] not in weights:
+            layer = _layer(node, schemes)
+        else:
+            layer = _table(node, schemes) if node.op == "index" else None
+        if layer is not None and layer.value in weights:
             found[node] = layer
     return found
+
+
+def _table(node: Node, schemes: Schemes) -> Layer | None:
+    value = node.operands[0]
+    by_row = node.attrs["dims"] == (0,) and node.attrs.get("unsigned") and len(value.shape) == 2
+    rows = value.shape[0] if by_row else None
+    if value.node is not None or value.dtype not in _FLOATS or not isinstance(rows, int):
+        return None
+    scheme = _scheme(value, schemes)
+    return None if why_no_table(scheme, rows) else Layer(scheme, value, 1)
+
+
+def _scheme(weight: Value, schemes: Schemes) -> str:
+    """Return the scheme for the layer of a weight; "" where it is not quantised."""
+    name = layer_name(weight.name)
+    # The first part of a name may be the variable that holds the model.
+    return scheme_of(schemes, name, name.partition(".")[2] or name) or ""
 
 
 def _layer(node: Node, schemes: Schemes) -> Layer | None:
@@ -110,10 +133,7 @@ def _layer(node: Node, schemes: Schemes) -> Layer | None:
     shape = tuple(size for size in value.shape if isinstance(size, int))
     if len(shape) != len(value.shape) or (len(shape) != 2) != (node.op == "conv"):
         return None
-    name = layer_name(value.name)
-    # The first part of a name may be the variable that holds the model.
-    names = (name, name.partition(".")[2] or name)
-    scheme = scheme_of(schemes, *names)
+    scheme = _scheme(value, schemes)
     if not scheme:
         return None
     if node.op == "conv":
@@ -160,10 +180,7 @@ class _Writer:
         if group_of(layer.scheme):
             weight = e.permute(_four_bits(e, layer), (1, 0))
             return e.cast(e("matmul", e.cast(a, F32), weight), dtype)
-        key = (layer.value, layer.inputs)
-        if key not in self._weights:
-            self._weights[key] = _channels(e, layer)
-        weight = self._weights[key]
+        weight = self._channels(e, layer)
         m, n = node.result.shape
         scales = e.spread(weight.scales, 1, (m, n))
         if layer.scheme == "int8-weights":
@@ -194,14 +211,29 @@ class _Writer:
         if any(padding):
             border = (0, 0, *padding)
             image = e("pad", image, low=border, high=border, value=-steps.zero)
-        key = (layer.value, layer.inputs)
-        if key not in self._weights:
-            self._weights[key] = _channels(e, layer)
-        weight = self._weights[key]
+        weight = self._channels(e, layer)
         numbers = e("reshape", weight.numbers, shape=layer.value.shape)
         attrs = {**node.attrs, "padding": (0,) * len(padding), "dtype": I32}
         sums = e("conv", image, numbers, **attrs)
         return e.cast(_of_steps(e, sums, weight, steps), node.result.dtype)
+
+    def rows_of_table(self, node: Node, layer: Layer) -> Value:
+        """Write the quantised rows that replace those of a table."""
+        e = Emit(self._rewriter, node)
+        weight = self._channels(e, layer)
+        places, shape = self._rewriter.value(node.operands[1]), node.result.shape
+        numbers, scales = (
+            e("index", e.kept(part), places, **node.attrs)
+            for part in (weight.numbers, weight.scales)
+        )
+        scales = e("expand", e("reshape", scales, shape=(*shape[:-1], 1)), shape=shape)
+        return e.cast(e("mul", e.cast(numbers, F32), scales), node.result.dtype)
+
+    def _channels(self, e: Emit, layer: Layer) -> _Channels:
+        key = (layer.value, layer.inputs)
+        if key not in self._weights:
+            self._weights[key] = _channels(e, layer)
+        return self._weights[key]
 
     def _in_steps(self, e: Emit, a: Value, steps: Steps) -> Value:
         """Return the numbers of eight bits that stand for those of a value."""

@@ -44,8 +44,8 @@ def example(rows: int = 6) -> Tensor:
 
 def test_layers_are_those_of_weights_of_two_dims() -> None:
     layers = {each.name: each for each in found("int8").layers}
-    assert list(layers) == ["conv1d", "plain", "linear", "head"]
-    assert [each.scheme for each in layers.values()] == ["int8", "int8", "int8", ""]
+    assert list(layers) == ["conv1d", "plain", "table", "linear", "head"]
+    assert [each.scheme for each in layers.values()] == [*["int8"] * 4, ""]
     assert layers["head"].reason == "it has fewer than 16 outputs"
     assert all(each.error is None for each in layers.values())
 
@@ -57,7 +57,7 @@ def test_what_layers_lose_is_measured_on_examples(examples: Any) -> None:
     quantized = found("int8", examples=examples)
     assert quantized.error is not None and 0.001 < quantized.error < 0.05
     errors = {each.name: each.error for each in quantized.layers}
-    assert errors.pop("head") is None
+    assert errors.pop("head") is None and errors.pop("table") is None  # it is not called
     assert all(error is not None and 0.001 < error < 0.05 for error in errors.values())
     told = str(quantized)
     assert "linear: int8, relative error 0.0" in told
@@ -102,10 +102,13 @@ def test_layers_stay_as_they_are_until_the_error_holds() -> None:
     ("quantize", "options", "error", "text"),
     [
         ({"linaer": "int8"}, {}, ConfigError, "no layer of Model; the nearest are 'linear'"),
-        ({"table": "int8"}, {}, ConfigError, "'table' is the name of no layer"),
+        ({"bias": "int8"}, {}, ConfigError, "'bias' is the name of no layer"),
         ({"head": "int8"}, {}, ConfigError, "no layer to quantise: .*head: it has fewer than 16"),
         ("int8", {"max_error": 0.1}, ConfigError, "pass examples"),
-        ("int8", {"max_error": 1e-9, "examples": (example(),)}, ConfigError, "only if no layer"),
+        (
+            {"table": None, "*": "int8"}, {"max_error": 1e-9, "examples": (example(),)},
+            ConfigError, "only if no layer",
+        ),
         ("int8", {"examples": example()}, ConfigTypeError, "Tensor is no tuple"),
         ("int8", {"examples": []}, InputError, "there are none"),
     ],
@@ -117,12 +120,27 @@ def test_what_cannot_be(quantize: Any, options: Any, error: type[Exception], tex
 
 def test_a_model_without_layers() -> None:
     for model, why in (
-        (nn.Sequential(nn.LayerNorm(3), nn.Embedding(4, 32)), "it has no weights of products"),
+        (nn.Sequential(nn.LayerNorm(3), nn.BatchNorm1d(3)), "it has no weights of products"),
+        (nn.Embedding(4, 32), "it has fewer than 16 rows"),
         (nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(4, 16, 1)), "0 and 1 more: it has fewer"),
         (nn.Conv2d(16, 16, 3), "pass examples"),
     ):
         with pytest.raises(ConfigError, match=f"no layer to quantise: .*{why}"):
             quantization(model, model, "int8")
+
+
+def test_tables_of_embeddings() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(100, 32, padding_idx=0), nn.Linear(32, 100))
+    index = torch.randint(0, 100, (3, 5))
+    quantized = quantization(model, model, "int8", examples=(index,))
+    assert [each.scheme for each in quantized.layers] == ["int8", "int8"]
+    assert all(0.001 < (each.error or 0) < 0.02 for each in quantized.layers)
+    four = quantization(model, model, "int4-weights", examples=(index,)).layers
+    assert four[0].reason == "int4-weights is for products of matrices" and four[1].scheme
+    renewed = nn.Sequential(nn.Embedding(100, 32, max_norm=1.0), nn.Linear(32, 100))
+    before = quantization(renewed, renewed, "int8", examples=(index,)).layers
+    assert before[0].error is None  # each call writes to it
 
 
 class Vision(nn.Module):
