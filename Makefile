@@ -72,6 +72,7 @@ installed: .venv/stamp-dev      ## the wheel and the sdist in environments of th
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench models gears cache
+	$(PY) -m tools.landing_plot
 
 sweep: .venv/stamp-dev          ## operators, random programs and models; docs/{coverage,programs,state}.md
 	$(PY) -m tools.sweep

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from kernelmill.backend.replacements import REPLACEMENTS
 
 FENCE = re.compile(
-    r"^```(?P<language>python|console)(?: title=\"(?P<title>[\w.]+)\")?\n(?P<code>.*?)^```",
+    r"^(?P<indent> *)```(?P<language>python|console)(?: title=\"(?P<title>[\w.]+)\")?\n"
+    r"(?P<code>.*?)^(?P=indent)```",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -47,12 +49,13 @@ def run_blocks(path: Path) -> None:
     try:
         for block in FENCE.finditer(text):
             line = text.count("\n", 0, block.start("code"))
+            source = textwrap.dedent(block["code"])  # that of a tab is indented
             if block["language"] == "console":
-                _run_commands(block["code"], f"{path}:{line}", exported)
+                _run_commands(source, f"{path}:{line}", exported)
             elif block["title"]:
-                Path(block["title"]).write_text(block["code"])
+                Path(block["title"]).write_text(source)
             else:
-                code = compile("\n" * line + block["code"], str(path), "exec")
+                code = compile("\n" * line + source, str(path), "exec")
                 exec(code, namespace)  # noqa: S102  # our own documents
     finally:
         REPLACEMENTS.__init__()  # what a document registers is its own

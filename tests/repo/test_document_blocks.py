@@ -24,7 +24,10 @@ from kernelmill.core.knobs import KNOBS
 from tests.repo.source import DOCUMENTS, ROOT, relative
 from tests.repo.test_documents import test_commands_that_are_shown_are_understood as understood
 
-FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```\n", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```\n",
+    re.DOTALL | re.MULTILINE,
+)
 INDENTED = re.compile(r"(?<=\n\n)(?:    [^\n]*\n)+")
 RUN = {"python", "console"}
 
