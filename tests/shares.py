@@ -58,10 +58,13 @@ class Durations:
             self.seconds[report.nodeid.partition("[")[0]] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        ran = tuple({name.partition("::")[0] + "::" for name in self.seconds})
-        rest = {name: had for name, had in read_durations().items() if not name.startswith(ran)}
-        found = sorted((rest | self.seconds).items())
-        DURATIONS.write_text("".join(f"{seconds:.1f} {name}\n" for name, seconds in found))
+        found, ran = {**self.seconds}, {name.partition("::")[0] for name in self.seconds}
+        for name, seconds in read_durations().items():
+            file = name.partition("::")[0]
+            if file not in ran and (DURATIONS.parents[1] / file).exists():
+                found[name] = seconds
+        lines = (f"{seconds:.1f} {name}\n" for name, seconds in sorted(found.items()))
+        DURATIONS.write_text("".join(lines))
 
 
 def part_of(text: str) -> tuple[int, int]:

@@ -25,7 +25,6 @@ from tests.compiled import reported
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("strict")
-
 Golden = Callable[[str, str], None]
 
 
@@ -39,7 +38,8 @@ def config(**options: Any) -> CompilerConfig:
 def small_bert() -> Any:
     from transformers import BertConfig, BertModel
 
-    return BertModel(BertConfig(50, 32, 2, 4, 64)).eval()
+    size: dict[str, int] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
 
 
 def compiled(model: Any, made: CompilerConfig | None = None, **options: Any) -> Any:

@@ -55,7 +55,8 @@ NAMED = [
 
 @pytest.fixture
 def durations(monkeypatch, tmp_path):
-    monkeypatch.setattr(shares, "DURATIONS", tmp_path / "durations.txt")
+    monkeypatch.setattr(shares, "DURATIONS", tmp_path / "tests" / "durations.txt")
+    shares.DURATIONS.parent.mkdir()
     shares.DURATIONS.write_text(
         "0.2 a.py::test_1\n3.0 a.py::test_2\n9.0 b.py::test_3\n11.0 c.py::test_4\n"
     )
@@ -85,5 +86,6 @@ def test_durations_of_the_files_that_ran_are_replaced(durations):
         report = SimpleNamespace(nodeid=name, duration=0.5, user_properties=properties)
         for _ in range(count):
             plugin.pytest_runtest_logreport(report)
+    (durations.parents[1] / "b.py").touch()  # and no c.py
     plugin.pytest_sessionfinish()
-    assert durations.read_text() == "1.5 a.py::test_1\n9.0 b.py::test_3\n11.0 c.py::test_4\n"
+    assert durations.read_text() == "1.5 a.py::test_1\n9.0 b.py::test_3\n"
