@@ -9,8 +9,8 @@ import torch
 
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph, Input, Value
-from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
-from kernelmill.runtime.gears.padding import Resizing
+from kernelmill.plan.ir import PaddedInput, PaddedResult, Padding
+from kernelmill.runtime.gears.padded_calls import Resizing
 from tests.tolerances import mismatch
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmill.store import Compiled, Key, Store
-from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import survey
 from tools.reliability import write_part
 
 FULL = 10_000

@@ -11,7 +11,7 @@ from torch import nn
 
 from kernelmill import codegen
 from kernelmill.artifact.bind import Bound
-from kernelmill.codegen import machine
+from kernelmill.codegen import compile
 from kernelmill.core.target.isa import host_isa
 from kernelmill.inference import cache_compile, finish_packing
 from kernelmill.runtime import background, executor
@@ -172,7 +172,7 @@ def test_a_fork_by_a_thread_that_holds_packing_leaves_the_childs_alone():
 
 
 def emit_something():
-    machine.emit("define i64 @f(i64 %x) {\n  %y = mul i64 %x, %x\n  ret i64 %y\n}", host_isa())
+    compile.emit("define i64 @f(i64 %x) {\n  %y = mul i64 %x, %x\n  ret i64 %y\n}", host_isa())
 
 
 @contextmanager

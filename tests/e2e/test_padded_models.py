@@ -15,7 +15,7 @@ from kernelmill.core.errors import PaddingError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph
 from kernelmill.passes.padding import padding_of
-from kernelmill.runtime.gears.padding import Resizing
+from kernelmill.runtime.gears.padded_calls import Resizing
 from tests import zoo
 from tests.tolerances import assert_close
 

@@ -16,7 +16,7 @@ from kernelmill.compiler import gear_kernels, pipeline
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.fleet import Job, LocalPool, RayExecutor, pull
 from kernelmill.inference import set_dim_gears
-from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import survey
 from tests.compiled import reported
 from tests.e2e import fleet_models
 from tests.e2e.fleet_models import SIZES, marked, net, unsized

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import survey
 from tests.fresh import FreshProcesses
 
 SCRIPT = """

@@ -15,9 +15,9 @@ SCRIPT = """
 import json, os, signal, sys, torch, kernelmill
 import torch.distributed as distributed
 from torch import nn
-from kernelmill.compiler import choices, rank_group
+from kernelmill.compiler import choices, static_build
 
-rank_group.PATIENCE_SECONDS = float(os.environ["PATIENCE"])
+static_build.PATIENCE_SECONDS = float(os.environ["PATIENCE"])
 rank = int(os.environ["RANK"])
 folder = sys.argv[1]
 os.environ["KERNELMILL_KERNEL_META"] = os.path.join(folder, sys.argv[2].format(rank=rank))

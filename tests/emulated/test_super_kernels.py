@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelmill import codegen
 from kernelmill.core.target.machine import host
 from kernelmill.kernel.interpreter import run_kernel
-from kernelmill.plan.ir import Plan
-from kernelmill.plan.supers import sub_launches
+from kernelmill.plan.ir import Plan, sub_launches
 from kernelmill.superkernel import driver_ir, form
 from tests.emulation import Emulator
 from tests.properties.test_super_kernels import (

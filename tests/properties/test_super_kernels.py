@@ -16,10 +16,9 @@ from kernelmill.core.target.machine import host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
-from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorResult
+from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorResult, sub_launches
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
-from kernelmill.plan.supers import sub_launches
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
 from kernelmill.superkernel import driver_ir, form

@@ -31,7 +31,6 @@ CANNOT_MATTER = {
     "torch_internals/dispatch.py": "the modes of a caller, outside of which parts are tried",
     "torch_internals/inventory.py": "lists what was found",
     "torch_internals/llvm.py": "LLVM's functions, with or without llvmlite's lock around them",
-    "torch_internals/llvm_calls.py": "says when LLVM is called, not with what",
     "torch_internals/registry.py": "says what was found",
 }
 """Modules that the generator imports, and why no byte of an object depends on them."""

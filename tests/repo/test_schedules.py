@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
-from kernelmill.lower.templates.convolution.channels_last import schedule as channels_last
-from kernelmill.lower.templates.convolution.planar import schedule as planar
+from kernelmill.lower.templates.attention.template import AttentionSchedule
+from kernelmill.lower.templates.convolution.channels_last import layout as channels_last
+from kernelmill.lower.templates.convolution.planar import layout as planar
 from kernelmill.lower.templates.matmul import schedule as matmul
 
 LOWER = Path(__file__).parents[2] / "src" / "kernelmill" / "lower"

@@ -43,7 +43,7 @@ from kernelmill.frontend import (
     recurrent_decompositions,
     refused_by_eager,
 )
-from kernelmill.runtime.weights.samples import span_of
+from kernelmill.runtime.weights.contents import span_of
 from kernelmill.torch_internals.operators import is_composite, make_token
 
 _ROLES = {

@@ -45,7 +45,7 @@ from kernelmill.core.errors import (
     file_error,
     file_errors,
 )
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
 from kernelmill.frontend.squeezes import squeezed

@@ -40,8 +40,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GradientError, InputError
 from kernelmill.runtime.calls.object_checks import supported
 from kernelmill.runtime.quick import REFUSED, NativeWatch
+from kernelmill.runtime.weights.contents import memory_behind, span_of
 from kernelmill.runtime.weights.page_scan import overlap
-from kernelmill.runtime.weights.samples import memory_behind, span_of
 
 
 class Mismatch(InputError):

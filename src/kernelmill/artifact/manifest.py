@@ -21,7 +21,7 @@ from kernelmill.artifact.typed import DATA, UNFIT, kept_fields, made_of, maker, 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Expr
 from kernelmill.core.errors import StoreError
-from kernelmill.plan.padding import Padding
+from kernelmill.plan.ir import Padding
 
 FORMAT = 19
 """Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a

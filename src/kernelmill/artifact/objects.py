@@ -84,7 +84,7 @@ def _check_kept(drafts: Sequence[LoweredProgram]) -> None:
 
 
 def _kernels(drafts: Sequence[LoweredProgram], isa: Isa) -> list[SavedKernel]:
-    from kernelmill.compiler.drivers import driver_text, driver_type
+    from kernelmill.compiler.objects import driver_text, driver_type
     from kernelmill.kernel.printer import print_kernel
 
     found: dict[str, SavedKernel] = {}
@@ -148,8 +148,7 @@ def _compiled(
     missing: Sequence[SavedKernel], plans: Sequence[Plan], store: Store, isa: Isa
 ) -> dict[str, bytes]:
     # Imported here: most loads find all kernels and need no code generator.
-    from kernelmill.compiler.drivers import obtain_drivers
-    from kernelmill.compiler.objects import Request, obtain, obtain_dims
+    from kernelmill.compiler.objects import Request, obtain, obtain_dims, obtain_drivers
     from kernelmill.kernel.parser import parse_kernel
 
     objects: dict[str, bytes] = {}

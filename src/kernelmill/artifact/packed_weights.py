@@ -9,7 +9,7 @@ import torch
 from kernelmill.artifact.manifest import CallSpec, Packed
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.weights.samples import memory_of
+from kernelmill.runtime.weights.contents import memory_of
 from kernelmill.torch_internals.tensors import version_of
 
 

@@ -25,7 +25,7 @@ from kernelmill.artifact.bytecode import (
 from kernelmill.artifact.fingerprint import cells_of, finds_attributes, is_atom, is_data
 from kernelmill.artifact.paths import Path
 from kernelmill.core.dataclass import dataclass
-from kernelmill.torch_internals.graphs import all_nodes
+from kernelmill.torch_internals.tracing import all_nodes
 
 
 @dataclass(frozen=True)

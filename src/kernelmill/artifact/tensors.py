@@ -13,8 +13,8 @@ from kernelmill.artifact.manifest import StoredTensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.runtime.weights.contents import memory_in, span_of
 from kernelmill.runtime.weights.on_disk import note_mapping
-from kernelmill.runtime.weights.samples import memory_in, span_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

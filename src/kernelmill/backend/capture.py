@@ -44,7 +44,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.compile_debug import write_stage
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import FUNCTIONS, TO_WORD

@@ -12,8 +12,8 @@ import torch
 from kernelmill.artifact.fingerprint import OPERATORS
 from kernelmill.artifact.versions import packages_of
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.torch_internals.graphs import all_nodes
 from kernelmill.torch_internals.operators import is_composite
+from kernelmill.torch_internals.tracing import all_nodes
 
 _KNOWN = frozenset(
     "aten c10d_functional inductor kernelmill mkldnn prim prims quantized quantized_decomposed "

@@ -9,7 +9,7 @@ from torch import fx
 
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY
 from kernelmill.torch_internals.dynamo import determinism_setter
-from kernelmill.torch_internals.graphs import graph_modules
+from kernelmill.torch_internals.tracing import graph_modules
 
 
 def note_determinism(gm: fx.GraphModule) -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from kernelmill.backend.graph_breaks import say_breaks
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.version import BACKEND_NAME
 from kernelmill.torch_internals.compiles import around_compiles, backend_of_compile
 from kernelmill.torch_internals.forks import watch_forks

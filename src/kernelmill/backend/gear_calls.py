@@ -30,8 +30,8 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import Graph, Input
+from kernelmill.passes.dce import DropSizeChecks
 from kernelmill.passes.padding import padding_of
-from kernelmill.passes.size_checks import DropSizeChecks
 from kernelmill.runtime import background
 from kernelmill.runtime.gears.geared import GearedProgram
 from kernelmill.runtime.gears.padded_calls import PaddedCalls, smallest_holding

@@ -81,7 +81,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import target_isa
 from kernelmill.core.version import BACKEND_NAME
 from kernelmill.frontend import conditions_from, conditions_of
-from kernelmill.plan.padding import Padding
+from kernelmill.plan.ir import Padding
 from kernelmill.runtime.memory.dims import given_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo, trace_notes

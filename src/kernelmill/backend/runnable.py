@@ -13,7 +13,6 @@ from torch.fx.graph import CodeGen
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.torch_internals.graphs import graph_modules
 from kernelmill.torch_internals.operators import (
     OpOverload,
     gives_arguments,
@@ -21,6 +20,7 @@ from kernelmill.torch_internals.operators import (
     writing_form,
     written_argument,
 )
+from kernelmill.torch_internals.tracing import graph_modules
 
 
 def settle_given(gm: fx.GraphModule) -> str | None:

@@ -14,8 +14,8 @@ import torch
 
 from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.plan.ir import TensorInput
+from kernelmill.runtime.weights.contents import memory_behind
 from kernelmill.runtime.weights.page_scan import overlap
-from kernelmill.runtime.weights.samples import memory_behind
 
 
 class SharedMemory(Exception):

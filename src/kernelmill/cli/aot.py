@@ -13,7 +13,7 @@ from kernelmill.cli.files import FactoryName, check_writable
 from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, user_output
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.core.factory import load, user_code
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 
 def add(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from kernelmill.cli.files import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output, wide_console
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 if TYPE_CHECKING:
     from kernelmill.cli.race import Race, Standing

@@ -10,7 +10,7 @@ import typer
 from kernelmill.cli.files import FactoryName, check_folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.factory import load, user_code
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 
 def add(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def bisect(
         check_folder(folder)
     with user_output(json):
         made = load(factory)
-    from kernelmill.compiler.bisect_case import describe, write_case
+    from kernelmill.compiler.bisect import describe, write_case
     from kernelmill.report.bisect import bisect as search
 
     with user_output(json), user_code(f"{factory} failed"):

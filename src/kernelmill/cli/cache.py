@@ -11,15 +11,15 @@ import typer
 from kernelmill.cli.files import Folder, check_folder, check_writable, written_to
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
 from kernelmill.core.errors import StoreError
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 from kernelmill.store import default_folders
-from kernelmill.store.survey import survey
 from kernelmill.store.upkeep import (
     collect,
     explain_difference,
     export_archive,
     import_archive,
     parse_size,
+    survey,
 )
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelmill.cli.checks import processor, storage, system, threads
+from kernelmill.cli.checks import storage, system, threads
 from kernelmill.cli.checks.finding import Section
 from kernelmill.cli.checks.versions import versions
 from kernelmill.cli.files import Folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 if TYPE_CHECKING:
     from rich.padding import Padding
@@ -51,16 +51,16 @@ def doctor(
 
 def _sections(quick: bool, folder: str | None) -> Iterator[Section]:
     yield versions()
-    isa, cores, permitted = processor.processor(), threads.processors(), system.system()
+    isa, cores, permitted = system.processor(), threads.processors(), system.system()
     torch = None if quick else _torch(cores)
     if torch is not None:
-        processor.figures(isa, folder)
+        system.figures(isa, folder)
         threads.team(cores, torch)
         system.memory_watch(permitted)
     yield from (isa, cores, storage.environment(), storage.store(folder), permitted)
     if torch is not None:
-        from kernelmill.cli.checks.internals import internals
         from kernelmill.cli.checks.trial import trial
+        from kernelmill.cli.checks.versions import internals
 
         yield internals()
         yield trial(torch)

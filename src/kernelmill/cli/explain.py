@@ -24,7 +24,7 @@ from kernelmill.cli.output import (
 )
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.core.factory import load, user_code
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 if TYPE_CHECKING:
     from kernelmill.config import CompilerConfig

@@ -15,7 +15,7 @@ import typer
 from kernelmill.cli.files import Folder, check_writable
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 if TYPE_CHECKING:
     from kernelmill.fleet import Progress, Summary

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from kernelmill.core.wording import printable
+from kernelmill.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

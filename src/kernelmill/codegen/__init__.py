@@ -7,10 +7,12 @@ from kernelmill.codegen.compile import (
     assembly,
     compile_kernel,
     dims_function,
+    emit,
     external_symbols,
+    key_of,
     llvm_ir,
+    llvm_version,
 )  # fmt: skip
-from kernelmill.codegen.machine import emit, key_of, llvm_version
 from kernelmill.codegen.targets import spin_hint
 from kernelmill.core.generator import GENERATOR_VERSION
 

@@ -1,16 +1,102 @@
-"""Loads, stores, gathers and scatters, plain, strided and masked."""
+"""Loads, stores, gathers and scatters, plain, strided and masked.
+
+Masks that can be computed while compiling never reach LLVM's masked memory operations.
+
+LLVM 22 has been seen to go wrong there: with AVX2 a constant mask that came from a comparison with
+zero loses its canonical form and lanes that are off are loaded; with AVX-512 a truncating store of
+one known lane writes the whole element. A known first part of the lanes is faster plain anyway.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from kernelmill.codegen import masks, nontemporal
+from kernelmill.codegen import promises
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.llvm_types import in_memory, llvm_type, vector
 from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import shuffle, slice_lanes
 from kernelmill.core.dtype import BOOL, I64, U8, DType
 from kernelmill.kernel.ir import VType
+
+_NAMES = re.compile(r"%[\w.]+")
+_COMPUTED = re.compile(
+    r"(f?add|f?sub|f?mul|and|or|xor|shl|[al]shr|fneg|icmp|fcmp|select|[sz]ext|trunc|bitcast"
+    r"|[su]itofp|fpto[su]i|fp(ext|trunc)|insertelement|extractelement|shufflevector) "
+    r"|call .*@llvm\.([su](min|max)|f?abs)\."
+)
+"""What LLVM folds when all operands are literals."""
+
+
+def first_lanes(code: Code, count: int, lanes: int) -> Reg:
+    """Return the literal mask that has the first `count` lanes on."""
+    type = VType(BOOL, lanes)
+    if lanes == 1 or count <= 0 or count >= lanes:
+        return code.const(type, count > 0)
+    bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes))
+    return Reg(code, f"<{bits}>", type)
+
+
+def known_first(mask: Reg | None) -> int | None:
+    """Return how many first lanes a literal mask has on; None for any other argument."""
+    if mask is None or mask.text.startswith("%"):
+        return None
+    if mask.text.startswith("<"):
+        return mask.text.count("true")
+    return mask.lanes if "true" in mask.text else 0
+
+
+def hidden(mask: Reg) -> Reg:
+    """Return the mask in a form that LLVM cannot compute even if it is made of literals alone."""
+    code, lanes = mask.code, mask.lanes
+    if lanes == 1 or not _is_computable(mask):
+        return mask
+    parts = [_hidden_part(slice_lanes(mask, at, min(64, lanes - at))) for at in range(0, lanes, 64)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = shuffle(whole, part, range(whole.lanes + part.lanes))
+    return Reg(code, whole.text, mask.type)
+
+
+def _hidden_part(mask: Reg) -> Reg:
+    code, lanes = mask.code, mask.lanes
+    number = code.result(f"bitcast {mask.typed} to i{lanes}", VType(I64))
+    if lanes < 64:
+        number = code.result(f"zext i{lanes} {number.text} to i64", VType(I64))
+    number = Reg(code, code.opaque(f"i64 {number.text}"), VType(I64))
+    if lanes < 64:
+        number = code.result(f"trunc i64 {number.text} to i{lanes}", VType(I64))
+    text = f"bitcast i{lanes} {number.text} to {vector('i1', lanes)}"
+    return code.result(text, mask.type)
+
+
+def _is_computable(value: Reg) -> bool:
+    """Return True when nothing that the value is computed from is read or passed in."""
+    if not value.text.startswith("%"):
+        return True
+    waiting, seen = [value.text], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        text = value.code.definitions.get(name, "")
+        if not _COMPUTED.match(text):
+            return False
+        waiting.extend(_NAMES.findall(text))
+    return True
+
+
+def widened(value: Reg, lanes: int) -> Reg:
+    """Return a mask of the same first lanes, and zeros up to `lanes`."""
+    code, type = value.code, VType(value.dtype, lanes)
+    zeros = code.const(type, 0)
+    if value.lanes == 1:
+        return code.result(f"insertelement {zeros.typed}, {value.typed}, i64 0", type)
+    order = [min(lane, value.lanes) for lane in range(lanes)]
+    return shuffle(value, code.const(value.type, 0), order)
+
 
 _MANY = 32
 """Lanes from which on a branch for each of them is written once, as a function."""
@@ -50,7 +136,7 @@ class Access:
 
     def load(self, type: VType, mask: Reg | None) -> Reg:
         """Load consecutive elements; masked-off lanes are 0 and their memory is not touched."""
-        live = masks.known_first(mask)
+        live = known_first(mask)
         if live is not None:
             return self._first(type, live, lambda part: self.load(part, None))
         dtype = _stored(type.dtype)
@@ -67,12 +153,12 @@ class Access:
             name = _loading(code.module, type)
             return code.result(f"call {llvm_type(type)} @{name}({self._at}, {mask.typed})", type)
         # LLVM has masked memory operations on vectors alone, so a scalar is a vector of one.
-        call = _load_masked(code.module, type, self._at, _vector_of(masks.hidden(mask)))
+        call = _load_masked(code.module, type, self._at, _vector_of(hidden(mask)))
         return _unwrap(code, f"{call}{self.tail}", _vector_names(type)[0], type)
 
     def store(self, value: Reg, mask: Reg | None) -> None:
         """Store consecutive elements; masked-off lanes stay as they are."""
-        live = masks.known_first(mask)
+        live = known_first(mask)
         if live is not None:
             if live:
                 self.store(slice_lanes(value, 0, live), None)
@@ -81,14 +167,14 @@ class Access:
         size = stored.dtype.bytes
         if mask is None:
             align = self.aligned or size
-            mark = nontemporal.MARK if self.aligned else ""
+            mark = promises.MARK if self.aligned else ""
             self.code.line(f"store {stored.typed}, ptr {self.address}, align {align}{mark}")
             return
         if _by_branches(self.code, stored.type):
             name = _storing(self.code.module, stored.type)
             self.code.line(f"call void @{name}({stored.typed}, {self._at}, {mask.typed})")
             return
-        mask = masks.hidden(mask)
+        mask = hidden(mask)
         parts = _vector_of(stored), self._at, _vector_of(mask)
         self.code.line(_store_masked(self.code.module, stored.type, *parts))
 
@@ -96,7 +182,7 @@ class Access:
 
     def load_strided(self, type: VType, stride: Reg | int, mask: Reg | None) -> Reg:
         """Load elements `stride` apart."""
-        live = masks.known_first(mask)
+        live = known_first(mask)
         if live is not None:
             return self._first(type, live, lambda part: self.load_strided(part, stride, None))
         if type.lanes == 1:
@@ -115,7 +201,7 @@ class Access:
 
     def store_strided(self, value: Reg, stride: Reg | int, mask: Reg | None) -> None:
         """Store elements `stride` apart."""
-        live = masks.known_first(mask)
+        live = known_first(mask)
         if live is not None:
             if live:
                 self.store_strided(slice_lanes(value, 0, live), stride, None)
@@ -163,7 +249,7 @@ class Access:
 
     def gather(self, type: VType, offsets: Reg, mask: Reg | None) -> Reg:
         """Load the elements at `offsets` (in elements) from the address."""
-        live = masks.known_first(mask)
+        live = known_first(mask)
         if live is not None:
             return self._first(
                 type, live, lambda part: self.gather(part, slice_lanes(offsets, 0, live), None)
@@ -176,14 +262,14 @@ class Access:
         pointers = self._pointers(dtype, offsets)
         function = f"llvm.masked.gather.{_vector_suffix(stored)}.v{lanes}p0"
         self.code.module.declare(function, name, [f"<{lanes} x ptr>", "i32", bits, name])
-        lanes_on = f"{bits} splat (i1 true)" if mask is None else masks.hidden(mask).typed
+        lanes_on = f"{bits} splat (i1 true)" if mask is None else hidden(mask).typed
         inside = f"{pointers}, i32 {dtype.bytes}, {lanes_on}, {name} zeroinitializer"
         text = f"call {name} @{function}({inside}){self.tail}"
         return from_memory(self.code.result(text, stored), type.dtype)
 
     def scatter(self, value: Reg, offsets: Reg, mask: Reg | None) -> None:
         """Write the lanes, in order, to `offsets` (in elements) from the address."""
-        live = masks.known_first(mask)
+        live = known_first(mask)
         if live is not None:
             if live:
                 self.scatter(slice_lanes(value, 0, live), slice_lanes(offsets, 0, live), None)
@@ -197,7 +283,7 @@ class Access:
         pointers = self._pointers(stored.dtype, offsets)
         function = f"llvm.masked.scatter.{_vector_suffix(stored.type)}.v{lanes}p0"
         self.code.module.declare(function, "void", [name, f"<{lanes} x ptr>", "i32", bits])
-        lanes_on = f"{bits} splat (i1 true)" if mask is None else masks.hidden(mask).typed
+        lanes_on = f"{bits} splat (i1 true)" if mask is None else hidden(mask).typed
         inside = f"{stored.typed}, {pointers}, i32 {stored.dtype.bytes}, {lanes_on}"
         self.code.line(f"call void @{function}({inside})")
 
@@ -206,7 +292,7 @@ class Access:
         if live == 0:
             return self.code.const(type, 0)
         part = load(VType(type.dtype, live))
-        return part if live == type.lanes else masks.widened(part, type.lanes)
+        return part if live == type.lanes else widened(part, type.lanes)
 
     def _one(self, dtype: DType, offset: Reg) -> Access:
         text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offset.typed}"

@@ -1,9 +1,16 @@
-"""Promises to LLVM about a kernel's memory: the only place where these are made.
+"""Promises to LLVM about a kernel's memory, the only place where these are made, and non-temporal
+stores.
 
 An output `over` an input may be the same memory, so nothing is promised of either but that no one
 writes through the input's own address. Every other buffer is memory of its own where anything is
 written, and what is only read stays as it is while the kernel runs; of arguments that are one
 memory, none of which is written, that is true as well.
+
+Non-temporal stores: to buffers that the kernel marks so. They write past the caches, in place of
+fetching each line, changing it and writing it back.
+
+Such a store needs a whole, aligned vector. Where the memory is aligned is only known at the call,
+so a kernel with one is generated twice (compile.py).
 """
 
 from __future__ import annotations
@@ -11,7 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.kernel.ir import SCRATCH, Kernel
+from kernelmill.core.dim import mod
+from kernelmill.core.target.isa import Isa
+from kernelmill.kernel.ir import SCRATCH, Kernel, Store
 
 
 @dataclass(frozen=True)
@@ -52,3 +61,13 @@ def promises(kernel: Kernel, aligned: bool = False) -> Mapping[str, Promises]:
         for buffer in kernel.buffers
     }
     return {**found, SCRATCH: Promises(alone=True, readonly=False)}
+
+
+MARK = ", !nontemporal !{i32 1}"
+
+
+def fills_vectors(statement: Store, lanes: int, bytes: int, isa: Isa) -> bool:
+    """Return whether a store writes whole vector registers, aligned if its buffer is."""
+    whole = lanes * bytes * 8 % isa.vector_bits == 0
+    plain = statement.mask is None and statement.stride == 1
+    return whole and plain and mod(statement.index, lanes) == 0

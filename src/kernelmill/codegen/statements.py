@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from kernelmill.codegen import arithmetic, convert, masks, vectors
+from kernelmill.codegen import arithmetic, convert, memory, vectors
 from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
-from kernelmill.codegen.nontemporal import fills_vectors
-from kernelmill.codegen.promises import Promises
+from kernelmill.codegen.promises import Promises, fills_vectors
 from kernelmill.codegen.run_loads import RunLoads
 from kernelmill.codegen.targets import answers, tiles
 from kernelmill.core.dim import Dim, Sym, provably_less
@@ -187,7 +186,7 @@ class Body:
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.
-            condition = masks.hidden(self.operand(args[0], ir.VType(BOOL)))
+            condition = memory.hidden(self.operand(args[0], ir.VType(BOOL)))
             a, b = self.operand(args[1], type), self.operand(args[2], type)
             return self.code.select(condition, a, b)
         return self._other(statement)
@@ -239,7 +238,7 @@ class Body:
     def _lane_mask(self, count: Reg, lanes: int) -> Reg:
         if count.text.startswith("%"):
             return vectors.lane_mask(self.code, count, lanes)
-        return masks.first_lanes(self.code, int(count.text), lanes)
+        return memory.first_lanes(self.code, int(count.text), lanes)
 
     @cached_property
     def _tiles_in_memory(self) -> bool:

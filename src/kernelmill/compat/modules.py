@@ -1,9 +1,13 @@
-"""The modules `torch_npu` and `torchair`, made from kernelmill's functions."""
+"""The modules `torch_npu` and `torchair`, made from kernelmill's functions, and errors for names
+that these have not.
+"""
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -13,10 +17,174 @@ from kernelmill import scope
 from kernelmill.backend import get_npu_backend
 from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat import marks, npu, npugraph_ex, printing, profiler
-from kernelmill.compat.missing import MissingModules, refuse_missing
 from kernelmill.compat.operators import OF_LENGTHS, OPERATORS
 from kernelmill.config import CompilerConfig, given_config
+from kernelmill.core.errors import KernelmillError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
+from kernelmill.torch_internals.dynamo import fail_in_trace
+
+PAGE = "the page torchair of the documentation lists what there is"
+
+
+class MissingNameError(KernelmillError, AttributeError):
+    """A name that torch_npu or torchair may have and kernelmill has not."""
+
+
+class MissingModuleError(KernelmillError, ModuleNotFoundError):
+    """A module that torch_npu or torchair may have and kernelmill has not."""
+
+
+BY_MEANING: Mapping[str, str] = {
+    **dict.fromkeys(("dynamo_export", "export"), "kernelmill.aot.compile"),
+    **dict.fromkeys(
+        ("register_fx_node_ge_converter", "declare_supported", "ge", "ge_concrete_graph"),
+        "custom_decompositions of torchair.get_npu_backend",
+    ),
+    "create_npu_tensors": "torch.empty",
+    **dict.fromkeys(("llm_datadist", "distributed"), "torch.distributed"),
+    **dict.fromkeys(("npu_tagged_event_record", "npu_create_tagged_event"), "torchair.ops.record"),
+    "npu_tagged_event_wait": "torchair.ops.wait",
+    "npu_record_tagged_stream": "torch.Tensor.record_stream",
+    "npu_prefetch": "torchair.scope.super_kernel",
+    **dict.fromkeys(
+        ("memory_reserved", "memory_stats", "memory_summary"), "torch.npu.memory_allocated"
+    ),
+    **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), "torch.npu.max_memory_allocated"),
+    "reset_max_memory_allocated": "torch.npu.reset_peak_memory_stats",
+    "get_device_properties": "torch.npu.get_device_name",
+    "set_device_limit": "torch.set_num_threads",
+    "get_device_limit": "torch.get_num_threads",
+    **dict.fromkeys(
+        ("set_stream_limit", "get_stream_limit", "reset_stream_limit"),
+        "torchair.scope.limit_core_num",
+    ),
+    **dict.fromkeys(
+        ("NPUGraph", "Graph", "graph", "make_graphed_callables"),
+        'torch.compile(backend="npugraph_ex")',
+    ),
+    "npu_prompt_flash_attention": "torch_npu.npu_fused_infer_attention_score",
+    **dict.fromkeys(
+        ("npu_apply_rotary_pos_emb", "npu_interleave_rope", "npu_mrope"), "torch_npu.npu_rotary_mul"
+    ),
+    **dict.fromkeys(
+        ("npu_swiglu_quant", "npu_clipped_swiglu"), "torch_npu.npu_dequant_swiglu_quant"
+    ),
+    "npu_dynamic_quant_asymmetric": "torch_npu.npu_dynamic_quant",
+    "npu_moe_gating_top_k_softmax": "torch_npu.npu_moe_gating_top_k",
+    "npu_moe_init_routing": "torch.sort",
+    "npu_moe_finalize_routing": "torch.Tensor.index_add",
+    **dict.fromkeys(
+        ("scatter_update", "scatter_update_", "npu_scatter_pa_kv_cache", "npu_reshape_and_cache"),
+        "torch_npu.npu_scatter_nd_update_",
+    ),
+    "npu_mm_all_reduce_base": "torch.distributed.all_reduce",
+    "npu_ffn": "torch_npu.npu_grouped_matmul",
+    "npu_dtype_cast": "torch.Tensor.to",
+    **dict.fromkeys(
+        ("enable_deterministic_with_backward", "disable_deterministic_with_backward"),
+        "torch.use_deterministic_algorithms",
+    ),
+}
+"""Replacements, or the nearest names, by the last part of names that torch_npu and torchair have
+and that are not implemented here."""
+
+OF_TORCH: Mapping[str, str] = {
+    "attention": "torch.nn.functional.scaled_dot_product_attention",
+    "layer_norm": "torch.nn.functional.layer_norm",
+    "group_norm": "torch.nn.functional.group_norm",
+    "softmax": "torch.softmax",
+    "geglu": "torch.nn.functional.gelu",
+    "gelu": "torch.nn.functional.gelu",
+    "silu": "torch.nn.functional.silu",
+    "mish": "torch.nn.functional.mish",
+    "bmm": "torch.bmm",
+    "linear": "torch.nn.functional.linear",
+    "conv2d": "torch.nn.functional.conv2d",
+    "conv3d": "torch.nn.functional.conv3d",
+    "top_k": "torch.topk",
+    "one_hot": "torch.nn.functional.one_hot",
+    "transpose": "torch.permute",
+}
+"""Functions of torch, which kernelmill compiles, that can replace an operator of torch_npu, by a
+part of its name. The first one found is taken."""
+
+_MISSPELT, _LIKE = 0.75, 0.6
+"""Least similarity to a name for a misspelling, and for a suggestion."""
+
+
+def nearest_text(name: str, known: Sequence[str]) -> str:
+    """Return the message for a dotted name that is none of `known`."""
+    found = _nearest(name, known)
+    nearest = f"the nearest that is: {found}; " if found else ""
+    return f"{name} is not in kernelmill; {nearest}{PAGE}"
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """Return the entry of `BY_MEANING`; else a similar name of ours, if misspelt; else torch's
+    function for such an operator; else one of ours that is spelt alike or shares a word; "" for
+    none."""
+    if meant := BY_MEANING.get(name.rpartition(".")[2].lstrip("_")):
+        return meant
+    last, operator = _stem(name), name.startswith("torch_npu.npu_")
+    others = [other for other in known if _stem(other)]
+    if not others:
+        return ""
+    best = max(others, key=lambda other: _similarity(last, _stem(other)))
+    similarity = _similarity(last, _stem(best))
+    if similarity >= _MISSPELT:
+        return best
+    of_torch = next((found for part, found in OF_TORCH.items() if part in last), "")
+    if operator and of_torch:
+        return of_torch
+    if similarity >= _LIKE:
+        return best
+    sharing = [other for other in others if _words(last) & _words(_stem(other))]
+    return max(sharing, key=lambda other: _similarity(last, _stem(other)), default="")
+
+
+def _stem(name: str) -> str:
+    """Return the last part of a dotted name without the prefix of torch_npu's operators."""
+    return name.rpartition(".")[2].lower().removeprefix("npu_")
+
+
+def _words(stem: str) -> set[str]:
+    return {word for word in stem.split("_") if len(word) > 3}
+
+
+def _similarity(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def refuse_missing(module: ModuleType, known: Callable[[], Sequence[str]]) -> None:
+    """Let a module suggest the nearest name when asked for one that it does not have."""
+
+    def missing(name: str) -> Any:
+        if name.startswith("__"):  # looked up by Python's own machinery
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        text = nearest_text(f"{module.__name__}.{name}", known())
+        fail_in_trace(text)
+        raise MissingNameError(text)
+
+    module.__dict__["__getattr__"] = missing
+
+
+class MissingModules:
+    """The last finder of `sys.meta_path`: raises an error with the nearest module of ours for one
+    that no other finder has. `from package import name` comes here too, where the package lacks the
+    name."""
+
+    def __init__(self, packages: Sequence[str], known: Callable[[], Sequence[str]]) -> None:
+        self.packages = tuple(f"{name}." for name in packages)
+        self.known = known
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(self.packages) or fullname.startswith("torch.npu."):
+            return None
+        # Without its attribute `name`, by which Python would take it for an optional submodule.
+        raise MissingModuleError(nearest_text(fullname, self.known()))
+
 
 TORCHAIR = "torchair"
 NESTED: Mapping[str, Sequence[str]] = {

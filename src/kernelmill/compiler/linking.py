@@ -8,8 +8,13 @@ from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
 from kernelmill import superkernel
-from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.objects import KernelBuilds, nearest, obtain_dims, requests_of
+from kernelmill.compiler.objects import (
+    KernelBuilds,
+    nearest,
+    obtain_dims,
+    obtain_drivers,
+    requests_of,
+)
 from kernelmill.compiler.report import CompileReport, KernelReport
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.compile_debug import write_stage

@@ -1,9 +1,12 @@
-"""Kernels to objects through the store: stored ones are reused, the rest compiled in parallel."""
+"""Kernels, and drivers of super kernels, to objects through the store: stored ones are reused, the
+rest are compiled.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
@@ -17,9 +20,10 @@ from kernelmill.core.workers import Job, Workers
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.plan.ir import Launch, Plan
+from kernelmill.plan.ir import Launch, Plan, SuperKernel, sub_launches
 from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Nearest, Store
+from kernelmill.superkernel import driver_ir
 
 _REDRAW_SECONDS = 0.2
 _WAITING = 1
@@ -183,3 +187,58 @@ def _job(request: Request, store: Store, isa: Isa) -> tuple[Key, Callable[[], En
 def nearest(entry: Entry, store: Store, type: str) -> Nearest | None:
     """Return the store's entry nearest to this one, and the ingredients in which it differs."""
     return store.nearest(entry.key, type)
+
+
+MOST_CHARACTERS = 120
+"""Limit on a type's name in the store; longer ones are cut, the digest tells them apart."""
+
+
+def driver_text(plan: Plan, super_kernel: SuperKernel, isa: Isa) -> str:
+    """Return the LLVM IR that the object of a driver is compiled from."""
+    launches = list(sub_launches(plan, super_kernel))
+    return driver_ir(super_kernel, launches, codegen.spin_hint(isa))
+
+
+def driver_type(super_kernel: SuperKernel) -> str:
+    """Return the type of a super kernel in the store."""
+    return super_kernel.name[:MOST_CHARACTERS]
+
+
+def driver_info(plan: Plan, super_kernel: SuperKernel, text: str) -> dict[str, Any]:
+    """Return the .info of a driver: its kernels in order, with their parts and waits."""
+    launches = sub_launches(plan, super_kernel)
+    kernels = {ref.name: ref.title for ref in plan.kernels}
+    return {
+        "scope": super_kernel.scope,
+        "sub_kernels": [
+            {"kernel": kernels[launch.kernel], "tasks": launch.tasks, "part": part, "waits": waits}
+            for launch, part, waits in zip(
+                launches, super_kernel.parts, super_kernel.waits, strict=True
+            )
+        ],
+        "driver": text,
+    }
+
+
+def obtain_drivers(plan: Plan, store: Store, isa: Isa) -> dict[str, bytes]:
+    """Return the objects of a plan's drivers by name.
+
+    They are stored as `sk_{scope}_start_{op}_end_{op}_{digest}`.
+    """
+    found: dict[str, bytes] = {}
+    for super_kernel in plan.supers:
+        text = driver_text(plan, super_kernel, isa)
+        type = driver_type(super_kernel)
+        compile = _compiler(plan, super_kernel, text, isa)
+        found[super_kernel.name] = store.get_or_compile(
+            key_of(isa, driver=text), type, compile
+        ).object
+    return found
+
+
+def _compiler(plan: Plan, super_kernel: SuperKernel, text: str, isa: Isa) -> Callable[[], Compiled]:
+    def compile() -> Compiled:
+        info = driver_info(plan, super_kernel, text)
+        return Compiled(codegen.emit(text, isa), info, {"kernelName": super_kernel.name})
+
+    return compile

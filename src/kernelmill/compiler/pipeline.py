@@ -33,11 +33,10 @@ from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused, quick_switches
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import Isa, target_isa, why_not_here
 from kernelmill.core.target.machine import Machine
-from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.sizes import GraphSource, at_sizes
 from kernelmill.lower.driver.kernels import KernelCache
@@ -46,7 +45,7 @@ from kernelmill.lower.driver.program import lower_graph
 from kernelmill.lower.schedule.search import ScheduleSearch
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
-from kernelmill.passes.products import AllowProducts
+from kernelmill.passes.integer_products import AllowProducts
 from kernelmill.passes.quantize import Quantize
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.executor import executor

@@ -8,9 +8,9 @@ from dataclasses import replace
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dtype import BF16
 from kernelmill.core.target.isa import target_isa
+from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Attr, Graph
-from kernelmill.graph.rewriter import Rewriter
-from kernelmill.passes.products import AllowProducts, multiplies_f32
+from kernelmill.passes.integer_products import AllowProducts, multiplies_f32
 from kernelmill.runtime.precision import EXACT, allowed_products
 
 

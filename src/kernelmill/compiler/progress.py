@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from kernelmill.core import knobs
-from kernelmill.core.wording import printable
+from kernelmill.core.text import printable
 from kernelmill.runtime.background import is_worker
 
 DELAY_SECONDS = 2.0

@@ -1,4 +1,4 @@
-"""The tokenizer of all text forms, and the text of numbers and strings in them.
+"""The tokenizer of all text forms, the text of numbers and strings in them, and words of messages.
 
 Tokens: VALUE is "%" directly followed by a name; STRING is a JSON string; FLOAT has a point or an
 exponent; NAME may contain points. White space separates and means nothing else, but for the arrow
@@ -178,3 +178,26 @@ class Reader:
 
     def _line(self, position: int) -> int:
         return self._text.count("\n", 0, self._tokens[position][2]) + 1
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 kernel", "2 kernels", "0 launches", "3 entries"."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith(("s", "x", "ch", "sh")):
+        return f"{count} {noun}es"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("ry") else f"{count} {noun}s"
+
+
+def printable(text: str) -> str:
+    """Return the text with characters escaped that a terminal would interpret and not show. Texts
+    may come from a file that somebody else has made."""
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n")
+    )
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character == "\t":
+        return character
+    return character.encode("unicode_escape").decode()

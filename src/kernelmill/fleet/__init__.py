@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.fleet.cleaning import Cleaned, clean
 from kernelmill.fleet.fetching import Pulled, pack, pull
 from kernelmill.fleet.jobs import Job, read_jobs
+from kernelmill.fleet.manifest import Cleaned, clean
 
 if TYPE_CHECKING:
     from kernelmill.fleet.dispatch import Failure, Progress

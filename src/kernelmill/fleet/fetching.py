@@ -12,7 +12,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, DeniedFileError, StoreError, file_errors
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import Isa, named_isa
-from kernelmill.fleet.manifests import FolderManifests, SharedManifests
+from kernelmill.fleet.manifest import FolderManifests, SharedManifests
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 from kernelmill.store.shared import SharedStore, open_shared

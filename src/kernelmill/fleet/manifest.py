@@ -8,17 +8,26 @@ thus have separate manifests, and none waits for or overwrites another's.
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import StoreError
+from kernelmill.core.errors import StoreError, file_errors
 from kernelmill.core.generator import GENERATOR_VERSION
+from kernelmill.core.log import get_logger
+from kernelmill.core.target.isa import Isa
 from kernelmill.core.version import ABI_VERSION, VERSION
+from kernelmill.store.backends import Stored
 from kernelmill.store.entry import NAME as ENTRY_NAME
+from kernelmill.store.entry import BadEntry
+from kernelmill.store.folder import Folder
+from kernelmill.store.shared import SharedStore
 
 PREFIX = "manifest."
 FORMAT = 2
@@ -93,3 +102,140 @@ def read_manifest(text: bytes, where: str) -> Manifest:
         if not ENTRY_NAME.fullmatch(name):
             raise StoreError(f"{where} is no manifest: {name!r} is no entry of a store")
     return manifest
+
+
+_SUFFIX = ".list"
+
+
+class FolderManifests:
+    """The manifests with the kernels of a folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def keep(self, manifest: Manifest) -> None:
+        """Write a manifest. FileError when it cannot be written."""
+        with file_errors(self._folder.path):
+            self._folder.save(manifest.name, {_SUFFIX: manifest.text()})
+
+    def needed(self, model: str, isa: Isa) -> Manifest:
+        """Return a model's manifest. StoreError if it was not compiled for this ISA and version."""
+        return _needed(self._read, self._names, model, isa, self._folder.path)
+
+    def _read(self, name: str) -> Manifest | None:
+        try:
+            with file_errors(os.path.join(self._folder.path, f"{name}{_SUFFIX}")):
+                text = self._folder.read(f"{name}{_SUFFIX}")
+        except BadEntry as bad:
+            raise StoreError(f"{self._folder.path}: {bad}") from None
+        where = f"{self._folder.path}/{name}{_SUFFIX}"
+        return None if text is None else read_manifest(text, where)
+
+    def _names(self) -> list[str]:
+        with file_errors(self._folder.path):
+            files = self._folder.files()
+        return [f.removesuffix(_SUFFIX) for f in files if f.startswith(PREFIX)]
+
+
+class SharedManifests:
+    """The manifests in a shared store. All methods raise StoreError when it does not serve."""
+
+    def __init__(self, shared: SharedStore) -> None:
+        self._shared = shared
+
+    def keep(self, manifest: Manifest) -> None:
+        """Write a manifest, replacing an earlier one."""
+        self._shared.keep_document(manifest.name, manifest.text())
+
+    def needed(self, model: str, isa: Isa) -> Manifest:
+        """Return a manifest as `FolderManifests` does; StoreError too if unsigned or damaged."""
+        return _needed(self.read, self._names, model, isa, self._shared.shown)
+
+    def read(self, name: str) -> Manifest | None:
+        """Return the manifest of this name; None when it is missing."""
+        text = self._shared.document(name)
+        return None if text is None else read_manifest(text, f"{self._shared.shown}: {name}")
+
+    def _names(self) -> list[str]:
+        return [one.name for one in self._shared.listing() if one.name.startswith(PREFIX)]
+
+
+def _needed(
+    read: Callable[[str], Manifest | None],
+    names: Callable[[], Sequence[str]],
+    model: str,
+    isa: Isa,
+    where: str,
+) -> Manifest:
+    found = read(manifest_name(model, own_compiler(), str(isa)))
+    if found is not None:
+        return found
+    there = names()
+    others = [name for name in there if model_of(name) == model]
+    if not others:
+        models = sorted(set(map(model_of, there)))
+        near = get_close_matches(model, models, 1)
+        known = (
+            f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(models) or 'none'}"
+        )
+        raise StoreError(f"{where} has no manifest of {model!r}{known}")
+    known = sorted({_shown(read, name) for name in others})
+    raise StoreError(
+        f"{model} was not precompiled for {isa} by {own_compiler()}, but for: {'; '.join(known)}. "
+        "Add this target to its job, pull for one of those with --target, or precompile it with "
+        "the version that runs here"
+    )
+
+
+def _shown(read: Callable[[str], Manifest | None], name: str) -> str:
+    try:
+        one = read(name)
+    except StoreError as error:
+        return str(error)
+    if one is None:
+        return name
+    return one.isa if one.compiler == own_compiler() else f"{one.isa} by {one.compiler}"
+
+
+_log = get_logger("fleet")
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """The result of `clean`: entries and manifests removed, their bytes, and entries left."""
+
+    removed: int
+    manifests: int
+    bytes: int
+    left: int
+
+
+def clean(
+    shared: SharedStore, seconds: float, manifest_seconds: float | None = None, dry: bool = False
+) -> Cleaned:
+    """Remove entries that no manifest names and that are older than `seconds`: since their last use
+    on a Redis server, since they were written elsewhere.
+
+    Manifests written more than `manifest_seconds` ago are removed first, if that is given. With
+    `dry` nothing is removed, only counted. StoreError when the store does not serve, or a manifest
+    cannot be read: then its entries are unknown.
+    """
+    stored = shared.listing()
+    now, longest = time.time(), float("inf") if manifest_seconds is None else manifest_seconds
+    doomed: list[Stored] = []
+    named: set[str] = set()
+    for one in stored:
+        if not one.name.startswith(PREFIX):
+            continue
+        manifest = None if one.age > longest else SharedManifests(shared).read(one.name)
+        # Asking a Redis server for a value makes it a used one, so the age of that says little.
+        if manifest is None or now - manifest.written > longest:
+            doomed.append(one)
+        else:
+            named.update(manifest.entries)
+    entries = [one for one in stored if not one.name.startswith(PREFIX)]
+    unused = [one for one in entries if one.name not in named and one.age > seconds]
+    if not dry:
+        shared.delete([one.name for one in (*doomed, *unused)])
+    removed = sum(one.bytes for one in (*doomed, *unused))
+    return Cleaned(len(unused), len(doomed), removed, len(entries) - len(unused))

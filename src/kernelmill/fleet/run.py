@@ -15,8 +15,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.fleet.dispatch import Dispatch, Failure, Progress
 from kernelmill.fleet.jobs import Job
 from kernelmill.fleet.local import LocalPool
-from kernelmill.fleet.manifest import Manifest, own_compiler
-from kernelmill.fleet.manifests import FolderManifests, SharedManifests
+from kernelmill.fleet.manifest import FolderManifests, Manifest, SharedManifests, own_compiler
 from kernelmill.fleet.tracing import Collected, trace
 from kernelmill.store.shared import SharedStore, open_shared
 from kernelmill.store.store import Store, default_folders

@@ -16,9 +16,16 @@ from kernelmill.artifact.objects import graph_texts
 from kernelmill.backend.entry import Backend, configured
 from kernelmill.codegen import key_of
 from kernelmill.compiler import Compiled, Compiler
-from kernelmill.compiler.drivers import driver_info, driver_text, driver_type
 from kernelmill.compiler.kernel_info import Use, describe
-from kernelmill.compiler.objects import Request, kernel_key, obtain_dims, requests_of
+from kernelmill.compiler.objects import (
+    Request,
+    driver_info,
+    driver_text,
+    driver_type,
+    kernel_key,
+    obtain_dims,
+    requests_of,
+)
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass

@@ -5,9 +5,8 @@ from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.eager_checks import refused_by_eager
 from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
-from kernelmill.frontend.results import keep_strides
+from kernelmill.frontend.results import UpdatedArguments, keep_strides
 from kernelmill.frontend.tensors import lies_row_major, overlaps
-from kernelmill.frontend.updated import UpdatedArguments
 
 __all__ = [
     "ImportedGraph",

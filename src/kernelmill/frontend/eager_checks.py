@@ -19,8 +19,8 @@ from torch.fx.node import map_aggregate
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals.dispatch import any_autocast, outside_modes
-from kernelmill.torch_internals.graphs import graph_modules
 from kernelmill.torch_internals.operators import OpOverload
+from kernelmill.torch_internals.tracing import graph_modules
 
 _LARGEST = 8
 """Cap of sizes and counts, in all arguments."""

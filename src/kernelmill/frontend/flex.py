@@ -19,7 +19,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, provably_nonnegative
 from kernelmill.core.dtype import BOOL, F32, I32, DType
 from kernelmill.frontend.aten.attention import known_scale
-from kernelmill.frontend.aten.indexing import index
+from kernelmill.frontend.aten.scatters import index
 from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.emitter import common_shape
 from kernelmill.frontend.promotion import require_known

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 
 from kernelmill.torch_internals.decompositions import recurrent
 from kernelmill.torch_internals.dispatch import any_autocast
-from kernelmill.torch_internals.graphs import all_nodes, graph_modules
+from kernelmill.torch_internals.tracing import all_nodes, graph_modules
 
 MOST_STEPS = 32
 """Most steps of time, over all layers and directions, that are decomposed in training."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelmill.torch_internals.graphs import all_nodes
+from kernelmill.torch_internals.tracing import all_nodes
 
 _aten = torch.ops.aten
 _SQUEEZES = (_aten.squeeze, _aten.squeeze_, _aten.squeeze_copy)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 from kernelmill.gears.cover import best_grid, best_rows, grid_work, work_of
 from kernelmill.gears.declaration import MOST_GEARS
 from kernelmill.gears.gear_set import Axis

@@ -1,15 +1,17 @@
-"""Builds graphs: types are inferred, names are given, wrong use fails at the line that does it."""
+"""Builds graphs: types are inferred, names are given, wrong use fails at once; and makes the new
+graph of a pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kernelmill.config.super_kernel_marks import UNMARKED
 from kernelmill.core.dim import Dim, Sym, as_sym, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 from kernelmill.graph.ops import infer
 
 
@@ -75,3 +77,84 @@ class GraphBuilder:
         node.results = tuple(results)
         self.graph.nodes.append(node)
         return node.results
+
+
+class Rewriter:
+    """Walks `graph.nodes` in order. A node whose operands did not change is taken over as it is."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._old = graph
+        self._builder = GraphBuilder(graph.name)
+        self._new: dict[Value, Value] = {}
+        self.graph = self._builder.graph
+        self.graph.inputs = list(graph.inputs)
+        self.graph.symbols = dict(graph.symbols)
+        self.graph.equations, self.graph.bodies = list(graph.equations), graph.bodies
+
+    def value(self, value: Value) -> Value:
+        """Return the value of the new graph that stands for one of the old graph."""
+        return self._new.get(value, value)
+
+    def operands(self, node: Node) -> tuple[Value, ...]:
+        """Return the node's operands in the new graph."""
+        new = self._new
+        return tuple([new.get(operand, operand) for operand in node.operands])
+
+    def keep(self, node: Node, **attrs: Attr) -> None:
+        """Carry a node over, with `attrs` added to its own.
+
+        What an ATen call reads lies in memory as it did: some of ATen's operators count on it.
+        """
+        if not attrs and self._new.keys().isdisjoint(node.operands):
+            self.graph.nodes.append(node)
+            return
+        operands = self.operands(node)
+        if node.op == "aten" and operands != node.operands:
+            operands = tuple([self._lying_as(old) for old in node.operands])
+        if operands == node.operands and not attrs:
+            self.graph.nodes.append(node)
+            return
+        wanted = {**node.attrs, **attrs} if attrs else node.attrs
+        fresh = Node(node.op, operands, wanted, node.origin, node.mark)
+        made: list[Value] = []
+        for old in node.results:
+            new = self._new[old] = Value(old.name, old.type, fresh)
+            made.append(new)
+        fresh.results = tuple(made)
+        self.graph.nodes.append(fresh)
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let `new`, a value of the new graph, stand for `old`."""
+        self._new[old] = new
+
+    def emit(self, like: Node, op: str, *operands: Value, **attrs: Attr) -> Value:
+        """Append a node to the new graph, with the origin and scope of an old one."""
+        self._builder.origin, self._builder.mark = like.origin, like.mark
+        return self._builder.emit(op, *operands, **attrs)
+
+    def lay_out(self, values: Iterable[Value]) -> None:
+        """Give the counterparts of these old values the memory strides that they had."""
+        for value in values:
+            self.replace(value, self._lying_as(value))
+
+    def _lying_as(self, old: Value) -> Value:
+        """Return the new graph's counterpart of a value, in memory that has the same strides."""
+        new, strides = self.value(old), old.type.memory_strides
+        if new.type.memory_strides == strides:
+            return new
+        return self._builder.emit("layout", new, strides=strides)
+
+    def finish(self) -> Graph:
+        """Return the new graph, with the results and updates of the old one."""
+        self.graph.results = [self._result(result) for result in self._old.results]
+        self.graph.updates = [(held, self.value(new)) for held, new in self._old.updates]
+        return self.graph
+
+    def _result(self, result: Result) -> Result:
+        return self.value(result) if isinstance(result, Value) else result
+
+
+def live_values(graph: Graph) -> Iterable[Value]:
+    """Yield the values that leave the graph: results and updates."""
+    yield from (result for result in graph.results if isinstance(result, Value))
+    yield from (new for _, new in graph.updates)

@@ -1,4 +1,4 @@
-"""Effects of nodes besides computing their results."""
+"""Effects of nodes besides computing their results, and owners of the memory of values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import cache
 
 import torch
 
-from kernelmill.graph.ir import Graph, Node
-from kernelmill.torch_internals.operators import OpOverload, overload_named
+from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.torch_internals.operators import OpOverload, gives_views, overload_named
 
 
 def asserts(target: str) -> bool:
@@ -46,3 +46,16 @@ def _acts(target: str) -> bool:
     if target.split(".")[0] not in ("aten", "prims") or not isinstance(operator, OpOverload):
         return True
     return torch.Tag.nondeterministic_seeded in operator.tags
+
+
+def memory_of(value: Value) -> Value:
+    """Return the input or computed value whose memory a value has: itself, except for ATen's views,
+    which share memory with their first operand."""
+    while (
+        value.node is not None
+        and value.node.op == "aten"
+        and value.node.operands
+        and gives_views(str(value.node.attrs["target"]))
+    ):
+        value = value.node.operands[0]
+    return value

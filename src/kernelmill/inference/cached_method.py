@@ -21,7 +21,7 @@ from kernelmill.artifact.settings import modes
 from kernelmill.backend.entry import Backend, Decompositions, given_decompositions
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.inference.kept_programs import MOST_ENTRIES, KeptPrograms, Options, folder_given
 from kernelmill.runtime.quick import REFUSED

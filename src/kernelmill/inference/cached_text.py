@@ -8,7 +8,7 @@ from typing import TextIO
 from kernelmill.artifact.container import SUFFIX, Artifact, load, names
 from kernelmill.artifact.readable import readable
 from kernelmill.core.errors import StoreError, file_errors
-from kernelmill.core.wording import printable
+from kernelmill.core.text import printable
 from kernelmill.store.folder import Folder
 
 

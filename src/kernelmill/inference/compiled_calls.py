@@ -36,7 +36,7 @@ from kernelmill.artifact.settings import modes
 from kernelmill.artifact.target import Values
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GradientError, InputError, KernelmillError
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.inference.compile_report import CompileReport, ProgramReport
 from kernelmill.inference.kept_programs import KeptProgram, KeptPrograms, Options
 from kernelmill.inference.torch_calls import TorchCalls, is_traced

@@ -1,4 +1,4 @@
-"""Meaning of each operator of the kernel IR, on numpy arrays with one element for each lane.
+"""Meaning of each operator of the kernel IR, on numpy arrays with one element a lane.
 
 bf16 is held as its bits in uint16, since numpy has no such type; f16 is numpy's. No arithmetic is
 done on either but by dot units. A tile is an array of its rows. Functions of `math` are computed in
@@ -8,17 +8,144 @@ f64 and rounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, I32, I64, DType
-from kernelmill.core.target.dot_units import DOT_UNITS
-from kernelmill.kernel import dots
-from kernelmill.kernel.fused import Array, fma
+from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit, Sums
 from kernelmill.kernel.ir import Instr, VType
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """Compute a * b + c: floats with one rounding, integers wrapping."""
+    if a.dtype == np.float32:
+        return to_odd(a, b, c).astype(np.float32)
+    if a.dtype == np.float64:
+        lanes = np.broadcast(a, b, c)
+        return np.array([_fma_f64(*map(float, lane)) for lane in lanes])
+    return a * b + c
+
+
+def to_odd(a: Array, b: Array, c: Array) -> Array:
+    """Compute a*b + c of f32 as f64, rounded to odd: the result is on the same side of every number
+    of less than 52 bits as the exact value.
+
+    The product is exact; a sum that is not moves to its odd neighbour. Rounding to odd keeps a
+    second rounding from seeing a tie that is none (Boldo and Melquiond, 2008); the error of the sum
+    is Knuth's.
+    """
+    a, b, c = (x.astype(np.float64) for x in (a, b, c))
+    product = a * b
+    total = product + c
+    part = total - product
+    error = (product - (total - part)) + (c - part)
+    if not error.any():
+        return total
+    even = total.view(np.int64) % 2 == 0
+    odd = np.nextafter(total, np.copysign(np.inf, error))
+    moved = np.isfinite(error) & (error != 0) & even
+    return np.where(moved, odd, total)
+
+
+def _fma_f64(a: float, b: float, c: float) -> float:
+    """Compute a * b + c exactly, in fractions, but for zeros and infinite numbers or NaN."""
+    exact = Fraction(0)
+    if isfinite(a) and isfinite(b) and isfinite(c):
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return inf if exact > 0 else -inf
+
+
+_LEAST = 2.0**-126
+_LAST_OF_F32 = np.int64(1 << 29)
+"""The last bit of an f32 in an f64."""
+
+_BEYOND_F32 = _LAST_OF_F32 - 1
+_TINY = _LEAST * (1 - 2.0**-25)
+"""What is smaller does not round to the least normal f32, had exponents no end."""
+
+
+def dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
+    """Return c plus, in each lane, the products of the numbers in the words of `a` and `b`."""
+    if unit.on_blocks:
+        a, b = np.broadcast_to(a, unit.rows), np.broadcast_to(b, unit.columns)
+        a, b = a.repeat(unit.columns), np.tile(b, unit.rows)
+    left, right = (
+        np.ascontiguousarray(words).view(_NUMPY[dtype.name]).reshape(-1, unit.group)
+        for words, dtype in zip(np.broadcast_arrays(a, b), (unit.a, unit.b), strict=True)
+    )
+    return _summed(unit, _numbers(left, unit.a), _numbers(right, unit.b), c)
+
+
+def tile_dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
+    """Return c plus the product of two tiles: `b` has a row of words for each group in `a`."""
+    rows, columns = c.shape
+    left = _numbers(a, unit.a).reshape(rows, 1, -1)
+    right = _numbers(b, unit.b).reshape(-1, columns, unit.group).transpose(1, 0, 2)
+    return _summed(unit, left, right.reshape(1, columns, -1), c)
+
+
+def _numbers(values: Array, dtype: DType) -> Array:
+    if dtype == BF16:
+        return _flushed((values.astype(np.uint32) << 16).view(np.float32))
+    return values.astype(np.int32)
+
+
+def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
+    """Return c plus the products along the last axis."""
+    if unit.sums == Sums.WRAPPING:
+        return (a * b).sum(axis=-1, dtype=np.int32) + c
+    c = _flushed(c)
+    if unit.sums == Sums.UPPER_FIRST:
+        return _add(a[..., 0], b[..., 0], _add(a[..., 1], b[..., 1], c))
+    if unit.sums == Sums.TO_ODD:
+        for k in range(0, unit.group, 2):
+            low, high = (_product(a[..., half], b[..., half]) for half in (k, k + 1))
+            c = _sum_to_odd(c, _sum_to_odd(low, high))
+        return c
+    assert unit.sums == Sums.EVEN_AND_ODD, unit.sums
+    chains = [np.zeros_like(c), np.zeros_like(c)]
+    for k in range(a.shape[-1]):
+        chains[k % 2] = _add(a[..., k], b[..., k], chains[k % 2])
+    one = np.ones_like(c)
+    return _add(_add(chains[0], one, chains[1]), one, c)
+
+
+def _add(a: Array, b: Array, c: Array) -> Array:
+    """Return a*b + c with one rounding of f32, none of them denormal."""
+    exact = to_odd(a, b, c)
+    kept = np.where(np.abs(exact) < _TINY, np.copysign(0.0, exact), exact)
+    return kept.astype(np.float32)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return the product of two bf16 in f32, where it is exact."""
+    return _flushed(a * b)
+
+
+def _sum_to_odd(a: Array, b: Array) -> Array:
+    """Return a + b, where inexact the neighbour in f32 whose last bit is set; none denormal."""
+    exact = to_odd(a, np.ones_like(a), b).view(np.int64)
+    inexact = (exact & _BEYOND_F32) != 0
+    odd = (exact & ~_BEYOND_F32 | np.where(inexact, _LAST_OF_F32, 0)).view(np.float64)
+    return _flushed(odd).astype(np.float32)
+
+
+def _flushed(x: Array) -> Array:
+    """Replace denormals by zeros of their sign."""
+    return np.where(np.abs(x) < np.float32(_LEAST), np.copysign(np.float32(0), x), x)
+
 
 _NUMPY: dict[str, type[np.generic]] = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
@@ -235,7 +362,7 @@ def _interleave(instr: Instr, args: Sequence[Array], type: VType) -> Array:
 
 
 def _dot(instr: Instr, args: Sequence[Array], type: VType) -> Array:
-    compute = dots.tile_dot if type.rows else dots.dot
+    compute = tile_dot if type.rows else dot
     return compute(DOT_UNITS[str(instr.attrs["unit"])], *args)
 
 

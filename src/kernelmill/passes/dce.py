@@ -1,13 +1,14 @@
-"""Drops nodes whose results are not read."""
+"""Computes equal things once, and drops nodes that are not read and assertions that are checked."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.graph.builder import Rewriter, live_values
 from kernelmill.graph.effects import has_effect, is_assertion
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.rewriter import live_values
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,55 @@ def _holds(node: Node) -> bool:
     """Return whether the node asserts a condition that folding has found to be true."""
     condition = node.operands[0].node if is_assertion(node) else None
     return condition is not None and condition.op == "full" and condition.attrs["value"] is True
+
+
+@dataclass(frozen=True)
+class EliminateCommonSubexpressions:
+    """One node for all that have the same operator, operands, attributes and super-kernel scope.
+
+    ATen calls are left alone: they may draw random numbers.
+    """
+
+    name: str = "cse"
+
+    def apply(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        seen: dict[Any, Value] = {}
+        for node in graph.nodes:
+            if node.op == "aten":
+                rewriter.keep(node)
+                continue
+            key = _key(node, rewriter.operands(node))
+            known = seen.get(key)
+            if known is None:
+                rewriter.keep(node)
+                seen[key] = rewriter.value(node.result)
+            else:
+                rewriter.replace(node.result, known)
+        return rewriter.finish()
+
+
+def _key(node: Node, operands: tuple[Value, ...]) -> Any:
+    # Text tells 0.0 from -0.0, True from 1, and NaN from nothing at all.
+    attrs = tuple((name, repr(value)) for name, value in sorted(node.attrs.items()))
+    return node.op, operands, attrs, node.mark
+
+
+@dataclass(frozen=True)
+class DropSizeChecks:
+    """An assertion goes when its condition is computed from dims and constants."""
+
+    name: str = "drop-size-checks"
+
+    def apply(self, graph: Graph) -> Graph:
+        known: set[Value] = set()
+        kept: list[Node] = []
+        for node in graph.nodes:
+            from_sizes = node.op != "aten" and all(operand in known for operand in node.operands)
+            if from_sizes:
+                known.update(node.results)
+            if not (is_assertion(node) and node.operands[0] in known):
+                kept.append(node)
+        if len(kept) == len(graph.nodes):
+            return graph
+        return EliminateDeadCode().apply(replace(graph, nodes=kept))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import math
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import DType
+from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.graph.rewriter import Rewriter
 
 _EXACT_BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 _WHOLE_BITS = {"i64": 63, "i32": 31, "i16": 15, "i8": 7, "u8": 8, "bool": 1}

@@ -1,4 +1,5 @@
-"""Products of dequantised tensors become products of their integers.
+"""Products of dequantised tensors become products of their integers; numbers of bf16 products for
+f32.
 
 PT2E's exported models multiply (A - za) * x by (B - zb[n]) * w[n], where A (m, k) and B (k, n) are
 integers of eight bits, za and x numbers, and zb and w vectors of the model, or numbers too:
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import F32, I8, I32, I64, U8
+from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.rewriter import Rewriter
 from kernelmill.passes.dce import EliminateDeadCode
 from kernelmill.passes.quantize import Emit, constant_inputs
 
@@ -154,3 +155,28 @@ def _vector(e: Emit, number: Value | float, like: Value) -> Value:
     if isinstance(number, Value):
         return e.cast(e.rewriter.value(number), like.dtype)
     return e.full(number if like.dtype.is_float else int(number), like)
+
+
+def multiplies_f32(node: Node) -> bool:
+    """Return whether products of bf16 could compute this node."""
+    return node.op == "matmul" and node.operands[0].dtype == F32
+
+
+@dataclass(frozen=True)
+class AllowProducts:
+    """A pass that sets `products` of all products of f32 to 0, 1 or 3, in place of their own."""
+
+    products: int
+    name: str = "allow-products"
+
+    def apply(self, graph: Graph) -> Graph:
+        """Return an equivalent graph, or the same one if no product is to be marked."""
+        if not any(multiplies_f32(node) for node in graph.nodes):
+            return graph
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if multiplies_f32(node):
+                rewriter.keep(node, products=self.products)
+            else:
+                rewriter.keep(node)
+        return rewriter.finish()

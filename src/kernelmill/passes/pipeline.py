@@ -12,15 +12,12 @@ from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.constants import FoldConstants
-from kernelmill.passes.cse import EliminateCommonSubexpressions
-from kernelmill.passes.dce import EliminateDeadCode
+from kernelmill.passes.dce import EliminateCommonSubexpressions, EliminateDeadCode
 from kernelmill.passes.heads import FoldRepeatedKV
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.integer_products import MultiplyIntegers
-from kernelmill.passes.reinplace import WriteInPlace
-from kernelmill.passes.results import apart
-from kernelmill.passes.split_joins import SplitJoins
-from kernelmill.passes.split_reductions import SplitReductions
+from kernelmill.passes.results import WriteInPlace, apart
+from kernelmill.passes.split_joins import SplitJoins, SplitReductions
 from kernelmill.passes.views import MergeViews
 
 

@@ -38,8 +38,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType
 from kernelmill.core.roles import InputRole
+from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Graph, Node, Value, row_major
-from kernelmill.graph.rewriter import Rewriter
 from kernelmill.passes.dce import EliminateDeadCode
 
 _FLOATS = (F32, F16, BF16)

@@ -1,12 +1,17 @@
-"""Cuts concatenations of many tensors into concatenations of some, which kernels can hold."""
+"""Cuts concatenations and reductions that are too long for one kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import F32
+from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.rewriter import Rewriter
+from kernelmill.graph.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -39,3 +44,66 @@ class SplitJoins:
         if len(run) == 1:
             return run[0]
         return rewriter.emit(node, "concat", *run, dim=node.attrs["dim"])
+
+
+_PARTS = (64, 60, 56, 50, 49, 48, 40, 36, 32, 28, 25, 24, 20, 16)
+"""Candidates for the number of parts; the first that divides the length is taken."""
+
+
+@dataclass(frozen=True)
+class SplitReductions:
+    """reduce(x) becomes reduce(reduce(parts of x)) from `least` elements for each of at most `most`
+    results on. Half types are summed in f32 throughout, as in one pass."""
+
+    least: int = 65536
+    most: int = 8
+    name: str = "split-reductions"
+
+    def apply(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            parts = self._parts(node)
+            if parts is None:
+                rewriter.keep(node)
+            else:
+                rewriter.replace(node.result, _split(rewriter, node, parts))
+        return rewriter.finish() if rewriter.graph.nodes != graph.nodes else graph
+
+    def _parts(self, node: Node) -> int | None:
+        if OPS[node.op].kind is not OpKind.REDUCE or OPS[node.op].kernel_op is None:
+            return None
+        if node.attrs.get("ordered"):
+            return None
+        reduced = _static([node.operands[0].shape[d] for d in _dims(node)])
+        kept = _static(node.result.shape)
+        if reduced is None or kept is None or kept > self.most or reduced < self.least:
+            return None
+        return next((parts for parts in _PARTS if reduced % parts == 0), None)
+
+
+def _split(rewriter: Rewriter, node: Node, parts: int) -> Value:
+    x = rewriter.value(node.operands[0])
+    dims = _dims(node)
+    kept = [d for d in range(len(x.shape)) if d not in dims]
+    dtype = x.dtype
+    if dtype.compute != dtype:
+        x = rewriter.emit(node, "cast", x, dtype=F32)
+    shape = tuple(x.shape[d] for d in kept)
+    length = _static([x.shape[d] for d in dims])
+    assert length is not None
+    x = rewriter.emit(node, "permute", x, dims=(*kept, *dims))
+    x = rewriter.emit(node, "reshape", x, shape=(*shape, parts, length // parts))
+    x = rewriter.emit(node, node.op, x, dims=(len(kept) + 1,))
+    x = rewriter.emit(node, node.op, x, dims=(len(kept),))
+    return x if x.dtype == dtype else rewriter.emit(node, "cast", x, dtype=dtype)
+
+
+def _dims(node: Node) -> tuple[int, ...]:
+    dims = node.attrs["dims"]
+    assert isinstance(dims, tuple)
+    return tuple(sorted(d for d in dims if isinstance(d, int)))
+
+
+def _static(shape: tuple[Dim, ...] | list[Dim]) -> int | None:
+    sizes = [size for size in shape if isinstance(size, int)]
+    return prod(sizes) if len(sizes) == len(shape) else None

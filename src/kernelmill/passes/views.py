@@ -7,8 +7,8 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
+from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

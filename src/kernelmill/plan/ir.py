@@ -6,13 +6,14 @@ Sizes are dims: integers, or expressions over the plan's symbols that are evalua
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
 from typing import Union
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.dim import Dim, Sym, evaluate
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
 
@@ -217,3 +218,77 @@ class Plan:
     supers: tuple[SuperKernel, ...] = ()
     equations: tuple[tuple[Dim, Dim], ...] = ()
     views: tuple[AtenCall, ...] = ()
+
+
+# Without annotations as texts, as in artifact/manifest.py, which reads these by their types.
+
+
+@dataclass(frozen=True)
+class PaddedInput:
+    """Argument `number` is copied into zeros of this shape and these strides (in elements), both at
+    the gear's sizes; its elements come first in each dim."""
+
+    number: int
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class PaddedResult:
+    """Result `number`, which contains the result of the program without padding.
+
+    Each of its dims is a row-major product of `axes`; the true elements are those inside the true
+    size of every axis. `strides` are what eager's result has, at the true sizes.
+    """
+
+    number: int
+    axes: tuple[tuple[Dim, ...], ...]
+    strides: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Padding of arguments to a gear's sizes, and cropping of results to the true ones. Inputs and
+    results that are not named here pass through.
+
+    sizes           integer arguments (number, symbol) that become the gear's size
+    size_results    integer results (number, dim) that become the true one
+    ranges          (symbol, low, high or None): hold for every true size for which the program was
+                    traced
+    fixed           (symbol, size): sizes of one gear, of which those count that are the same in all
+    tensors         the shapes of all tensor arguments (number, shape)
+    """
+
+    inputs: tuple[PaddedInput, ...]
+    results: tuple[PaddedResult, ...]
+    sizes: tuple[tuple[int, str], ...] = ()
+    size_results: tuple[tuple[int, Dim], ...] = ()
+    ranges: tuple[tuple[str, int, Dim | None], ...] = ()
+    fixed: tuple[tuple[str, int], ...] = ()
+    tensors: tuple[tuple[int, tuple[Dim, ...]], ...] = ()
+
+
+LINES_BUFFER = -2
+"""Stands for the threads' cache lines among the buffers of a driver."""
+
+
+def whole_launch(plan: Plan, super_kernel: SuperKernel) -> Launch:
+    """Return the launch that stands for all of a super kernel's.
+
+    Its buffers are the lines, then those of each sub-kernel; its tasks say how many threads can be
+    busy at a time: the widest launch of each part of the team, together.
+    """
+    launches = list(sub_launches(plan, super_kernel))
+    widest: dict[Part, int] = {}
+    for launch, part in zip(launches, super_kernel.parts, strict=True):
+        widest[part] = max(widest.get(part, 0), evaluate(launch.tasks, {}))
+    buffers = (LINES_BUFFER, *(buffer for launch in launches for buffer in launch.buffers))
+    work = sum(evaluate(launch.work, {}) for launch in launches)
+    return Launch(super_kernel.name, buffers, (), sum(widest.values()), 0, work)
+
+
+def sub_launches(plan: Plan, super_kernel: SuperKernel) -> Iterator[Launch]:
+    """Yield the launches of a super kernel, in order."""
+    for step in plan.steps[super_kernel.first : super_kernel.last]:
+        assert isinstance(step, Launch)
+        yield step

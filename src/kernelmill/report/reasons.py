@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 from kernelmill.report.facts import (
     AT_LIMIT,
     CallFacts,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.target.isa import machine_isa, withheld
-from kernelmill.core.wording import counted
-from kernelmill.lower.templates.matmul.bind_pieces import NO_TILES
+from kernelmill.core.text import counted
+from kernelmill.lower.templates.matmul.pieced import NO_TILES
 from kernelmill.report.facts import CallFacts, Explained, ProgramFacts
 from kernelmill.report.sums import KernelSum, changes, kernel_sums, module_sums
 

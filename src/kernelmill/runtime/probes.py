@@ -16,8 +16,7 @@ from enum import Enum
 from functools import cache
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.plan.ir import Launch
-from kernelmill.plan.supers import sub_launches
+from kernelmill.plan.ir import Launch, sub_launches
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.layout import pointer, word
 from kernelmill.runtime.linking import linker

@@ -42,8 +42,8 @@ from kernelmill.runtime.memory.frames import Frame
 from kernelmill.runtime.memory.sizes import Sizes
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.weights.binding import Binding
+from kernelmill.runtime.weights.contents import memory_behind
 from kernelmill.runtime.weights.page_scan import Range, meeting, merged
-from kernelmill.runtime.weights.samples import memory_behind
 from kernelmill.torch_internals.dispatch import version_counter
 from kernelmill.torch_internals.objects import (
     INNER_AT,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.plan.ir import AtenCall, Launch
-from kernelmill.plan.supers import sub_launches
+from kernelmill.plan.ir import AtenCall, Launch, sub_launches
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.layout import pointer
 from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, call_sites

@@ -1,36 +1,136 @@
-"""A remote level behind the folder: read on a miss, written in the background, never blocking.
+"""A remote level behind the folder: read on a miss, written in the background, signed by who may
+write.
 
 KERNELMILL_REMOTE names it: `redis://host:port/0` (also rediss:// and unix://), or any URL that
 fsspec knows. An entry travels as one value: a line of JSON with the sizes of its three files, then
-the files; signed with KERNELMILL_REMOTE_KEY (store/signature.py). What comes back without that
+the files; signed with KERNELMILL_REMOTE_KEY (store/remote.py). What comes back without that
 signature is as if it were not there; the rest is checked exactly as a folder's files are. Without a
 key nothing can be checked, and the remote is not used. A process writes only when
 KERNELMILL_REMOTE_ACCESS says so.
 
 Every call runs in a thread of this module and is waited for 200 ms at most. A remote that fails or
 is slow costs one warning, and is asked again after 0.1 s, after twice that, and so on up to a
-minute (store/backoff.py).
+minute (store/remote.py).
+
+Signatures of a remote store's values: write access to the remote is not enough to run code here.
+
+    kernelmill-signed 1 {HMAC-SHA256, in hexadecimal}
+    the value
+
+The code is over the entry's name and the value, with the key that all hosts share, so that a value
+is good under its own name only. Source of the code: RFC 2104.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import hmac
 import json
 import logging
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
 
 from kernelmill.core import knobs
-from kernelmill.core.after_fork import track
+from kernelmill.core.after_fork import RenewedLock, track
 from kernelmill.core.log import get_logger
 from kernelmill.store import backends
 from kernelmill.store.backends import Backend
-from kernelmill.store.backoff import BackOff
 from kernelmill.store.entry import SUFFIXES, BadEntry
-from kernelmill.store.signature import sign, verified
+
+FIRST_SECONDS = 0.1
+LONGEST_SECONDS = 60.0
+
+
+class BackOff:
+    """Pauses after failures: each twice as long as the one before, up to `LONGEST_SECONDS`.
+
+    Each is cut by up to a half at random, so that machines that failed together do not come back
+    together. After a failure one caller at a time may ask; the others do without meanwhile.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock, self._chance = clock, chance
+        self._held = RenewedLock()
+        self._failures = 0
+        self._failed = float("-inf")
+        self._next = float("-inf")
+
+    @property
+    def is_resting(self) -> bool:
+        """True while the server must not be asked."""
+        return self._clock() < self._next
+
+    def may_ask(self) -> bool:
+        """Return whether the caller may ask now; it then has to call `served` or `failed`."""
+        with self._held.lock:
+            if self.is_resting:
+                return False
+            if self._failures:
+                self._next = self._clock() + self._pause()
+            return True
+
+    def served(self) -> None:
+        """Record that the server answered."""
+        with self._held.lock:
+            self._failures = 0
+            self._next = float("-inf")
+
+    def failed(self, asked: float) -> None:
+        """Record that the server did not answer a request made at time `asked` of the clock."""
+        with self._held.lock:
+            if asked < self._failed:  # asked together with a request whose failure is counted
+                return
+            self._failures += 1
+            self._failed = self._clock()
+            self._next = self._failed + self._pause()
+
+    def now(self) -> float:
+        """Return the time of the clock, for `failed`."""
+        return self._clock()
+
+    def _pause(self) -> float:
+        return pause(self._failures, self._chance())
+
+
+def pause(failures: int, chance: float) -> float:
+    """Return the seconds of pause after so many failures in a row; `chance` is from 0 to 1."""
+    longest = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 64), LONGEST_SECONDS)
+    return longest * (1 - chance / 2)
+
+
+_MARK = b"kernelmill-signed 1 "
+_HEAD_BYTES = len(_MARK) + 2 * hashlib.sha256().digest_size + 1
+
+
+def sign(key: bytes, name: str, value: bytes) -> bytes:
+    """Return the signed value, for the remote to keep under `name`."""
+    return _MARK + _code(key, name, value) + b"\n" + value
+
+
+def verified(key: bytes, name: str, signed: bytes) -> bytes:
+    """Return the value that was signed. BadEntry unless it was, with this key and name."""
+    head, value = signed[:_HEAD_BYTES], signed[_HEAD_BYTES:]
+    if not head.startswith(_MARK):
+        raise BadEntry(f"{name} is not signed")
+    if not hmac.compare_digest(head, _MARK + _code(key, name, value) + b"\n"):
+        raise BadEntry(f"the signature of {name} is not one by the key of KERNELMILL_REMOTE_KEY")
+    return value
+
+
+def _code(key: bytes, name: str, value: bytes) -> bytes:
+    state = hmac.new(key, name.encode() + b"\0", hashlib.sha256)
+    state.update(value)
+    return state.hexdigest().encode()
+
 
 TIMEOUT_SECONDS = 0.2
 

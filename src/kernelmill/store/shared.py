@@ -17,8 +17,7 @@ from kernelmill.core.urls import check_url, without_password
 from kernelmill.store import backends
 from kernelmill.store.backends import Backend, Stored
 from kernelmill.store.entry import BadEntry, Entry, decode
-from kernelmill.store.remote import pack, unpack
-from kernelmill.store.signature import sign, verified
+from kernelmill.store.remote import pack, sign, unpack, verified
 from kernelmill.store.upkeep import check
 
 TIMEOUT_SECONDS = 10.0

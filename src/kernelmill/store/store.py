@@ -31,8 +31,7 @@ from kernelmill.store.entry import (
     entry_name,
     key_of,
 )
-from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
-from kernelmill.store.lock import ThreadLocks
+from kernelmill.store.folder import Folder, OnUntrusted, ThreadLocks, when_untrusted
 from kernelmill.store.packages import Package, installed
 from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.uses import Uses

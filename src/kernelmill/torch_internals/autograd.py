@@ -11,7 +11,7 @@ from torch import fx
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.torch_internals.members import check
+from kernelmill.torch_internals.modules import check
 from kernelmill.torch_internals.operators import overload_named
 from kernelmill.torch_internals.registry import internal
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from kernelmill.torch_internals.members import check
+from kernelmill.torch_internals.modules import check
 from kernelmill.torch_internals.registry import internal
 
 

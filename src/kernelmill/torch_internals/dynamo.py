@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals import trace_notes
-from kernelmill.torch_internals.members import check, names_in
+from kernelmill.torch_internals.modules import check, names_in
 from kernelmill.torch_internals.registry import internal
 
 if TYPE_CHECKING:

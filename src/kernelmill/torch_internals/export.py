@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernelmill.core.after_fork import track
-from kernelmill.torch_internals.members import check
+from kernelmill.torch_internals.modules import check
 from kernelmill.torch_internals.registry import internal
 
 

@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.torch_internals.members import check
+from kernelmill.torch_internals.modules import check
 from kernelmill.torch_internals.registry import internal
 
 _hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)

@@ -1,13 +1,14 @@
-"""Traced (fake) tensors."""
+"""Traced (fake) tensors, and the graphs of torch.fx that a trace makes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch import fx
 
 from kernelmill.core.after_fork import Overlapping
 from kernelmill.core.dataclass import dataclass
@@ -145,3 +146,14 @@ def without_tracebacks() -> Generator[None]:
         yield
     finally:
         log.disabled = before
+
+
+def graph_modules(gm: fx.GraphModule) -> list[fx.GraphModule]:
+    """Return a graph and those inside of it."""
+    return [part for part in gm.modules() if isinstance(part, fx.GraphModule)]
+
+
+def all_nodes(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the nodes of a graph and of those inside of it."""
+    for part in graph_modules(gm):
+        yield from part.graph.nodes

@@ -17,7 +17,7 @@ from kernelmill.artifact.manifest import (
 from kernelmill.artifact.program_set import _geared
 from kernelmill.core.dim import sym
 from kernelmill.core.errors import GearError, InputError
-from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
+from kernelmill.plan.ir import PaddedInput, PaddedResult, Padding
 
 ROWS, WIDTH = sym("s0"), sym("s1")
 PADDING = Padding(

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelmill.cli.checks import processor, storage, system, threads, versions
+from kernelmill.cli.checks import storage, system, threads, versions
 from kernelmill.cli.checks.finding import Section
-from kernelmill.cli.checks.internals import internals
 from kernelmill.cli.checks.trial import trial
+from kernelmill.cli.checks.versions import internals
 from kernelmill.cli.main import main
 from kernelmill.core.target.cpus import Cpus
 from kernelmill.store import Store
@@ -194,12 +194,12 @@ def test_modules_without_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_less_than_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMILL_TARGET", "x86-64-v2")
-    assert "unset KERNELMILL_TARGET" in said(processor.processor(), "slow")
+    assert "unset KERNELMILL_TARGET" in said(system.processor(), "slow")
     monkeypatch.setenv("KERNELMILL_TARGET", "z80")
-    assert "z80" in said(processor.processor(), "wrong")
+    assert "z80" in said(system.processor(), "wrong")
     monkeypatch.delenv("KERNELMILL_TARGET")
-    monkeypatch.setattr(processor, "withheld", lambda: "amx may not be used: forbidden")
-    assert "seccomp" in said(processor.processor(), "slow")
+    monkeypatch.setattr(system, "withheld", lambda: "amx may not be used: forbidden")
+    assert "seccomp" in said(system.processor(), "slow")
 
 
 def test_a_torch_that_does_not_compile() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmill import codegen
-from kernelmill.codegen import machine
+from kernelmill.codegen import compile
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.target.isa import NAMED, Isa, host_isa
@@ -73,10 +73,10 @@ def test_other_architectures_compile() -> None:
 
 def test_llvm_s_refusal_is_an_error_with_its_words() -> None:
     with pytest.raises(CodegenError, match="expected top-level entity"):
-        machine.emit("nonsense", host_isa())
+        compile.emit("nonsense", host_isa())
     broken = "define void @f() {\n  %x = add i32 1, 1\n}"
     with pytest.raises(CodegenError, match="expected instruction opcode"):
-        machine.emit(broken, host_isa())
+        compile.emit(broken, host_isa())
 
 
 def test_versions_are_ingredients() -> None:

@@ -12,8 +12,8 @@ from kernelmill.core.dtype import F32, I32
 from kernelmill.core.target.dot_units import BF16_PAIRS, BFDOT, DotUnit
 from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.dots import dot
 from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.numeric import dot
 from tests.unit.codegen.native import TARGETS, run_map
 
 

@@ -12,9 +12,9 @@ from kernelmill.core.dtype import F32, I32, I64, U8
 from kernelmill.core.target.dot_units import BFDOT, BFMMLA, BLOCK_BYTES, DotUnit
 from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.dots import dot
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.numeric import dot
 from tests.unit.codegen.native import TARGETS, Native
 from tests.unit.codegen.test_dot_bf16 import near_the_least_normal
 

@@ -13,8 +13,8 @@ from kernelmill.core.dtype import I32, U8
 from kernelmill.core.target import dot_units
 from kernelmill.core.target.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.dots import dot
 from kernelmill.kernel.ir import Value
+from kernelmill.kernel.numeric import dot
 from tests.unit.codegen.native import TARGETS, run_map
 
 WITH_VNNI = replace(NAMED["x86-64-v4"], features=("avx512vnni",))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmill import codegen
-from kernelmill.codegen.load_runs import load_runs
+from kernelmill.codegen.run_loads import load_runs
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.isa import NAMED

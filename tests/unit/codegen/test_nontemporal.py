@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelmill import codegen
-from kernelmill.codegen.nontemporal import MARK
+from kernelmill.codegen.promises import MARK
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.target.isa import NAMED

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kernelmill import codegen
-from kernelmill.codegen import machine
+from kernelmill.codegen import compile
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.dot_units import TILE_BF16, TILE_BYTES
@@ -20,7 +20,7 @@ from kernelmill.core.target.isa import Isa, host_isa, why_not_here
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, VType
-from kernelmill.plan.supers import sub_launches
+from kernelmill.plan.ir import sub_launches
 from kernelmill.superkernel import driver_ir, form
 from tests.forking import in_child
 from tests.properties.test_super_kernels import Step, kernels_of, plan_of
@@ -94,7 +94,7 @@ def test_a_driver_calls_its_kernels_and_waits_without_tiles() -> None:
     plan = form(plan_of(steps, [4], ""), kernels_of(steps), threads=2).plan
     (one,) = plan.supers
     driver = driver_ir(one, list(sub_launches(plan, one)), codegen.spin_hint(AMX))
-    text = machine.emit(driver, AMX, assembly=True).decode()
+    text = compile.emit(driver, AMX, assembly=True).decode()
     assert not uses_tiles(text) and "tilecfg" not in text
     names = {kernel.name for kernel in kernels_of(steps).values()}
     assert names <= {call.partition("@")[0] for call in re.findall(r"\tcallq?\t(\S+)", text)}

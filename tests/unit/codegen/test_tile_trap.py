@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from kernelmill.codegen import machine
+from kernelmill.codegen import compile
 from kernelmill.core.target import tile_permission
 from tests.machine_code import link
 from tests.tile_trap import trap
@@ -30,7 +30,7 @@ def assembled(lines: str, *memory: np.ndarray) -> None:
     text = "".join(f'module asm "{line.strip()}"\n' for line in lines.split(";"))
     llvm.initialize_native_asmparser()
     module = f'target triple = "{AMX.triple}"\n{text}'
-    tracker, address = link(machine.emit(module, AMX), "code")
+    tracker, address = link(compile.emit(module, AMX), "code")
     call = ctypes.CFUNCTYPE(None, *(ctypes.c_void_p,) * len(memory))(address)
     call(*(array.ctypes.data for array in memory))
     del tracker

@@ -11,7 +11,7 @@ import torch
 from kernelmill import codegen
 from kernelmill.cli.main import main
 from kernelmill.compiler import bisect as one_graph
-from kernelmill.compiler.bisect_case import run_case, write_case
+from kernelmill.compiler.bisect import run_case, write_case
 from kernelmill.compiler.compared import difference
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph

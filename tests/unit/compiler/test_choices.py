@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from kernelmill.compiler import choices as module
-from kernelmill.compiler.choices import Choices
+from kernelmill.compiler.choices import Choices, example_arguments
 from kernelmill.compiler.operator_documents import from_document, to_document
-from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.errors import CodegenError, KernelmillError
 from kernelmill.core.target.machine import host, profile

@@ -13,13 +13,13 @@ from kernelmill.compiler.objects import KernelBuilds, Request, obtain
 from kernelmill.core import workers
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import VerificationError
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.target.machine import host
 from kernelmill.core.workers import Workers
 from kernelmill.kernel import ir
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
-from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import survey
 
 TEXT = 'kernel k(a: f32[4] in, b: f32[4] out) tasks(1) type "Copy" {}'
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch.distributed as distributed
 
-from kernelmill.compiler import rank_group as module
-from kernelmill.compiler.rank_group import RankGroup, RankLost, rank_group
+from kernelmill.compiler import static_build as module
+from kernelmill.compiler.static_build import RankGroup, RankLost, rank_group
 from kernelmill.core.errors import ConfigError
 
 

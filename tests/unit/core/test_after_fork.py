@@ -14,8 +14,7 @@ import pytest
 
 from kernelmill.core import after_fork
 from kernelmill.core.after_fork import Overlapping, RenewedLock
-from kernelmill.core.garbage import collection_paused
-from kernelmill.core.threads import quick_switches
+from kernelmill.core.interpreter import collection_paused, quick_switches
 from tests.forking import in_child
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from kernelmill.core.garbage import collection_paused
+from kernelmill.core.interpreter import collection_paused
 
 
 @pytest.fixture(autouse=True)

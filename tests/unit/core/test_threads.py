@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kernelmill.core.threads import quick_switches
+from kernelmill.core.interpreter import quick_switches
 
 
 def test_turns_are_quick_inside_and_as_before_afterwards() -> None:

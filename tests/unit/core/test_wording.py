@@ -1,6 +1,6 @@
 import pytest
 
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kernelmill.core.digest import Key
-from kernelmill.fleet.batches import BATCH_SECONDS, Costs, batches
+from kernelmill.fleet.dispatch import BATCH_SECONDS, Costs, batches
 from kernelmill.fleet.task import CompileTask
 
 

@@ -8,8 +8,13 @@ import pytest
 from kernelmill.core.errors import ConfigError, FileError, StoreError
 from kernelmill.core.target.isa import NAMED
 from kernelmill.fleet import clean, pack, pull
-from kernelmill.fleet.manifest import Manifest, own_compiler, read_manifest
-from kernelmill.fleet.manifests import FolderManifests, SharedManifests
+from kernelmill.fleet.manifest import (
+    FolderManifests,
+    Manifest,
+    SharedManifests,
+    own_compiler,
+    read_manifest,
+)
 from kernelmill.store import Store
 from kernelmill.store.entry import encode
 from kernelmill.store.folder import Folder

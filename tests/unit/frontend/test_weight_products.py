@@ -9,8 +9,8 @@ from torch import nn
 import kernelmill
 from kernelmill.core.dtype import U8
 from kernelmill.frontend.aten import contractions
-from kernelmill.frontend.aten import int4_layout as int4_layouts
-from kernelmill.frontend.aten.int4_layout import Int4Layout
+from kernelmill.frontend.aten import contractions as int4_layouts
+from kernelmill.frontend.aten.contractions import Int4Layout
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.builder import GraphBuilder

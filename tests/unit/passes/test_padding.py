@@ -15,7 +15,7 @@ from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.padding import padding_of
 from kernelmill.passes.padding.rules import RULES
-from kernelmill.plan.padding import Padding
+from kernelmill.plan.ir import Padding
 from tests.padded import blind_padding, padded_difference
 
 BOTH = frozenset(("s0", "s1"))

@@ -16,8 +16,7 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.constants import FoldConstants
-from kernelmill.passes.cse import EliminateCommonSubexpressions
-from kernelmill.passes.dce import EliminateDeadCode
+from kernelmill.passes.dce import EliminateCommonSubexpressions, EliminateDeadCode
 from kernelmill.passes.heads import FoldRepeatedKV
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.views import MergeViews

@@ -12,7 +12,7 @@ from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.typing import TypingError
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.passes.products import AllowProducts
+from kernelmill.passes.integer_products import AllowProducts
 
 
 def product(dtype: DType, **attrs: int) -> Graph:

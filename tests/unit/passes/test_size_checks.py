@@ -13,7 +13,7 @@ from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.sizes import at_sizes
 from kernelmill.passes import run_pipeline
 from kernelmill.passes.constants import FoldConstants
-from kernelmill.passes.size_checks import DropSizeChecks
+from kernelmill.passes.dce import DropSizeChecks
 
 
 def asserting(about_values: bool) -> Graph:

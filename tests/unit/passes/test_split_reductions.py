@@ -9,7 +9,7 @@ from kernelmill.core.dtype import BF16, F32, I64, DType, to_torch
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.passes.split_reductions import SplitReductions
+from kernelmill.passes.split_joins import SplitReductions
 
 
 def _reduction(op: str, dtype: DType, shape: tuple[int, ...], dims: tuple[int, ...]) -> Graph:

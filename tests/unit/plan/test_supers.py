@@ -7,10 +7,16 @@ import pytest
 
 from kernelmill.config.super_kernel_marks import Mark
 from kernelmill.core.errors import VerificationError
-from kernelmill.plan.ir import WHOLE_TEAM, Plan, SuperKernel, TensorResult
+from kernelmill.plan.ir import (
+    LINES_BUFFER,
+    WHOLE_TEAM,
+    Plan,
+    SuperKernel,
+    TensorResult,
+    whole_launch,
+)
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
-from kernelmill.plan.supers import LINES_BUFFER, whole_launch
 from kernelmill.plan.verifier import verify_plan
 from tests.unit.runtime.kernels import buffer, launch, ref, tensor_input
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelmill.store.backoff import FIRST_SECONDS, LONGEST_SECONDS, BackOff
+from kernelmill.store.remote import FIRST_SECONDS, LONGEST_SECONDS, BackOff
 
 
 class Clock:

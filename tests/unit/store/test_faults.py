@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernelmill.cli.main import main
 from kernelmill.store import Key, Store
 from kernelmill.store.entry import decode, encode
-from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import survey
 from tests.unit.store.samples import compiled, key
 
 

@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 
 from kernelmill.store import Store
-from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import survey
 from tests.unit.store.samples import compiled, key
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError
-from kernelmill.store import BadEntry, Store, backoff, open_store
+from kernelmill.store import BadEntry, Store, open_store
+from kernelmill.store import remote as requests
 from kernelmill.store.entry import encode
-from kernelmill.store.remote import Remote, connect, default_remote, pack, unpack
+from kernelmill.store.remote import Remote, connect, default_remote, pack, sign, unpack, verified
 from kernelmill.store.shared import open_shared
-from kernelmill.store.signature import sign, verified
 from tests.servers import redis_server
 from tests.unit.store.samples import compiled, key
 
@@ -103,8 +103,8 @@ def test_an_unreachable_remote_costs_one_warning(folder, caplog):
 
 
 def test_a_remote_that_hangs_is_asked_once(folder, caplog, monkeypatch):
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 1200.0)
-    monkeypatch.setattr(backoff, "LONGEST_SECONDS", 1200.0)
+    monkeypatch.setattr(requests, "FIRST_SECONDS", 1200.0)
+    monkeypatch.setattr(requests, "LONGEST_SECONDS", 1200.0)
     asked, release = [], threading.Event()
 
     class Hanging:
@@ -127,7 +127,7 @@ def test_a_remote_that_hangs_is_asked_once(folder, caplog, monkeypatch):
 
 @pytest.mark.usefixtures("patient")
 def test_a_remote_that_serves_again_is_used_again(folder, monkeypatch, caplog):
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(requests, "FIRST_SECONDS", 0.0)
     values, down = filled(), [True]
 
     class Restarted(Kept):

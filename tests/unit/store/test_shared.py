@@ -10,9 +10,8 @@ import pytest
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.store import backends, shared
 from kernelmill.store.entry import decode, encode
-from kernelmill.store.remote import pack
+from kernelmill.store.remote import pack, sign
 from kernelmill.store.shared import SharedStore, open_shared
-from kernelmill.store.signature import sign
 from tests.servers import BUCKET, redis_server, s3_server, use_s3
 from tests.unit.store.samples import compiled, key
 

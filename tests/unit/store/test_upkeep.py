@@ -9,7 +9,6 @@ import pytest
 from kernelmill.core.errors import StoreError
 from kernelmill.store import Store
 from kernelmill.store.folder import Folder
-from kernelmill.store.survey import survey
 from kernelmill.store.upkeep import (
     Difference,
     collect,
@@ -17,6 +16,7 @@ from kernelmill.store.upkeep import (
     export_archive,
     import_archive,
     parse_size,
+    survey,
 )
 from kernelmill.store.uses import names_in_use
 from tests.unit.store.samples import compiled, key

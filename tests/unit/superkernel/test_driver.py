@@ -11,9 +11,9 @@ import re
 import pytest
 
 from kernelmill import codegen
-from kernelmill.codegen import machine
+from kernelmill.codegen import compile
 from kernelmill.core.target.isa import NAMED
-from kernelmill.plan.supers import sub_launches
+from kernelmill.plan.ir import sub_launches
 from kernelmill.superkernel import driver_ir, form
 from tests.properties.test_super_kernels import Step, kernels_of, plan_of
 
@@ -36,6 +36,6 @@ def test_what_a_thread_wrote_is_released_and_acquired(
     assert len(re.findall(r"load atomic .* acquire", text)) == 1, "one function waits for all"
     released = len(re.findall(r"store atomic .* release", text))
     assert released >= 2
-    words = re.findall(r"^\t([a-z]+)\b", machine.emit(text, isa, assembly=True).decode(), re.M)
+    words = re.findall(r"^\t([a-z]+)\b", compile.emit(text, isa, assembly=True).decode(), re.M)
     for word, least in ((loads, 1), (stores, released), (hint, 1)):
         assert sum(re.fullmatch(word, each) is not None for each in words) >= least, word

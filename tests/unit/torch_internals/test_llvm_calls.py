@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from kernelmill.torch_internals import llvm_calls
-from kernelmill.torch_internals.llvm_calls import inside_llvm
+from kernelmill.torch_internals import llvm
+from kernelmill.torch_internals.llvm import inside_llvm
 from tests.forking import in_child
 
 
@@ -35,7 +35,7 @@ def test_a_fork_waits_until_other_threads_are_out_of_their_calls() -> None:
     threads[0].start()
     assert entered.wait(60)
     threads[1].start()
-    while not llvm_calls._calls.forking:
+    while not llvm._calls.forking:
         pass
     leave.set()
     for thread in threads:
@@ -52,4 +52,4 @@ def test_a_child_calls_and_forks() -> None:
     with inside_llvm():  # as a handler of signals that forks
         in_child(child)
     call()
-    assert not llvm_calls._calls.inside and not llvm_calls._calls.forking
+    assert not llvm._calls.inside and not llvm._calls.forking

@@ -20,9 +20,9 @@ import kernelmill
 from kernelmill import aot, inference
 from kernelmill.backend import Backend
 from kernelmill.backend.determinism import note_determinism
-from kernelmill.codegen.machine import emit
-from kernelmill.compat.missing import refuse_missing
-from kernelmill.compiler import rank_group
+from kernelmill.codegen.compile import emit
+from kernelmill.compat.modules import refuse_missing
+from kernelmill.compiler import static_build
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.target.isa import host_isa
 from kernelmill.frontend import decomposition_table
@@ -402,7 +402,7 @@ def each_builds_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    assert rank_group.rank_group() is None
+    assert static_build.rank_group() is None
 
 
 @case("llvm.functions")

@@ -9,7 +9,7 @@ from typing import Any
 from kernelmill.cli.checks.finding import Section
 from kernelmill.core import knobs
 from kernelmill.core.target.cpus import Cpus, cpus
-from kernelmill.core.wording import counted
+from kernelmill.core.text import counted
 
 SETTINGS = (
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC",

@@ -1,5 +1,7 @@
-"""Versions of Python and of the packages that matter, against what kernelmill asks for, and whether
-kernelmill's own modules have Python's bytecode."""
+"""Versions of Python and of the packages that matter, against what kernelmill asks for, whether
+kernelmill's own modules have Python's bytecode, and private parts of torch and llvmlite that
+work.
+"""
 
 from __future__ import annotations
 
@@ -94,3 +96,20 @@ def _least() -> dict[str, str]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def internals() -> Section:
+    """Count the private parts that work; slow for each that does not. Imports torch's compiler."""
+    from kernelmill.torch_internals import state
+
+    parts = state()
+    working = [part for part in parts if part.works]
+    section = Section("torch internals", {"working": f"{len(working)} of {len(parts)}"})
+    for part in parts:
+        if not part.works:
+            section.slow(
+                f"{part.name} is not as expected ({part.problem}), which is for {part.reason}: "
+                f"{part.fallback}",
+                "use a version of torch that docs/compatibility.md says was tested",
+            )
+    return section

@@ -6,37 +6,29 @@ from collections.abc import Callable
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, suffix
-from kernelmill.codegen.math import (
-    bessel,
-    error,
-    exponential,
-    gamma,
-    libm_fixups,
-    logarithm,
-    trigonometry,
-)
+from kernelmill.codegen.math import elementary, libm_fixups, special
 from kernelmill.core.dtype import F32, I32, I64
 
 Function = Callable[[Reg], Reg]
 
 _INLINE_F32: dict[str, Function] = {
-    "exp": exponential.exp,
-    "exp2": exponential.exp2,
-    "expm1": exponential.expm1,
-    "tanh": exponential.tanh,
-    "sigmoid": exponential.sigmoid,
-    "log": logarithm.log,
-    "log1p": logarithm.log1p,
-    "log2": logarithm.log2,
-    "log10": logarithm.log10,
-    "sin": trigonometry.sin,
-    "cos": trigonometry.cos,
-    "erf": error.erf,
+    "exp": elementary.exp,
+    "exp2": elementary.exp2,
+    "expm1": elementary.expm1,
+    "tanh": elementary.tanh,
+    "sigmoid": elementary.sigmoid,
+    "log": elementary.log,
+    "log1p": elementary.log1p,
+    "log2": elementary.log2,
+    "log10": elementary.log10,
+    "sin": elementary.sin,
+    "cos": elementary.cos,
+    "erf": special.erf,
 }
 """Written out where they are used, because models spend their time in them."""
 
 _OWN: dict[str, Function] = {
-    "erfinv": error.erfinv, "digamma": gamma.digamma, "i0": bessel.i0,
+    "erfinv": special.erfinv, "digamma": special.digamma, "i0": special.i0,
 }  # fmt: skip
 """Made here for f32 and f64 because no library at hand has them; called, being long."""
 

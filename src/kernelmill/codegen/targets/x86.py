@@ -1,6 +1,11 @@
 """x86-64: SSE to AVX-512, VNNI, AVX512-BF16, AMX, and SLEEF's vector functions.
 
 Source of names and semantics: Intel Intrinsics Guide; LLVM's IntrinsicsX86.td.
+
+Tiles on AMX. LLVM gives them registers, writes their configuration once for each function that
+has any and loads it at its start, and releases them at its end.
+
+Source of names and semantics: Intel SDM volume 2; LLVM's IntrinsicsX86.td.
 """
 
 from __future__ import annotations
@@ -10,12 +15,64 @@ from collections.abc import Sequence
 from kernelmill.codegen import convert
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, vector
-from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
-from kernelmill.core.target.dot_units import PAIRS_OF_16, VNNI, VNNI_SIGNED, WORDS_OF_16, DotUnit
+from kernelmill.core.target.dot_units import (
+    PAIRS_OF_16,
+    TILE_BF16,
+    VNNI,
+    VNNI_SIGNED,
+    WORDS_OF_16,
+    DotUnit,
+)
 from kernelmill.kernel.ir import VType
+
+_TILE = "x86_amx"
+
+
+def zero(code: Code, type: VType) -> Reg:
+    """Return a register of zeros."""
+    return _tile_call(code, "tilezero", type, _shape(type))
+
+
+def load(type: VType, address: str, stride: Reg) -> Reg:
+    """Load rows that are `stride` elements apart."""
+    place = [f"ptr {address}", (stride * type.dtype.bytes).typed]
+    return _tile_call(stride.code, "tileloadd64", type, [*_shape(type), *place])
+
+
+def store(value: Reg, address: str, stride: Reg) -> None:
+    """Store rows that are `stride` elements apart."""
+    place = [f"ptr {address}", (stride * value.dtype.bytes).typed, value.typed]
+    arguments = [*_shape(value.type), *place]
+    full = _declared(value.code, "tilestored64", "void", arguments)
+    value.code.line(f"call void @{full}({', '.join(arguments)})")
+
+
+def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+    """Emit the single instruction."""
+    signs = "".join("s" if dtype == I8 else "u" for dtype in (unit.a, unit.b))
+    name = "tdpbf16ps" if unit == TILE_BF16 else f"tdpb{signs}d"
+    depth = _shape(a.type)[1]
+    return _tile_call(c.code, name, c.type, [*_shape(c.type), depth, c.typed, a.typed, b.typed])
+
+
+def _shape(type: VType) -> list[str]:
+    """Return the rows, and the bytes of one, as the instructions take them."""
+    return [f"i16 {type.rows}", f"i16 {type.lanes * type.dtype.bytes}"]
+
+
+def _tile_call(code: Code, name: str, type: VType, arguments: list[str]) -> Reg:
+    full = _declared(code, name, _TILE, arguments)
+    return code.result(f"call {_TILE} @{full}({', '.join(arguments)})", type, _TILE)
+
+
+def _declared(code: Code, name: str, result: str, arguments: list[str]) -> str:
+    full = f"llvm.x86.{name}.internal"
+    code.module.declare(full, result, [each.partition(" ")[0] for each in arguments])
+    return full
+
 
 _PAIRS = {
     512: "llvm.x86.avx512.pmaddw.d.512",
@@ -60,18 +117,18 @@ class X86(Generic):
         return self.isa.vector_bits == 256  # many operations on AMD's Zen 3
 
     def tile_zero(self, code: Code, type: VType) -> Reg:
-        return x86_amx.zero(code, type) if self.isa.has_tiles else super().tile_zero(code, type)
+        return zero(code, type) if self.isa.has_tiles else super().tile_zero(code, type)
 
     def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
-        here = x86_amx.load if self.isa.has_tiles else super().tile_load
+        here = load if self.isa.has_tiles else super().tile_load
         return here(type, address, stride)
 
     def tile_store(self, value: Reg, address: str, stride: Reg) -> None:
-        here = x86_amx.store if self.isa.has_tiles else super().tile_store
+        here = store if self.isa.has_tiles else super().tile_store
         here(value, address, stride)
 
     def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-        here = x86_amx.dot if self.isa.has_tiles else super().tile_dot
+        here = dot if self.isa.has_tiles else super().tile_dot
         return here(unit, a, b, c)
 
     def tiles_carried(self, values: Sequence[Reg]) -> list[Reg]:

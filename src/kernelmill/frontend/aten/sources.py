@@ -1,4 +1,4 @@
-"""Tensors made without operands: full, arange, eye, triangles."""
+"""Tensors made without operands: full, arange, eye, triangles, and random numbers as eager's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kernelmill.core.dtype import BOOL, F64, I64, to_torch
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Computed, Number
 from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.graph.ir import Value
+from kernelmill.frontend.tensors import memory_order
+from kernelmill.graph.ir import TensorType, Value
 
 
 @translates("full", "full_like", "new_full")
@@ -137,3 +138,32 @@ def index_ramp(e: Emitter, start: Dim, count: Dim, step: int = 1) -> Value:
 def spread(e: Emitter, index: Value, shape: Sequence[Dim], dim: int) -> Value:
     """Expand a 1-d index along `dim` to `shape`."""
     return e.expand(e.align(index, len(shape), dim), shape)
+
+
+@translates("native_dropout.default")
+def native_dropout(
+    e: Emitter, x: Value, p: float, train: bool | None
+) -> tuple[Value, Value | None]:
+    """Emit eager's functional dropout on CPU: noise = bernoulli(1 - p) / (1 - p); x * noise."""
+    if not train or p == 0:
+        return x, e.constant(True, BOOL, x.shape)
+    if p >= 1 or not x.dtype.is_float:
+        raise NotTranslated("dropout of everything, or of integers")
+    kept = 1 - p
+    # The generator fills memory in its order, which is that of the traced tensor.
+    order = memory_order(e.out[0])
+    kind = TensorType(x.dtype, tuple(x.shape[d] for d in order))
+    (blank,) = e.aten(
+        "aten.empty.memory_format", (kind.shape,), (kind,), "random numbers", dtype=x.dtype
+    )
+    (drawn,) = e.aten("aten.bernoulli.p", (blank, kept), (kind,), "random numbers")
+    noise = e.permute(drawn, [order.index(d) for d in range(len(order))])
+    mask = e.emit("cast", noise, dtype=BOOL)
+    scale = e.cast(e.div(e.wide(noise), kept), x.dtype)
+    return e.mul(x, scale), mask
+
+
+@translates("native_dropout_backward.default")
+def native_dropout_backward(e: Emitter, grad: Value, mask: Value, scale: float) -> Value:
+    factor = e.mul(e.cast(mask, e.dtype.compute), scale)
+    return e.cast(e.mul(e.wide(grad), factor), e.dtype)

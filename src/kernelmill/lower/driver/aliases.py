@@ -14,8 +14,7 @@ from kernelmill.core.dim import Dim, linear_part
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.lower.driver.layouts import is_channels_last, last
-from kernelmill.lower.driver.prepare import Prepared
+from kernelmill.lower.driver.prepare import Prepared, is_channels_last, last
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.axes import fresh_axes
 from kernelmill.lower.elements.views import Index

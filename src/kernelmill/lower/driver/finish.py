@@ -1,22 +1,163 @@
-"""The plan of a program whose launches are known: arguments, results, the arena."""
+"""The plan of a program whose launches are known: arguments, results, the arena.
+
+Buffer donation: results that a kernel writes over one of its inputs.
+
+The sum of a residual and a branch then needs no memory of its own, and goes into lines that the
+caches hold already: they were just read.
+
+Results that are views: made when all steps have run, of arguments or other results.
+
+A step would make them of what kernels read, which is a copy of an argument that lies askew, and
+would keep a program that only launches kernels from the native entry. So would an assertion: one
+of which nothing is seen but the error is looked at when all steps have run, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.scalar import in_order
+from kernelmill.graph.effects import asserts
 from kernelmill.graph.ir import DimInput, Input, NumberResult, Value
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.binding import Bound
-from kernelmill.lower.driver.donation import donated_buffers
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.placement import Placed
-from kernelmill.lower.driver.returned_views import returned_views
 from kernelmill.plan import ir
-from kernelmill.plan.arena import assign_with_donations, lifetimes
+from kernelmill.plan.arena import ArenaBuffer, assign_with_donations, lifetimes
+from kernelmill.plan.ir import Launch, Step
+from kernelmill.plan.literals import buffers_in
+from kernelmill.torch_internals.operators import gives_views, writes
+
+
+def donated_buffers(
+    steps: Sequence[Step],
+    kernels: Mapping[str, Kernel],
+    lives: Mapping[int, ArenaBuffer],
+) -> dict[int, int]:
+    """Map arena buffers to the buffer whose memory is donated to them, each donor only once.
+    `lives` are the lifetimes of all arena buffers."""
+    found: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        if not isinstance(step, Launch):
+            continue
+        for target, source in _pairs(step, kernels[step.kernel]):
+            if target not in lives or source not in lives or target in found:
+                continue
+            dies = lives[source].last == number == lives[target].first
+            same = lives[source].bytes == lives[target].bytes
+            if dies and same and source not in found.values():
+                found[target] = source
+    return found
+
+
+def _pairs(launch: Launch, kernel: Kernel) -> Iterator[tuple[int, int]]:
+    """Yield (output, input) by their numbers in the plan, of buffers that the launch has once."""
+    if not any(buffer.over for buffer in kernel.buffers):
+        return
+    once = {
+        buffer.name: number
+        for buffer, number in zip(kernel.buffers, launch.buffers, strict=True)
+        if launch.buffers.count(number) == 1
+    }
+    for buffer in kernel.buffers:
+        for source in buffer.over:
+            if buffer.name in once and source in once:
+                yield once[buffer.name], once[source]
+
+
+@dataclass(frozen=True)
+class ReturnedViews:
+    """The steps of a plan without those that only make views which are returned, and assertions;
+    those, in `calls`; the buffers and results with the views among them."""
+
+    steps: tuple[ir.Step, ...]
+    calls: tuple[ir.AtenCall, ...]
+    buffers: tuple[ir.BufferSpec, ...]
+    results: tuple[ir.Result, ...]
+
+
+def returned_views(
+    steps: Sequence[ir.Step],
+    buffers: Sequence[ir.BufferSpec],
+    results: Sequence[ir.Result],
+    only_results: bool = True,
+) -> ReturnedViews:
+    """Take the views that are returned out of the steps, in which views that other steps read stay.
+    `only_results`: launches write to nothing else that lasts, and raise no errors; assertions with
+    only launches behind them are then taken out as well."""
+    returned = {result.buffer for result in results if isinstance(result, ir.TensorResult)}
+    calls: list[ir.AtenCall] = []
+    kept: list[ir.Step] = []
+    read: set[int] = set()
+    for step in reversed(steps):
+        if only_results and isinstance(step, ir.AtenCall) and asserts(step.target):
+            calls.insert(0, step)
+            read.update(_operands(step))
+            continue
+        taken = isinstance(step, ir.AtenCall) and _is_view(step) and returned & {*step.results}
+        if taken and isinstance(step, ir.AtenCall):
+            calls.insert(0, step)
+            returned.update(_operands(step))
+        if not taken or (isinstance(step, ir.AtenCall) and read & {*step.results}):
+            kept.insert(0, step)
+            read.update(_operands(step))
+            only_results &= isinstance(step, ir.Launch)
+    made = {number for call in calls for number in call.results if number >= 0}
+    specs = list(buffers)
+    numbers: dict[int, int] = {}
+    for number in sorted(made):
+        view = replace(buffers[number], kind=ir.BufferKind.VIEW)
+        if number in read:
+            numbers[number] = len(specs)
+            specs.append(view)
+        else:
+            specs[number] = view
+    return ReturnedViews(
+        tuple(kept),
+        tuple(_renumbered(call, numbers) for call in calls),
+        tuple(specs),
+        tuple(
+            ir.TensorResult(numbers.get(r.buffer, r.buffer))
+            if isinstance(r, ir.TensorResult)
+            else r
+            for r in results
+        ),
+    )
+
+
+def _is_view(call: ir.AtenCall) -> bool:
+    """Check that a call only makes views of one tensor."""
+    one = len(list(buffers_in((call.args, call.kwargs)))) == 1
+    return one and not call.binds and gives_views(call.target) and not writes(call.target)
+
+
+def _operands(step: ir.Step) -> Collection[int]:
+    return (
+        set(buffers_in((step.args, step.kwargs)))
+        if isinstance(step, ir.AtenCall)
+        else {n for n in step.buffers if n >= 0}
+    )
+
+
+def _renumbered(call: ir.AtenCall, numbers: Mapping[int, int]) -> ir.AtenCall:
+    def literal(value: Any) -> Any:
+        if not isinstance(value, tuple):
+            return value
+        if len(value) == 2 and value[0] == "tensor":
+            return ("tensor", numbers.get(value[1], value[1]))
+        return tuple(map(literal, value))
+
+    return replace(
+        call,
+        args=literal(call.args),
+        kwargs=literal(call.kwargs),
+        results=tuple(numbers.get(number, number) for number in call.results),
+    )
 
 
 def finish(placed: Placed, bound: Bound) -> Lowered:

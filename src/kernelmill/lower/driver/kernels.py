@@ -1,25 +1,34 @@
-"""One kernel for each group, and each distinct kernel once."""
+"""One kernel for each group, with its type name ("Square", "MatMulAddGelu"), and each distinct
+kernel once.
+
+When two fusion groups are the same kernel: a structural key free of names and buffer numbers.
+
+Twenty-four equal layers then cost one lowering. Buffers are numbered in the order of the walk, so
+groups with equal signatures also share memory between operands in the same places.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
 from typing import Any
 
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.ir import Value
+from kernelmill.graph.definition import OpDef, OpKind
+from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import KernelFacts, Lowered
-from kernelmill.lower.driver.naming import kernel_type
 from kernelmill.lower.driver.placement import Work
-from kernelmill.lower.driver.signature import Signature, signature_of
 from kernelmill.lower.elements.emitter import Emitter, Location
-from kernelmill.lower.emit.buffer_marks import mark_buffers
+from kernelmill.lower.emit.context import mark_buffers
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.costs import Costs
+from kernelmill.lower.fusion.groups import Group
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.search import Settle
 from kernelmill.lower.schedule.template import (
@@ -31,6 +40,128 @@ from kernelmill.lower.schedule.template import (
     Template,
 )
 from kernelmill.lower.templates.registry import template_for
+
+
+@dataclass
+class Signature:
+    """`key` compares; `buffers` are the plan's buffers by local number."""
+
+    key: tuple[Hashable, ...] = ()
+    buffers: list[int] = field(default_factory=list[int])
+
+    def local(self, buffer: int) -> int:
+        """Return the local number of a plan buffer, a new one at first sight."""
+        if buffer not in self.buffers:
+            self.buffers.append(buffer)
+        return self.buffers.index(buffer)
+
+
+def signature_of(
+    group: Group, targets: Mapping[Value, Location], stored: Callable[[Value], Location | None]
+) -> Signature:
+    """Return the signature of a group. `stored` must give None for the group's own members."""
+    return _Walk(group, targets, stored).run()
+
+
+class _Walk:
+    def __init__(
+        self,
+        group: Group,
+        targets: Mapping[Value, Location],
+        stored: Callable[[Value], Location | None],
+    ) -> None:
+        self.group = group
+        self.targets = targets
+        self.stored = stored
+        self.signature = Signature()
+        self.numbers: dict[Value, int] = {}
+        self.entries: list[Hashable] = []
+
+    def run(self) -> Signature:
+        group = self.group
+        roots = tuple(
+            (self._visit(value), index, self._place(self.targets[value]))
+            for value, index in group.roots.items()
+        )
+        seed = () if group.seed is None else tuple(map(self._visit, group.seed.results))
+        internal = tuple((self._visit(value), index) for value, index in group.internal.items())
+        extents = tuple(group.extents.items())
+        axes = (tuple(a.name for a in group.outer), tuple(a.name for a in group.inner))
+        self.signature.key = (
+            group.kind, roots, seed, internal, extents, axes, tuple(self.entries),
+        )  # fmt: skip
+        return self.signature
+
+    def _place(self, location: Location) -> Hashable:
+        buffer = self.signature.local(location.buffer)
+        return (buffer, location.dtype, location.strides, location.elements, location.offset)
+
+    def _visit(self, value: Value) -> int:
+        known = self.numbers.get(value)
+        if known is not None:
+            return known
+        location = self.stored(value)
+        entry: Hashable
+        if location is not None:
+            entry = (self._place(location), value.shape)
+        elif value.node is None:
+            raise AssertionError(f"{value} is neither stored nor computed")
+        else:
+            node = value.node
+            operands = tuple([self._visit(operand) for operand in node.operands])
+            attrs = tuple([(name, repr(attr)) for name, attr in sorted(node.attrs.items())])
+            which = node.results.index(value)
+            entry = (node.op, operands, attrs, which, value.dtype, value.shape)
+        number = self.numbers[value] = len(self.entries)
+        self.entries.append(entry)
+        return number
+
+
+MOST_PARTS = 4
+"""A fused kernel is named after so many operators; the rest are in its report."""
+
+
+def kernel_type(nodes: Sequence[Node]) -> str:
+    """Return a kernel's operators in CamelCase, the heaviest first; "Copy" for views only."""
+    computing = [n for n in nodes if _computes(OPS[n.op])]
+    ranked = sorted(computing, key=lambda n: _RANK.get(OPS[n.op].kind, 9))
+    parts: list[str] = []
+    for node in ranked:
+        part = operator_name(node)
+        if part not in parts:
+            parts.append(part)
+    if not parts:
+        return "Copy"
+    return "".join(parts[:MOST_PARTS]) + ("Etc" if len(parts) > MOST_PARTS else "")
+
+
+_RANK = {
+    OpKind.CONTRACT: 0, OpKind.ATTENTION: 0, OpKind.SCAN: 1, OpKind.WHOLE: 1, OpKind.SCATTER: 1,
+    OpKind.REDUCE: 2, OpKind.GATHER: 3,
+}  # fmt: skip
+
+
+def _computes(definition: OpDef) -> bool:
+    return not definition.transparent and definition.kind is not OpKind.SOURCE
+
+
+def operator_name(node: Node) -> str:
+    """Return the operator's name in CamelCase; a product of a value with itself is a Square."""
+    if node.op == "mul" and node.operands[0] is node.operands[1]:
+        return "Square"
+    return OPS[node.op].title
+
+
+def launch_mark(nodes: Sequence[Node]) -> Mark:
+    """The mark of the last marked operator that computes something: a kernel that does work of a
+    range belongs to it. One with an operator that was taken out of its range is in none. What one
+    of them waits for the kernel waits for, and what it makes with them is there when all are."""
+    marks = [node.mark for node in nodes if node.mark and OPS[node.op].kind is not OpKind.VIEW]
+    if not marks or any(mark.taken_out for mark in marks):
+        return UNMARKED
+    awaited = frozenset[int]().union(*(mark.awaited for mark in marks))
+    given = frozenset[int]().union(*(mark.given for mark in marks))
+    return marks[-1].with_events(awaited - given, given)
 
 
 @dataclass(frozen=True)

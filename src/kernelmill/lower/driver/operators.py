@@ -22,7 +22,7 @@ from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import TypingError
-from kernelmill.lower.driver.naming import kernel_type
+from kernelmill.lower.driver.kernels import kernel_type
 from kernelmill.lower.driver.placement import Placed, Work
 from kernelmill.lower.elements.axes import is_view
 from kernelmill.lower.elements.emitter import Location

@@ -21,11 +21,10 @@ from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.aliases import find_aliases
 from kernelmill.lower.driver.binding import Making, bind
 from kernelmill.lower.driver.finish import finish
-from kernelmill.lower.driver.grouping import group_nodes
 from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.lowered import Announce, Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Extracted, extract
-from kernelmill.lower.driver.placement import Placed, Work, place
+from kernelmill.lower.driver.placement import Placed, Work, group_nodes, place
 from kernelmill.lower.driver.prepare import prepare
 from kernelmill.lower.driver.small_constants import SmallConstants, lower_small_constants
 from kernelmill.lower.schedule.search import Settle

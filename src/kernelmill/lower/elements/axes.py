@@ -1,10 +1,10 @@
-"""Axes of an iteration domain, and tests of index tuples for one-to-one access."""
+"""Sizes, axes of an iteration domain, and tests of index tuples for one-to-one access."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, provably_nonnegative, symbols
+from kernelmill.core.dim import Dim, Sym, as_sym, bounds, of_atom, provably_nonnegative, symbols
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
@@ -94,3 +94,30 @@ def in_range(index: Index, shape: Sequence[Dim]) -> bool:
 def used_axes(index: Index) -> set[str]:
     """Return the names of the symbols in an index."""
     return {name for position in index for name in symbols(position)}
+
+
+_UNKNOWN_SIZE = 128
+"""What a symbolic size is taken for, within its range."""
+
+Dims = tuple[Dim, ...]
+
+
+def size_hint(dim: Dim) -> int:
+    """Return the size itself, or a likely one for a symbolic size; at least 1."""
+    if isinstance(dim, int):
+        return max(dim, 1)
+    low, high = bounds(dim)
+    likely = _UNKNOWN_SIZE if high is None else min(_UNKNOWN_SIZE, high)
+    return max(likely, low or 1, 1)
+
+
+def part_count(count: int, size: int) -> int:
+    """Return how many parts of `size` hold `count`, at least 1."""
+    return max(1, -(-count // size))
+
+
+def narrow_lanes(lanes: int, size: Dim) -> int:
+    """Return the lanes of vectors along an axis: halved until less than twice a known size."""
+    while lanes > 1 and isinstance(size, int) and lanes >= 2 * size:
+        lanes //= 2
+    return lanes

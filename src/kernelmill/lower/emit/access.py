@@ -12,11 +12,10 @@ from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.axes import Dims, fresh_axes
 from kernelmill.lower.elements.domain import AccessKind, collect
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
 
 Stored = Callable[[Value], "Location | None"]

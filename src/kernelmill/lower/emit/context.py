@@ -1,16 +1,21 @@
-"""The emit context of templates: the kernel's builder, its lanes and masks, and scratch."""
+"""The emit context of templates: the kernel's builder, its lanes and masks, scratch, and the marks
+on its buffers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, mod
 from kernelmill.core.dtype import F32, F64, I32, I64, DType
+from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.kernel.in_place import overwritable
+from kernelmill.kernel.ir import SCRATCH, Buffer, Kernel, Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import unravel
 from kernelmill.plan.arena import ALIGNMENT
@@ -156,3 +161,21 @@ def choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:
         emit()
     with builder.otherwise(branch):
         choose(builder, others)
+
+
+def mark_buffers(kernel: Kernel, machine: Machine) -> None:
+    """Mark the outputs that may overwrite inputs, and those too large to stay in a cache."""
+    inputs = overwritable(kernel)
+
+    def marked(buffer: Buffer) -> Buffer:
+        over = tuple(sorted(inputs.get(buffer.name, ())))
+        return replace(buffer, over=over, nontemporal=_passes_caches(buffer, machine))
+
+    kernel.buffers[:] = map(marked, kernel.buffers)
+
+
+def _passes_caches(buffer: Buffer, machine: Machine) -> bool:
+    elements = buffer.elements
+    if buffer.access != "out" or not isinstance(elements, int) or not machine.isa.has_nontemporal:
+        return False
+    return elements * buffer.dtype.bytes >= machine.shared_bytes

@@ -8,7 +8,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, mod, product
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.elements.axes import Dims, size_hint
 from kernelmill.lower.elements.views import ravel
 
 Body = Callable[[Dims, list[Value]], Sequence[Value]]

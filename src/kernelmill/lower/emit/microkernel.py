@@ -1,17 +1,19 @@
-"""The register tile: rows x vectors sums that stay in registers while k runs."""
+"""Register tiles: rows x vectors sums that stay in registers while k runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import count
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
-from kernelmill.core.dtype import DType
+from kernelmill.core.dtype import I64, DType
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.elements.axes import Dims, part_count, size_hint
 from kernelmill.lower.emit.depth import Body, Depth, for_each_k
 
 CHAINS = 8
@@ -219,3 +221,142 @@ def _add_groups(builder: KernelBuilder, groups: list[Value], count: int) -> list
         pairs = zip(groups[:half], groups[half:], strict=True)
         groups = [builder.op("add", x, y) for x, y in pairs]
     return groups
+
+
+_TOGETHER = 3
+"""Columns' vectors that are loaded at a time."""
+
+
+class BlockTile(Tile):
+    """Sums are blocks while k runs, and parts of rows before and after that, as of every tile; a
+    vector has four of them.
+
+    Of A `fetch(i, k)` gives the words of rows i and i + 1, for even i, and of B those of columns
+    2i and 2i + 1. Of an odd number of rows the last is alone in its blocks: A has anything in place
+    of the other.
+    """
+
+    @property
+    def count(self) -> int:
+        return self._down * self._across
+
+    @property
+    def _down(self) -> int:
+        return part_count(self.rows, self.unit.rows)
+
+    @property
+    def _across(self) -> int:
+        return self.vectors * self.lanes // self.unit.columns
+
+    def sum_products(
+        self,
+        builder: KernelBuilder,
+        depth: Depth,
+        a: Fetch,
+        b: Fetch,
+        initial: list[Value],
+        factors: Fetch | None = None,
+    ) -> list[Value]:
+        blocks = self._blocks(builder, initial)
+        return self._rows(builder, super().sum_products(builder, depth, a, b, blocks, factors))
+
+    def _add(
+        self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
+    ) -> list[Value]:
+        result = list(sums)
+        for number, k in enumerate(points):
+            first = number * self.count % len(result)
+            rows = [a(i, k) for i in range(0, self.rows, self.unit.rows)]
+            for j, column in self._columns(k, b):
+                for place, row in enumerate(rows):
+                    at = first + place * self._across + j
+                    result[at] = builder.dot(self.unit, row, column, result[at])
+        return result
+
+    def _columns(self, k: Dims, b: Fetch) -> Iterator[tuple[int, Value]]:
+        """Yield numbered columns, loaded late, as registers do not hold all of them."""
+        for first in range(0, self._across, _TOGETHER):
+            numbers = range(first, min(first + _TOGETHER, self._across))
+            yield from list(zip(numbers, [b(j, k) for j in numbers], strict=True))
+
+    def _blocks(self, builder: KernelBuilder, rows: list[Value]) -> list[Value]:
+        blocks: list[Value] = []
+        for i in range(0, self.rows, 2):
+            other = min(i + 1, self.rows - 1)
+            for v in range(self.vectors):
+                low, high = rows[i * self.vectors + v], rows[other * self.vectors + v]
+                blocks += _exchanged(builder, low, high)
+        return blocks
+
+    def _rows(self, builder: KernelBuilder, blocks: list[Value]) -> list[Value]:
+        rows: list[Value] = []
+        for first in range(0, self.count, self._across):
+            pairs = range(first, first + self._across, 2)
+            both = [_exchanged(builder, *blocks[at : at + 2]) for at in pairs]
+            rows += [part for side in (0, 1) for part in (pair[side] for pair in both)]
+        return rows[: self.rows * self.vectors]
+
+
+def _exchanged(builder: KernelBuilder, low: Value, high: Value) -> list[Value]:
+    """Return the lower halves of two vectors, and the upper ones."""
+    pairs = [builder.op("bitcast", each, dtype=I64, lanes=2) for each in (low, high)]
+    return [
+        builder.op(
+            "bitcast", builder.op("interleave", *pairs, half=half), dtype=low.type.dtype, lanes=4
+        )
+        for half in (0, 1)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneTile(Tile):
+    """A register tile for processors whose multiply-add takes one lane of a vector for all lanes.
+
+    `along(i, k)` are the elements of row i at k and its neighbours along the last axis of k, a
+    vector of them. `unrolled` is a multiple of the lanes.
+    """
+
+    along: Fetch
+
+    def _inside(self, k: Dims) -> Tile:
+        return replace(self, along=lambda i, inner: self.along(i, (*k, *inner)))
+
+    def _add(
+        self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
+    ) -> list[Value]:
+        return super()._add(builder, points, sums, self._elements(builder, points, a), b)
+
+    def _elements(self, builder: KernelBuilder, points: list[Dims], a: Fetch) -> Fetch:
+        """Return lanes of vectors, single elements where the points fill no vector."""
+        whole = len(points) // self.lanes * self.lanes
+        numbers = {k: number for number, k in enumerate(points)}
+
+        @cache
+        def vector(i: int, first: int) -> Value:
+            return self.along(i, points[first])
+
+        def fetch(i: int, k: Dims) -> Value:
+            number = numbers[k]
+            if number >= whole:
+                return a(i, k)
+            lane = number % self.lanes
+            return builder.op("extract", vector(i, number - lane), lane)
+
+        return fetch
+
+
+def transpose(builder: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
+    """The columns of a square block: n vectors of n lanes each, n a power of two.
+
+    Interleaving row i with row i + n/2 rotates the bits of an element's (row, column) number by
+    one; after log2(n) rounds rows and columns have changed places.
+    """
+    count = len(rows)
+    vectors = list(rows)
+    half = count // 2
+    for _ in range(count.bit_length() - 1):
+        turned: list[Value] = []
+        for low, high in zip(vectors[:half], vectors[half:], strict=True):
+            turned += [builder.op("interleave", low, high, half=h) for h in (0, 1)]
+        vectors = turned
+    return vectors

@@ -14,11 +14,11 @@ from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.core.target.dot_units import TILE_ROW_BYTES, TILE_ROWS, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along, LoadElement
 from kernelmill.lower.emit.context import EmitContext
-from kernelmill.lower.emit.lane_tile import transpose
+from kernelmill.lower.emit.microkernel import transpose
 
 WORDS = TILE_ROW_BYTES // 4
 """Words of a tile's row."""

@@ -38,13 +38,11 @@ from kernelmill.lower.elements.axes import (  # fmt: skip
     viewed,
 )
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.fusion import growth
-from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Costs, elements, extent
+from kernelmill.lower.fusion import costs
+from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Blocks, Costs, elements, extent
 from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind, OpenGroup
-from kernelmill.lower.fusion.growth import Blocks
-from kernelmill.lower.fusion.order import Cycle, ordered
+from kernelmill.lower.fusion.order import Cycle, Reach, ordered
 from kernelmill.lower.fusion.prepacked import Prepacked
-from kernelmill.lower.fusion.reach import Reach
 
 _log = get_logger("lower")
 
@@ -175,7 +173,7 @@ class _Fuser:
                 continue
             if found is None or self._position(forward[0]) > self._position(found[0]):
                 found = forward
-        if found is None or len(found[0].internal) > growth.MOST_EPILOGUE:
+        if found is None or len(found[0].internal) > costs.MOST_EPILOGUE:
             return
         group, index = found
         if product(node.result.shape) != product(group.extents.values()):
@@ -271,7 +269,7 @@ class _Fuser:
 
     def _deepen(self, node: Node, *operands: Value) -> None:
         """Note that an element of the node is computed from elements of these."""
-        below = self.depth.get(node.result, 0) + growth.depth(node)
+        below = self.depth.get(node.result, 0) + costs.depth(node)
         for operand in operands:
             self.depth[operand] = max(below, self.depth.get(operand, 0))
 
@@ -292,10 +290,10 @@ class _Fuser:
         return all(self._fits_in(node, group) for group in readers)
 
     def _fits_in(self, node: Node, group: OpenGroup) -> bool:
-        if self.depth.get(node.result, 0) > growth.MOST_DEPTH:
+        if self.depth.get(node.result, 0) > costs.MOST_DEPTH:
             return False
         times = self._times_written(node.result, group)
-        return growth.fits(node, group.code, self._readers(node.result)[group], times)
+        return costs.fits(node, group.code, self._readers(node.result)[group], times)
 
     def _pass_through(self, node: Node) -> None:
         """Pass the readers of a view on to its operands; those of a source read nothing."""
@@ -308,7 +306,7 @@ class _Fuser:
         self, node: Node, group: OpenGroup, index: Index | None, blocks: Collection[int] = (0,)
     ) -> None:
         """Note the reads of `group`, which computes element `index` of the node in these blocks."""
-        group.code += growth.code(node) * len(blocks)
+        group.code += costs.code(node) * len(blocks)
         self._deepen(node, *node.operands)
         definition = OPS[node.op]
         if definition.kind is OpKind.GATHER:
@@ -521,7 +519,7 @@ class _Fuser:
             self.home[node.result] = group
         self.reach.add(node, group)
         if is_reduction(node):
-            group.code += growth.code(node)
+            group.code += costs.code(node)
             self._deepen(node, node.operands[0])
             index = operand_index(node, index, group.inner)
             self._access(node.operands[0], group, index)
@@ -561,7 +559,7 @@ class _Fuser:
         self.home[node.result] = group
         self.groups.append(group)
         self.reach.add(node, group)
-        group.code += growth.code(node)
+        group.code += costs.code(node)
         self._access(node.operands[0], group, operand_index(node, index, group.inner))
 
     def _can_reduce_in(self, node: Node, group: OpenGroup) -> bool:

@@ -1,4 +1,5 @@
-"""Candidates: the parts of a schedule that may be fixed from outside, by a search or by hand.
+"""Candidates: the parts of a schedule that may be fixed from outside, by a search or by hand; costs
+that cost models share.
 
 The cost model decides what a candidate leaves open, so every candidate gives a schedule that is
 right.
@@ -6,11 +7,13 @@ right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.lower.elements.sizes import part_count
+from kernelmill.core.target.dot_units import MULTIPLY_ADD
+from kernelmill.core.target.machine import Machine
+from kernelmill.lower.elements.axes import part_count
 
 MOST = 12
 """Candidates offered for one kernel."""
@@ -66,3 +69,24 @@ def other_cuts(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     less, fewer = part_count(rows, 2), part_count(columns, 2)
     yield from ((rows, fewer), (rows, columns * 2), (less, columns), (rows * 2, columns))
     yield from ((less, columns * 2), (rows * 2, fewer))
+
+
+def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
+    """Return the nanoseconds of a tile for each k: multiply-adds or loads, the longer of both."""
+    sums = rows * vectors / machine.dot_rate(MULTIPLY_ADD)
+    return max(sums, machine.time(rows + vectors, {}))
+
+
+def block_sizes(count: int) -> list[int]:
+    """Return the sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
+    return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
+
+
+THREADS = (1, 2, 4, 8, 16)
+"""Teams of these sizes, for that of a call is not known beforehand."""
+
+
+def threads_ns(tasks: int, one: float, threads: Sequence[int] = THREADS) -> float:
+    """Return the nanoseconds of threads for so many tasks of `one` each, summed over numbers of
+    threads."""
+    return sum(part_count(tasks, count) * count * one for count in threads)

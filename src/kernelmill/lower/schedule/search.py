@@ -18,7 +18,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.walk import used_symbols
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.strided import span
-from kernelmill.lower.emit.buffer_marks import mark_buffers
+from kernelmill.lower.emit.context import mark_buffers
 from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.template import STATUS_BUFFER, GroupContext, Pack, Template

@@ -15,11 +15,17 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Generic, Protocol, TypeVar
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, maximum, minimum, substitute
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements import pointwise
+from kernelmill.lower.elements.axes import used_axes
+from kernelmill.lower.elements.domain import Access, collect
 from kernelmill.lower.elements.emitter import Emitter, Location
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights, Rows
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group
@@ -211,3 +217,128 @@ class NodeTemplate(Template[SpecT, CutT]):
         """Write the kernel's body, its tasks and scratch."""
         emitter.builder.set_tasks(schedule.tasks)
         self.write(emitter.builder, spec, schedule)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The epilogue of a group with a seed; its roots go to `targets`."""
+
+    emitter: Emitter
+    group: Group
+    targets: Mapping[Value, Location]
+
+    @property
+    def seed(self) -> Node:
+        """Node whose results the template computes."""
+        assert self.group.seed is not None
+        return self.group.seed
+
+    def store(self, index: Index, lane: Lane | None, register: Register) -> None:
+        """Emit the members and stores that follow from an element of the seed, or a vector."""
+        emitter, builder, result = self.emitter, self.emitter.builder, self.seed.result
+        index = tuple(0 if s == 1 else i for s, i in zip(result.shape, index, strict=True))
+        if lane is not None and lane.symbol.name not in used_axes(index):
+            # A single column: only the first lane holds a sum.
+            lane, register = None, builder.op("extract", register, 0)
+        with emitter.block() if lane is None else emitter.lanes(lane):
+            if register.type.dtype != result.dtype.compute:
+                register = builder.op("cast", register, dtype=result.dtype.compute)
+            register = pointwise.round_to(builder, register, result.dtype)
+            # Members read each other's own element, which a reshape may write in another way.
+            emitter.bind_everywhere(result, register)
+            at = self.roots_at(index)
+            registers = [emitter.element(value, i) for value, i in at]
+            for (value, i), element in zip(at, registers, strict=True):
+                emitter.store(self.targets[value], i, element)
+
+    def roots_at(self, index: Index) -> list[tuple[Value, Index]]:
+        """Return the values that the group stores, with their indices at an element of the seed."""
+        axes = iter(self.group.outer)
+        env = {
+            next(axes).name: position
+            for size, position in zip(self.seed.result.shape, index, strict=True)
+            if size != 1
+        }
+        return [
+            (value, tuple(substitute(i, env) for i in own))
+            for value, own in self.group.roots.items()
+        ]
+
+    def images_read(self, index: Index) -> list[Access]:
+        """Return the accesses to tensors as large as the result, such as a residual, at an element
+        of it."""
+        result = self.seed.result
+        accesses = collect(self.roots_at(index), self.emitter.stored, {result})
+        return [a for a in accesses if a.value is not None and a.value.shape == result.shape]
+
+
+@dataclass(frozen=True)
+class SizeClass(Generic[ScheduleT]):
+    """The schedule of sizes up to `most`, of all others with None, and its tasks for any of them
+    but 0. With `exact` there is nothing else in the class than that size."""
+
+    most: int | None
+    schedule: ScheduleT
+    tasks: Dim
+    exact: bool = False
+
+
+Body = Callable[[ScheduleT, Dim, Dim], None]
+"""`body(schedule, task, size)`: emits one task; the size and the task's number have ranges there
+that are those of the class."""
+
+
+def emit_by_size(
+    builder: KernelBuilder,
+    size: Dim,
+    classes: Sequence[SizeClass[ScheduleT]],
+    body: Body[ScheduleT],
+) -> None:
+    """Set the kernel's tasks and append the body for each class, smallest first, in a
+    branch that its sizes take. A size of 0 has no tasks."""
+    builder.set_tasks(tasks_by_size(size, classes))
+    builder.kernel.classes = class_texts(size, classes)
+    _branch(builder, size, classes, body)
+
+
+def tasks_by_size(size: Dim, classes: Sequence[SizeClass[Any]]) -> Dim:
+    """Return the tasks: those of the class, picked by factors that are 1 within it, else 0."""
+    *smaller, rest = classes
+    tasks, larger = rest.tasks, rest.tasks
+    for one in reversed(smaller):
+        assert one.most is not None
+        within = minimum(1, maximum(0, one.most + 1 - size))
+        tasks = tasks + within * (one.tasks - larger)
+        larger = one.tasks
+    return tasks * minimum(1, size)
+
+
+def class_texts(size: Dim, classes: Sequence[SizeClass[Any]]) -> tuple[str, ...]:
+    """Return the classes in words, for reports."""
+    *smaller, _ = (one.most for one in classes)
+    return (*(f"{size} <= {most}" for most in smaller), f"{size} > {smaller[-1]}")
+
+
+def _branch(
+    builder: KernelBuilder,
+    size: Dim,
+    classes: Sequence[SizeClass[ScheduleT]],
+    body: Body[ScheduleT],
+) -> None:
+    first, *others = classes
+    if first.most is None:
+        _call(builder, first, size, body)
+        return
+    value = builder.index(size)
+    with builder.when(builder.op("le", value, first.most)) as branch:
+        _call(builder, first, builder.let(value, 1, first.most), body)
+    with builder.otherwise(branch):
+        _branch(builder, size, others, body)
+
+
+def _call(
+    builder: KernelBuilder, one: SizeClass[ScheduleT], size: Dim, body: Body[ScheduleT]
+) -> None:
+    if one.tasks != 0:
+        task = builder.let(builder.index(builder.task), 0, one.tasks - 1)
+        body(one.schedule, task, one.most if one.exact and one.most is not None else size)

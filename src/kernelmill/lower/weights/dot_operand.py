@@ -12,8 +12,8 @@ from kernelmill.core.target.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.axes import Dims, size_hint
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.emit.access import LoadElement
 
 ZERO_POINTS = 0x80808080 - (1 << 32)

@@ -12,15 +12,15 @@ from collections.abc import Collection, Sequence
 from kernelmill.core.dim import Expr, symbols
 from kernelmill.core.errors import PaddingError
 from kernelmill.core.roles import InputRole
+from kernelmill.graph.builder import live_values
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.effects import has_effect
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, NumberResult, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.graph.rewriter import live_values
 from kernelmill.passes.padding.axes import Refusal
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise
 from kernelmill.passes.padding.rules import RULES, Scene, aten
-from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
+from kernelmill.plan.ir import PaddedInput, PaddedResult, Padding
 
 
 def padding_of(graph: Graph, symbols: frozenset[str], masks: frozenset[str]) -> Padding:

@@ -10,8 +10,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.core.roles import InputRole
 from kernelmill.core.target.machine import host
-from kernelmill.plan.ir import BufferKind, Launch, Plan, TensorInput
-from kernelmill.plan.supers import LINES_BUFFER, whole_launch
+from kernelmill.plan.ir import LINES_BUFFER, BufferKind, Launch, Plan, TensorInput, whole_launch
 from kernelmill.runtime.layout import (
     ArenaRecord,
     InputRecord,

@@ -20,7 +20,7 @@ from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError, NoCodeError
 from kernelmill.runtime.linking.elf_loader import ALLOW_CODE, place
 from kernelmill.torch_internals.libraries import address_of
-from kernelmill.torch_internals.llvm_calls import inside_llvm
+from kernelmill.torch_internals.llvm import inside_llvm
 
 
 class LinkedObject:

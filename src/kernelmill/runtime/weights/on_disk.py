@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from kernelmill.runtime.weights.samples import memory_in
+from kernelmill.runtime.weights.contents import memory_in
 
 _LEAST_BYTES = 16 * mmap.PAGESIZE
 _PAGE_OUT = 21

@@ -10,23 +10,68 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
+import time
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from kernelmill.core.after_fork import after_fork
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime import background
 from kernelmill.runtime.memory.large_pages import HugePageArena, Layout, room
 from kernelmill.runtime.weights.bound_parameters import BoundParameter
-from kernelmill.runtime.weights.contents import copy_holds
+from kernelmill.runtime.weights.contents import copy_holds, span_of
 from kernelmill.runtime.weights.on_disk import page_out
-from kernelmill.runtime.weights.packed_once import once
-from kernelmill.runtime.weights.samples import span_of
 from kernelmill.runtime.weights.streaming import Stream
 from kernelmill.runtime.weights.write_watch import write_watch
+
+Made = TypeVar("Made")
+
+_LOOK_SECONDS = 0.001
+
+
+class _Maker:
+    """A thread that makes something. It is forgotten with the frame that holds it, so that Ctrl-C
+    is safe anywhere."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.done = False
+
+
+_makers: dict[Hashable, weakref.ref[_Maker]] = {}
+after_fork(_makers.clear)
+
+
+def once(key: Hashable, find: Callable[[], Made | None], make: Callable[[], Made]) -> Made:
+    """Return the result of `find`, else of `make`, which `find` has to return from then on. While
+    another thread makes it, this one waits."""
+    mine = _Maker()
+    while (found := find()) is None:
+        other = _makers.setdefault(key, weakref.ref(mine))()
+        if other is mine:
+            try:
+                return make()
+            finally:
+                mine.done = True
+                _makers.pop(key, None)
+        if other is None or other.done:
+            _makers.pop(key, None)
+        elif other.thread == mine.thread:  # a handler has come into the midst of it
+            return make()
+        else:
+            _look_again()
+    return found
+
+
+def _look_again() -> None:
+    time.sleep(_LOOK_SECONDS)
+
 
 Prepare = Callable[[Mapping[int, int], Sequence[int]], None]
 """Runs prepare launches with buffers at these addresses."""

@@ -22,7 +22,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
-from kernelmill.runtime.weights.samples import memory_of
+from kernelmill.runtime.weights.contents import memory_of
 from kernelmill.store.folder import Folder, OnUntrusted, make_folders
 from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
 

@@ -31,12 +31,24 @@ from kernelmill.runtime.memory.dims import fixed_layout
 from kernelmill.runtime.memory.large_pages import HugePageArena, Layout
 from kernelmill.runtime.weights.binding import Binding, write_table
 from kernelmill.runtime.weights.bound_parameters import BoundParameter, BoundParameters
-from kernelmill.runtime.weights.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.weights.contents import CheckWeights, Way, memory_span
 from kernelmill.runtime.weights.on_disk import page_out
-from kernelmill.runtime.weights.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
-from kernelmill.runtime.weights.packed_once import once
-from kernelmill.runtime.weights.streaming import stream_of
+from kernelmill.runtime.weights.pack_job import (
+    PackedPart,
+    PackJob,
+    Prepare,
+    Source,
+    Task,
+    can_copy,
+    once,
+)
+from kernelmill.runtime.weights.streaming import (
+    Component,
+    components,
+    lasting_recipe,
+    recipe,
+    stream_of,
+)
 from kernelmill.runtime.weights.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 

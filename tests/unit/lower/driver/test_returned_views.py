@@ -1,7 +1,7 @@
 """Views that are returned leave the steps; one that steps read is made twice."""
 
 from kernelmill.core.dtype import F32
-from kernelmill.lower.driver.returned_views import returned_views
+from kernelmill.lower.driver.finish import returned_views
 from kernelmill.plan.ir import AtenCall, BufferSpec, Launch, TensorResult
 
 KINDS = ("input", "tensor", "tensor", "tensor", "tensor")

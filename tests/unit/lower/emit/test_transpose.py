@@ -8,7 +8,7 @@ import torch
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.machine import host, profile
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.lower.emit.lane_tile import transpose
+from kernelmill.lower.emit.microkernel import transpose
 from tests.unit.lower.launched import Launched, interpret
 
 

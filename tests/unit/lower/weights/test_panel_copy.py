@@ -13,8 +13,7 @@ from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value, row_major
 from kernelmill.lower.elements.emitter import Location
-from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
-from kernelmill.lower.weights.panel_views import Rows
+from kernelmill.lower.weights.panel_views import PanelCopy, Rows, panel_copy
 from tests.unit.lower.launched import Launched, assert_margins_untouched, interpret, surrounded
 
 LANES = host().isa.lanes(F32)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernelmill.runtime.calls import writing
-from kernelmill.runtime.calls.writing import auto_functionalized_v2
+from kernelmill.runtime.calls import aten
+from kernelmill.runtime.calls.aten import auto_functionalized_v2
 
 LIBRARY = torch.library.Library("kernelmill_tests_of_writing", "DEF")
 LIBRARY.define("fill(Tensor x, Tensor(a!) out, Tensor(b!)? other=None) -> ()")
@@ -74,8 +74,8 @@ def test_it_asks_torch_only_where_it_has_to(
     name: str, direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    torchs = writing.overload_named
-    monkeypatch.setattr(writing, "overload_named", lambda n: asked.append(n) or torchs(n))
+    torchs = aten.overload_named
+    monkeypatch.setattr(aten, "overload_named", lambda n: asked.append(n) or torchs(n))
     packet, given = CASES[name]
     bases = [torch.zeros(4, 8), torch.zeros(2)]
     auto_functionalized_v2(

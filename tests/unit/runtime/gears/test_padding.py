@@ -7,9 +7,8 @@ import torch
 
 from kernelmill.core.dim import sym
 from kernelmill.core.errors import InputError
-from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
-from kernelmill.runtime.gears.padded_calls import smallest_holding
-from kernelmill.runtime.gears.padding import Resizing
+from kernelmill.plan.ir import PaddedInput, PaddedResult, Padding
+from kernelmill.runtime.gears.padded_calls import Resizing, smallest_holding
 
 B, S = sym("b", 1), sym("s", 2, 9)
 

@@ -11,8 +11,7 @@ from kernelmill import codegen
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.target.isa import NAMED, host_isa
 from kernelmill.runtime.linking import elf_loader, linker
-from kernelmill.runtime.linking.elf_loader import laid_out, place
-from kernelmill.runtime.linking.relocations import PROCESSORS, UnsupportedRelocation
+from kernelmill.runtime.linking.elf_loader import PROCESSORS, UnsupportedRelocation, laid_out, place
 from kernelmill.torch_internals.libraries import address_of
 from tests.unit.runtime.kernels import compile_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelmill.runtime.weights.samples import (
+from kernelmill.runtime.weights.contents import (
     APART_BYTES,
     LEAST_PIECES,
     PIECE_BYTES,

@@ -19,10 +19,9 @@ from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
 from kernelmill.runtime import background
 from kernelmill.runtime.memory.large_pages import HugePageArena, Layout
 from kernelmill.runtime.program import Program, load
-from kernelmill.runtime.weights import pack_job, packed_once, packing, streaming
-from kernelmill.runtime.weights.components import components
-from kernelmill.runtime.weights.packed_once import once
-from kernelmill.runtime.weights.streaming import Readers, Stream, readers, stream_of
+from kernelmill.runtime.weights import pack_job, packing, streaming
+from kernelmill.runtime.weights.pack_job import once
+from kernelmill.runtime.weights.streaming import Readers, Stream, components, readers, stream_of
 from tests.unit.runtime.calls.test_aten import CHECK as POSITIVE
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
 from tests.unit.runtime.weights.test_parameters import (
@@ -324,7 +323,7 @@ class Meeting:
             time.sleep(0)
 
         monkeypatch.setattr(owner, name, held)
-        monkeypatch.setattr(packed_once, "_look_again", look_again)
+        monkeypatch.setattr(pack_job, "_look_again", look_again)
 
 
 def test_a_share_does_not_pack_what_the_thread_is_packing(

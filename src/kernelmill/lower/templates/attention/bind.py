@@ -1,27 +1,34 @@
-"""Attention nodes in the terms of their template."""
+"""Attention nodes, with scores modified by the model or not, in the terms of their template."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BF16, BOOL, F32, F64, DType
+from kernelmill.core.dtype import BF16, BOOL, F32, F64, I64, DType
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.graph.ir import Value
+from kernelmill.graph.definition import OpKind
+from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import Dims, size_hint
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import Along, Matrix, contiguity
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import Binding, GroupContext
-from kernelmill.lower.templates.attention.spec import AttentionSpec, MaskKind, WordOperands, Words
+from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext
+from kernelmill.lower.templates.attention.spec import (
+    AttentionSpec,
+    KeyBlocks,
+    MaskKind,
+    WordOperands,
+    Words,
+)
 from kernelmill.lower.weights.dot_operand import DotOperand
 
 Reader = Callable[[Value, int, DType], Callable[..., Register]]
@@ -130,3 +137,138 @@ def broadcast(index: Index, value: Value) -> Index:
     """Return the index of an element of a value that is expanded to the dims that are indexed."""
     kept = index[len(index) - len(value.shape) :]
     return tuple(0 if size == 1 else i for i, size in zip(kept, value.shape, strict=True))
+
+
+_ROWS, _KEYS = 2, 3
+
+Linear = tuple[int, int, int]
+"""What an integer is times the row, times the key, and besides."""
+
+
+def latest_key(mask: Value) -> int | None:
+    """Return the least known number d such that the mask hides key n from row m where n > m + d;
+    None without one."""
+    found = [c for c in map(_distance, _conjuncts(mask)) if c is not None]
+    return min(found, default=None)
+
+
+def _conjuncts(mask: Value) -> Iterable[Node]:
+    """Yield comparisons that all hold where the mask does."""
+    node = mask.node
+    if node is None:
+        return
+    if node.op in ("bit_and", "mul", "expand"):
+        for operand in node.operands:
+            yield from _conjuncts(operand)
+    elif node.op in ("ge", "gt", "le", "lt"):
+        yield node
+
+
+def _distance(node: Node) -> int | None:
+    """Return d of a comparison that says n <= m + d."""
+    large, small = map(_linear, node.operands if node.op[0] == "g" else reversed(node.operands))
+    if large is None or small is None:
+        return None
+    rows, keys, more = (a - b for a, b in zip(large, small, strict=True))
+    return more - (node.op[1] == "t") if (rows, keys) == (1, -1) else None
+
+
+def _linear(value: Value) -> Linear | None:
+    node = value.node
+    if node is None:
+        return None
+    if node.op in ("expand", "cast"):
+        integers = all(
+            x.dtype.kind == "int" and x.dtype.bits >= 32 for x in (value, *node.operands)
+        )
+        return _linear(node.operands[0]) if integers else None
+    if node.op == "iota":
+        dim = node.attrs["dim"]
+        return (int(dim == _ROWS), int(dim == _KEYS), 0) if dim in (_ROWS, _KEYS) else None
+    if node.op == "full":
+        number = node.attrs["value"]
+        return (0, 0, number) if type(number) is int else None
+    if node.op not in ("add", "sub"):
+        return None
+    left, right = map(_linear, node.operands)
+    if left is None or right is None:
+        return None
+    sign = 1 if node.op == "add" else -1
+    a, b, c = (x + sign * y for x, y in zip(left, right, strict=True))
+    return a, b, c
+
+
+@dataclass(frozen=True)
+class FlexBinding(Binding[AttentionSpec]):
+    """A group around a flex_attention node, which computes the scores that it reads."""
+
+    context: GroupContext
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
+        """Return the spec. UnsupportedError for symbolic depths or numbers of heads."""
+        node = self.context.group.seed
+        assert node is not None
+        modified, value, *rest = node.operands
+        scores = _scores(node, modified)
+        query, key = scores.operands
+        operands, scale = (query, key, value), scores.attrs["scale"]
+        spec = spec_of(self.context, emitter, operands, scale, scores.result.dtype)
+        spec = replace(spec, normaliser=bool(node.attrs.get("normaliser")))
+        if modified is not scores.result:
+            spec = replace(spec, modify=_modifier(emitter, modified, scores.result))
+        if node.attrs.get("masked"):
+            mask, *rest = entry_reader(emitter, rest[0], 1, BOOL), *rest[1:]
+            later = latest_key(node.operands[2])
+            spec = replace(spec, mask=mask, mask_kind=MaskKind.CHOOSE, later=later)
+        return replace(spec, blocks=_blocks(emitter, node, rest)) if rest else spec
+
+
+def _scores(node: Node, modified: Value) -> Node:
+    """Return the node of the scores that modified ones are computed from."""
+    found: dict[Node, None] = {}
+    pending, seen = [modified], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value.node is None or value in seen:
+            continue
+        seen.add(value)
+        if OPS[value.node.op].kind is OpKind.SCORES:
+            found[value.node] = None
+        elif OPS[value.node.op].elementwise:
+            pending += value.node.operands
+    if len(found) != 1:
+        raise UnsupportedError(f"attention to {len(found)} kinds of scores at {node.origin}")
+    return next(iter(found))
+
+
+def _modifier(emitter: Emitter, modified: Value, scores: Value) -> Callable[..., Register]:
+    def modify(
+        b: KernelBuilder, bi: Dims, m: Dim, n: Dim, lane: Lane, register: Register
+    ) -> Register:
+        with emitter.lanes(lane):
+            emitter.bind_everywhere(scores, register)
+            found = emitter.element(modified, broadcast((*bi, m, n), modified))
+        if found.type.lanes == lane.count:
+            return found
+        return b.op("splat", found, dtype=found.type.dtype, lanes=lane.count)
+
+    return modify
+
+
+def _blocks(emitter: Emitter, node: Node, lists: Sequence[Value]) -> KeyBlocks:
+    rows, keys = node.attrs["blocks"]  # type: ignore[reportGeneralTypeIssues]
+    assert isinstance(rows, int) and isinstance(keys, int)
+    counts, numbers = lists[::2], lists[1::2]
+    emitter.declare_status()
+
+    def count(which: int, bi: Dims, row: Dim) -> Register:
+        return emitter.read(counts[which], broadcast((*bi, row), counts[which]), None, I64)
+
+    def number(which: int, bi: Dims, row: Dim, place: Dim) -> Register:
+        at = broadcast((*bi, row, place), numbers[which])
+        return emitter.read(numbers[which], at, None, I64)
+
+    return KeyBlocks(
+        rows, keys, counts[0].shape[2], tuple(each.shape[3] for each in numbers), count, number,
+        by_head=any(each.shape[1] != 1 for each in counts),
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """Base of the schedules of an attention: tasks of query rows, and blocks of keys.
 
 A schedule is a class of one file: its fields, when it is chosen (`plan`), its scratch, what else is
-worth trying and its code (`emit`). `schedule.py` lists all of them.
+worth trying and its code (`emit`). `template.py` lists all of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.templates.attention.block_sizes import (
+from kernelmill.lower.elements.axes import Dims
+from kernelmill.lower.templates.attention.spec import (
+    AttentionSpec,
     block_keys,
     block_rows,
     covers,
@@ -26,7 +27,6 @@ from kernelmill.lower.templates.attention.block_sizes import (
     split,
     within_blocks,
 )
-from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 _BLOCK_KEYS = 256
 

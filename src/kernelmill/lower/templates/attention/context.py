@@ -9,8 +9,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, maximum, minimum
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.templates.attention.blocks import (
     AttentionBlocks,
     ScratchLayout,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
 from kernelmill.core.dtype import I64
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.templates.attention.context import AttentionContext
 from kernelmill.lower.templates.attention.spec import KeyBlocks
 

@@ -11,16 +11,18 @@ from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.lane_tile import transpose
-from kernelmill.lower.templates.attention.block_sizes import packed_tile, round_up
+from kernelmill.lower.emit.microkernel import transpose
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
-from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
-from kernelmill.lower.templates.attention.softmax import exponentiate
-from kernelmill.lower.templates.attention.spec import AttentionSpec
+from kernelmill.lower.templates.attention.softmax import (
+    add_weighted_values,
+    exponentiate,
+    multiply_tile,
+)
+from kernelmill.lower.templates.attention.spec import AttentionSpec, packed_tile, round_up
 
 _SQUARE = 4
 """Side of the squares in which keys are transposed: larger ones take LLVM long to compile."""

@@ -12,10 +12,19 @@ from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product, p
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Operand, Value
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.templates.attention.block_sizes import (
+from kernelmill.lower.templates.attention.blocks import AttentionBlocks, Regions
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.key_blocks import each_block
+from kernelmill.lower.templates.attention.softmax import (
+    add_weighted_values,
+    exponentiate,
+    multiply_tile,
+)
+from kernelmill.lower.templates.attention.spec import (
     FEW_ROWS,
+    AttentionSpec,
     block_keys,
     covers,
     neighbouring_keys,
@@ -24,12 +33,6 @@ from kernelmill.lower.templates.attention.block_sizes import (
     split,
     within_blocks,
 )
-from kernelmill.lower.templates.attention.blocks import AttentionBlocks, Regions
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
-from kernelmill.lower.templates.attention.key_blocks import each_block
-from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
-from kernelmill.lower.templates.attention.softmax import exponentiate
-from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 _BLOCK_KEYS = 256
 _ENOUGH_STREAMS = 4

@@ -15,7 +15,7 @@ from kernelmill.core.target.dot_units import TILE_ROWS
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
-from kernelmill.lower.elements.sizes import Dims, part_count
+from kernelmill.lower.elements.axes import Dims, part_count
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.tiles import (
     TILE_WORDS,
@@ -27,12 +27,11 @@ from kernelmill.lower.emit.tiles import (
     copy_a_tiles,
     copy_b_tiles,
 )
-from kernelmill.lower.templates.attention.block_sizes import round_up
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.softmax import exponentiate
-from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words
+from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words, round_up
 
 _KEYS = 2 * WORDS
 """Keys of a tile along them."""

@@ -31,8 +31,7 @@ from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchL
 from kernelmill.lower.elements.loops import Loops, count
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import extent
-from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Spill
-from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
+from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Reduction, Spill, levels
 from kernelmill.lower.templates.map_reduce.schedule import (
     MANY_BRANCHES,
     Nest,

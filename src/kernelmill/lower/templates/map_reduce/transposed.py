@@ -16,7 +16,7 @@ from kernelmill.lower.elements.axes import in_range
 from kernelmill.lower.elements.domain import Access, AccessKind, Axis
 from kernelmill.lower.elements.loops import Loops
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.lane_tile import transpose
+from kernelmill.lower.emit.microkernel import transpose
 
 
 def crosswise_axis(

@@ -29,33 +29,37 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Let
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.axes import Dims, fresh_axes
 from kernelmill.lower.elements.domain import Access, collect
 from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
 from kernelmill.lower.emit.access import Along, Matrix, PrefetchElement, contiguity, converts
 from kernelmill.lower.emit.context import LINE_BYTES, accumulator
-from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.packed import PackedWeights, is_half
 from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
-from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import Binding, GroupContext
+from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext
+from kernelmill.lower.templates.matmul.along_k import MOST_ROWS
 from kernelmill.lower.templates.matmul.bind_four_bits import FourBitWeight, four_bit_weight
-from kernelmill.lower.templates.matmul.bind_pieces import (
+from kernelmill.lower.templates.matmul.packing import Layout, Packable, ProductSizes
+from kernelmill.lower.templates.matmul.pieced import (
     in_pieces,
     is_f32_product,
     pieces_of,
     product_text,
 )
-from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS
-from kernelmill.lower.templates.matmul.packing import Layout, Packable, ProductSizes
-from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
 from kernelmill.lower.templates.matmul.schedule import choose_layout
-from kernelmill.lower.templates.matmul.spec import AlignedRows, Contraction, Found, Operand
+from kernelmill.lower.templates.matmul.spec import (
+    AlignedRows,
+    Contraction,
+    Found,
+    Operand,
+    Places,
+    Roles,
+    everywhere,
+)
 from kernelmill.lower.weights.dequantise import (
     COLUMN,
     DEPTH,
@@ -65,7 +69,7 @@ from kernelmill.lower.weights.dequantise import (
     leaves_along,
 )
 from kernelmill.lower.weights.dot_operand import DotOperand, unit_of_product
-from kernelmill.lower.weights.widen import factors, made_of, widened
+from kernelmill.lower.weights.four_bits import factors, made_of, widened
 
 _FEW_ROWS = 8
 """Up to so many rows a weight that is computed is multiplied as it is read, in f32."""

@@ -15,17 +15,16 @@ from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.domain import Access
 from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import LoadElement
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.roles import Roles
-from kernelmill.lower.templates.matmul.spec import FourBitB
+from kernelmill.lower.templates.matmul.spec import FourBitB, Roles
 from kernelmill.lower.weights.dequantise import (
     COLUMN,
     DEPTH,

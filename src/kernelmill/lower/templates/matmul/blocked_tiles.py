@@ -7,7 +7,7 @@ from enum import Enum, auto
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, product
 from kernelmill.core.target.dot_units import DotUnit
-from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.elements.axes import part_count
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput

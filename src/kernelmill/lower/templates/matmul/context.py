@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, ceildiv, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
 from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.elements.views import ravel
+from kernelmill.lower.elements.views import ravel, unravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.packed import panel_index
 from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ScratchLayout
-from kernelmill.lower.templates.matmul.spec import Contraction, Operand
+from kernelmill.lower.templates.matmul.spec import Contraction, FindRows, Found, Operand
 from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
 
 ScheduleT = TypeVar("ScheduleT", bound=TileSchedule)
@@ -157,3 +158,46 @@ class BlockedContext(ContractionContext[BlockedTiles]):
 def count_within(count: int, size: Dim, start: Dim) -> Dim:
     """Return how many of `count` positions from `start` on are within `size`."""
     return count if mod(size, count) == 0 else minimum(count, size - start)
+
+
+ContextT = TypeVar("ContextT", bound=ContractionContext[Any])
+
+
+def emit_rows(context: ContextT, number: Dim, emit: Callable[[ContextT], None]) -> None:
+    """Emit a task by `emit`, with the rows that exist; `number` is `TaskPlace.number`."""
+    if context.spec.rows is None:
+        emit(context)
+    else:
+        _emit_found_rows(context, number, context.spec.rows, emit)
+
+
+def _emit_found_rows(
+    context: ContextT, rest: Dim, find: FindRows, emit: Callable[[ContextT], None]
+) -> None:
+    """A task of a contraction that finds its rows: threads, which have neighbouring tasks, share
+    the columns of a batch index and not the batch."""
+    builder, size = context.builder, product(context.spec.batch)
+    place = builder.let(builder.index(mod(rest, size)), 0, size - 1)
+    found = find(builder, unravel(place, context.spec.batch))
+    context = replace(
+        context,
+        spec=replace(context.spec, m=found.rows),
+        batch=unravel(place, context.spec.batch),
+        column_block=floordiv(rest, size),
+    )
+    first = builder.index(context.first_row_tile * context.schedule.rows)
+    with builder.when(builder.op("gt", builder.index(found.rows), first)):
+        emit(context)
+    with builder.when(builder.op("eq", builder.index(context.row_block), 0)):
+        _sums_of_nothing(context, found)
+
+
+def _sums_of_nothing(context: ContractionContext[Any], found: Found) -> None:
+    """Store zeros in the task's columns of the rows behind those that were found."""
+    with (
+        context.builder.loop(found.rows, found.end, prefix="m") as row,
+        context.column_tiles() as tile,
+        context.vectors(tile) as place,
+    ):
+        column = tile * context.schedule.width + place
+        context.store(row.index, column, context.lane_at(column), context.zeros())

@@ -7,12 +7,12 @@ from functools import partial
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.depth import Depth, visit_along_k, visit_each_k
-from kernelmill.lower.emit.lane_tile import transpose
-from kernelmill.lower.emit.widened import unsigned_halves
+from kernelmill.lower.emit.microkernel import transpose
+from kernelmill.lower.emit.packed import unsigned_halves
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.spec import Operand, loader
 

@@ -8,11 +8,10 @@ from functools import partial
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.emit.block_tile import BlockTile
 from kernelmill.lower.emit.context import choose_count
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.microkernel import Fetch, Tile
-from kernelmill.lower.emit.widened import unsigned_halves
+from kernelmill.lower.emit.microkernel import BlockTile, Fetch, Tile
+from kernelmill.lower.emit.packed import unsigned_halves
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
     InDepthBlocks,

@@ -21,7 +21,7 @@ from kernelmill.core.dim import Dim, floordiv
 from kernelmill.core.dtype import BF16, F32, I32
 from kernelmill.core.target.dot_units import WORDS_OF_16, DotUnit
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.elements.axes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
 from kernelmill.lower.emit.packed import panel_index

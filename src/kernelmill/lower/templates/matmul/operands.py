@@ -10,13 +10,12 @@ from typing import TypeVar
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, maximum, minimum
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.emit.access import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch, with_prefetch
-from kernelmill.lower.emit.packed import AHEAD_BYTES, panel_index
-from kernelmill.lower.emit.widened import signed_halves, widen
+from kernelmill.lower.emit.packed import AHEAD_BYTES, panel_index, signed_halves, widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.copies import (

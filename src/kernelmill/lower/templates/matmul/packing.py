@@ -16,8 +16,7 @@ from kernelmill.lower.emit.access import Matrix
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.roles import Roles
-from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.spec import Contraction, Roles
 from kernelmill.lower.weights.panel_views import panel_view
 
 

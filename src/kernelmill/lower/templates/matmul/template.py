@@ -11,15 +11,15 @@ from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import GroupContext, Template
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.classes import (
+from kernelmill.lower.templates.matmul.schedule import (
     RowClasses,
+    contraction_candidates,
     contraction_loss,
     emit_classes,
     plan_classes,
+    plan_contraction,
 )
-from kernelmill.lower.templates.matmul.roles import product_roles
-from kernelmill.lower.templates.matmul.schedule import contraction_candidates, plan_contraction
-from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.spec import Contraction, product_roles
 
 
 class MatmulTemplate(Template[Contraction, RowClasses]):

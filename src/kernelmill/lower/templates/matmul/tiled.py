@@ -10,7 +10,7 @@ from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
 from kernelmill.core.target.dot_units import TILE_BF16, TILE_ROWS
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.ir import SCRATCH, VType
-from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.elements.axes import part_count, size_hint
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import choose_count
@@ -35,13 +35,16 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.context import ContractionContext, count_within
-from kernelmill.lower.templates.matmul.found_rows import emit_rows
+from kernelmill.lower.templates.matmul.context import ContractionContext, count_within, emit_rows
 from kernelmill.lower.templates.matmul.packing import Packable, are_known
 from kernelmill.lower.templates.matmul.pieced import PieceLayout, is_ordinary
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, loader
-from kernelmill.lower.templates.matmul.tasks import TaskTime, estimated_work
-from kernelmill.lower.templates.matmul.tile_schedule import TaskPlace, TileSchedule
+from kernelmill.lower.templates.matmul.tile_schedule import (
+    TaskPlace,
+    TaskTime,
+    TileSchedule,
+    estimated_work,
+)
 from kernelmill.lower.weights.panel_views import tile_view_of_a, tile_view_of_b
 
 _WIDE = 4

@@ -16,9 +16,9 @@ from kernelmill.graph.ir import Node
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
+from kernelmill.lower.elements.axes import Dims, narrow_lanes
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, narrow_lanes
 from kernelmill.lower.emit.context import lane_vectors, task_index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 

@@ -24,9 +24,9 @@ from kernelmill.graph.ops import COMBINED_BY
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements import pointwise
+from kernelmill.lower.elements.axes import Dims, narrow_lanes
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, narrow_lanes
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.context import lane_vectors, task_index
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node

@@ -21,8 +21,8 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Node
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
+from kernelmill.lower.elements.axes import Dims, size_hint
 from kernelmill.lower.elements.emitter import Emitter, Location
-from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.schedule.template import NodeTemplate, bind_node
 

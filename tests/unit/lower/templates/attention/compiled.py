@@ -12,13 +12,13 @@ from kernelmill.core.dtype import BOOL, F32, F64, DType, from_torch
 from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
 from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry, MaskKind, StoreEntry
 from kernelmill.lower.templates.attention.template import (
     AttentionClasses,
+    AttentionSchedule,
     emit_attention_classes,
     plan_attention_classes,
 )

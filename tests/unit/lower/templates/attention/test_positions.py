@@ -9,7 +9,7 @@ import pytest
 from kernelmill.core.dtype import BOOL, I32
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
-from kernelmill.lower.templates.attention.positions import latest_key
+from kernelmill.lower.templates.attention.bind import latest_key
 
 SHAPE = (2, 3, 40, 50)
 

@@ -17,13 +17,18 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value
 from kernelmill.kernel.verifier import verify_kernel
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along, StoreElement
 from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
-from kernelmill.lower.templates.matmul.classes import RowClasses, emit_classes, plan_classes
-from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
+from kernelmill.lower.templates.matmul.schedule import (
+    RowClasses,
+    Schedule,
+    emit_classes,
+    plan_classes,
+    plan_contraction,
+)
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from tests.machine_code import MachineCode, compiled_object, runs_here
 

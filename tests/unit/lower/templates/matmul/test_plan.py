@@ -14,6 +14,7 @@ from kernelmill.core.target.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.packed import AHEAD_BYTES
+from kernelmill.lower.templates.matmul.along_k import InnerProduct
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
@@ -22,7 +23,6 @@ from kernelmill.lower.templates.matmul.blocked_tiles import (
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.inner_product import InnerProduct
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
 from tests.unit.codegen.native import TARGETS

@@ -18,8 +18,8 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Value
 from kernelmill.kernel.verifier import verify_kernel
+from kernelmill.lower.elements.axes import Dims, part_count
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.templates.matmul.schedule import plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, Planes
 from kernelmill.lower.templates.matmul.tiled import Tiled

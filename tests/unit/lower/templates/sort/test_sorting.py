@@ -13,7 +13,7 @@ from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, 
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.lower.templates.sort.spec import RADIX_SORTED
+from kernelmill.lower.templates.sort.template import RADIX_SORTED
 from tests.compiled import check, graph, whole
 
 FLOATS, INTEGERS = (F64, F32, F16, BF16), (I64, I32, I16, I8, U8)

@@ -9,11 +9,9 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
-from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.packed import Rows
-from kernelmill.lower.emit.widened import widening_pays
-from kernelmill.lower.schedule.candidate import OPEN, Candidate
-from kernelmill.lower.schedule.tile_cost import block_sizes
+from kernelmill.lower.elements.axes import part_count
+from kernelmill.lower.emit.packed import Rows, widening_pays
+from kernelmill.lower.schedule.candidate import OPEN, Candidate, block_sizes
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.emit_dense import convolve
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (

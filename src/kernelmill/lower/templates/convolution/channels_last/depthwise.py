@@ -11,12 +11,12 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.elements.axes import part_count
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
-from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
-from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
+from kernelmill.lower.templates.convolution.channels_last.context import (
+    ConvolutionContext,
     fill_padded_tile,
     padded_strides,
 )

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, minimum, mod
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims, part_count
+from kernelmill.lower.elements.axes import Dims, part_count
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.lane_tile import LaneTile
-from kernelmill.lower.emit.microkernel import Fetch, Tile, with_prefetch
-from kernelmill.lower.emit.widened import widen
-from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
-from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
+from kernelmill.lower.emit.microkernel import Fetch, LaneTile, Tile, with_prefetch
+from kernelmill.lower.emit.packed import widen
+from kernelmill.lower.templates.convolution.channels_last.context import (
+    DenseContext,
     fill_padded_tile,
     padded_strides,
 )

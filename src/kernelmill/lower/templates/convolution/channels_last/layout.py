@@ -1,10 +1,12 @@
-"""The layout with vectors of channels: constant weights, and results stored channels last."""
+"""The layout with vectors of channels: constant weights, results stored channels last, and the
+choice of a schedule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import cast
+from typing import cast, get_args
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
@@ -13,30 +15,54 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.axes import fresh_axes, part_count
 from kernelmill.lower.elements.domain import Access, AccessKind, collect
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import computes, steps_by_one
 from kernelmill.lower.emit.context import accumulator, task_index
-from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.widened import widens_vectors
-from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import Binding, GroupContext, Template
+from kernelmill.lower.emit.packed import PackedWeights, widens_vectors
+from kernelmill.lower.schedule.candidate import OPEN, Candidate, first_of, other_cuts
+from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext, Template
+from kernelmill.lower.templates.convolution.channels_last.dense import Dense
+from kernelmill.lower.templates.convolution.channels_last.depthwise import Depthwise
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import ConvolutionPlace
-from kernelmill.lower.templates.convolution.channels_last.schedule import (
-    Schedule,
-    convolution_candidates,
-    plan_convolution,
-)
 from kernelmill.lower.templates.convolution.channels_last.spec import (
     Convolution,
     Geometry,
     Pair,
     Place,
 )
+
+Schedule = Depthwise | Dense
+"""In order of preference; the last one accepts every convolution."""
+
+_KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
+
+
+def plan_convolution(geometry: Geometry, machine: Machine, candidate: Candidate = OPEN) -> Schedule:
+    """Plan the schedule for this processor, with the sizes that the candidate fixes."""
+    plans = (kind.plan(geometry, machine, candidate) for kind in _KINDS)
+    return next(plan for plan in plans if plan is not None)
+
+
+def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candidate]:
+    """Return candidates to try in place of the cost model's schedule, the likelier first; none for
+    a symbolic number of images."""
+    if not isinstance(geometry.images, int):
+        return []
+    return first_of(schedule.candidates(geometry), _tasks(geometry, schedule))
+
+
+def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[Candidate]:
+    rows, panels = schedule.rows, schedule.panels
+    most_rows, most_panels = schedule.outputs[0], schedule.most_panels(geometry)
+    for down, across in (*other_cuts(rows, panels), (rows, most_panels), (most_rows, panels)):
+        down = min(part_count(down, schedule.down) * schedule.down, most_rows)
+        across = min(across, most_panels)
+        if (down, across) != (rows, panels):
+            yield Candidate(rows=down, panels=across)
 
 
 def convolves_last(context: GroupContext) -> bool:

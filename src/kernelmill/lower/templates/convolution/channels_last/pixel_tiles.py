@@ -1,7 +1,7 @@
 """The fields of schedules: how a convolution is cut into tasks and register tiles.
 
 A schedule is a class of one file: when it is chosen (`plan`), what else is worth trying, how its
-weights lie and its code. `schedule.py` lists both.
+weights lie and its code. `layout.py` lists both.
 
 A dense convolution's weights are packed as [group][panel][block][row][column][channel][out] where
 the input lies channels last, [group][panel][block][channel][row][column][out] where it is planar:
@@ -19,10 +19,9 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.elements.axes import part_count
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.packed import Rows
-from kernelmill.lower.emit.widened import READINGS
+from kernelmill.lower.emit.packed import READINGS, Rows
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry, Pair
 

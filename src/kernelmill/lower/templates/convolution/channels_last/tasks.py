@@ -10,9 +10,8 @@ from itertools import product as pairs
 
 from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
-from kernelmill.lower.elements.sizes import part_count, size_hint
-from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.tile_cost import THREADS, block_sizes, threads_ns, tile_ns
+from kernelmill.lower.elements.axes import part_count, size_hint
+from kernelmill.lower.schedule.candidate import THREADS, Candidate, block_sizes, threads_ns, tile_ns
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 

@@ -11,8 +11,8 @@ from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.axes import Dims, part_count, size_hint
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth, for_each_k
@@ -26,7 +26,7 @@ from kernelmill.lower.templates.convolution.planar.padded_tile import (
 )
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul.operands import elements_of_a
-from kernelmill.lower.templates.matmul.tasks import vector_work
+from kernelmill.lower.templates.matmul.tile_schedule import vector_work
 
 _MOST_SUMS = 4
 """Most rows for which windows are summed where they lie in the tile."""

@@ -1,37 +1,171 @@
 """The layouts with vectors of pixels: windows from a padded input tile, or any convolution as a
-product."""
+product.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import get_args
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, floordiv, maximum
 from kernelmill.core.dtype import DType
 from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import Dims, part_count, size_hint
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.context import accumulator
-from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.widened import is_half
+from kernelmill.lower.emit.context import EmitContext, accumulator
+from kernelmill.lower.emit.depth import Depth
+from kernelmill.lower.emit.packed import PackedWeights, is_half, widening_pays
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import Binding, GroupContext, Template
-from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
-from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides, window_roles
-from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
-from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
+from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext, Template
+from kernelmill.lower.templates.convolution.planar.direct_window import DirectWindow
+from kernelmill.lower.templates.convolution.planar.padded_tile import (
+    PaddedTile,
+    TileShape,
+    fill_tile,
+    tile_shape,
+)
+from kernelmill.lower.templates.convolution.planar.spec import (
+    PlanarConvolution,
+    Window,
+    pixel_roles,
+    slides,
+    window_roles,
+)
 from kernelmill.lower.templates.matmul.bind import ContractionBinding, read_operand
+from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.packing import pack_panels
-from kernelmill.lower.templates.matmul.roles import Roles
-from kernelmill.lower.templates.matmul.spec import Contraction, Operand
+from kernelmill.lower.templates.matmul.schedule import contraction_candidates
+from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, Operand, Roles
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
+
+
+@dataclass(frozen=True)
+class WindowPanels:
+    """A contraction's `PanelSource`: keeps a padded input tile, and copies from it the positions of
+    a panel, one run of them for each output row."""
+
+    window: Window
+
+    def run(self, lanes: int, vectors: int) -> int:
+        """Return the vectors that hold any run of a panel's positions in one row of output."""
+        width = self.window.outputs[1]
+        return vectors if not isinstance(width, int) else min(vectors, part_count(width, lanes))
+
+    def row_operations(self, width: int, run: int) -> int:
+        """Return the vector operations for runs of `width` positions, of one channel and tap."""
+        return 5 * (part_count(width, size_hint(self.window.outputs[1])) + 1) * run
+
+    def kept(self, depth: Dim, columns: Dim, lanes: int, run: int) -> KeptTile:
+        """Return the tile for so many channels and positions."""
+        slack = max(run, 2) * lanes
+        return KeptTile(self.window, tile_shape(self.window, depth, columns, lanes, slack), run)
+
+
+@dataclass(frozen=True)
+class KeptTile:
+    """The padded input tile that panels are copied from, in runs of so many vectors."""
+
+    window: Window
+    shape: TileShape
+    run: int
+
+    @property
+    def elements(self) -> Dim:
+        """All of the tile."""
+        return self.shape.elements
+
+    def prepare(
+        self, context: EmitContext, batch: Dims, start: Dim, depth: Depth, begin: Dim, end: Dim
+    ) -> FillPanel:
+        """Emit the tile for the windows at positions [begin, end)."""
+        tile = fill_tile(context, self.window, self.shape, batch, start, depth, (begin, end))
+
+        def fill(begin: Dim, end: Dim, start: Dim, stride: int) -> None:
+            _copy_windows(tile, self.run, begin, end, start, stride)
+
+        return fill
+
+
+def _copy_windows(
+    tile: PaddedTile, run: int, begin: Dim, end: Dim, start: Dim, stride: int
+) -> None:
+    """Copy the positions [begin, end) of a panel, one run of them for each output row.
+
+    Runs are copied in whole vectors, each overwriting what the one before it wrote too much; the
+    panel's rows are long enough for the last.
+    """
+    context, window, depth = tile.context, tile.window, tile.depth
+    builder, lanes, width = context.builder, context.lane.count, window.outputs[1]
+    high, wide = window.kernel
+    first, last = floordiv(begin, width), floordiv(end - 1, width)
+    with builder.loop(first, last + 1, prefix="row") as row:
+        skipped = maximum(0, begin - row.index * width)
+        target = start + row.index * width + skipped - begin
+        with (
+            builder.loop(depth.start, depth.stop, prefix="c") as c,
+            builder.loop(0, high, prefix="i") as i,
+            builder.loop(0, wide, prefix="j", unroll=isinstance(wide, int)) as j,
+        ):
+            k = (c.index, i.index, j.index)
+            down, across = i.index * window.dilation[0], j.index * window.dilation[1]
+            source = tile.place(c.index, row.index, down, across) + skipped
+            panel_row = target + depth.number(k) * stride
+            for v in range(run):
+                context.write(panel_row + v * lanes, tile.vector(source + v * lanes))
+
+
+@dataclass(frozen=True)
+class PanelWindow:
+    """The product of the weights with panels of windows."""
+
+    blocked: Blocked
+
+    @classmethod
+    def plan(cls, planar: PlanarConvolution, machine: Machine, candidate: Candidate) -> PanelWindow:
+        """Plan the schedule, which every convolution can have."""
+        return cls(Blocked.plan(planar.contraction, machine, candidate))
+
+    @property
+    def packed_rows(self) -> int:
+        """Number of rows of a panel of constant weights."""
+        return self.blocked.rows
+
+    def widens(self, spec: PlanarConvolution, machine: Machine) -> bool:
+        """Return whether constant weights of a half type are widened when they are packed, since
+        each panel of windows reads all of them."""
+        return widening_pays(spec.contraction.n, self.blocked.width, machine)
+
+    @property
+    def work(self) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return self.blocked.work
+
+    def candidates(self, spec: PlanarConvolution) -> Sequence[Candidate]:
+        """Return other register tiles and tasks."""
+        return contraction_candidates(spec.contraction, self.blocked)
+
+    def emit(self, builder: KernelBuilder, spec: PlanarConvolution) -> None:
+        """Write the kernel's body, and set its `tasks` and `scratch`."""
+        self.blocked.emit_kernel(builder, spec.contraction)
+
+
+Schedule = DirectWindow | PanelWindow
+"""In order of preference; the last one accepts every convolution."""
+
+_KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
+
+
+def plan_planar(spec: PlanarConvolution, machine: Machine, candidate: Candidate) -> Schedule:
+    """Plan the schedule for this processor, with the sizes that the candidate fixes."""
+    plans = (kind.plan(spec, machine, candidate) for kind in _KINDS)
+    return next(plan for plan in plans if plan is not None)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
 from kernelmill.core.dtype import I32, I64
 from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.templates.convolution.planar.spec import Window

@@ -17,15 +17,15 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.driver.layouts import choose_layouts
+from kernelmill.lower.driver.prepare import choose_layouts
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
+from kernelmill.lower.templates.convolution.channels_last.layout import plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
     Order,
     PanelMajor,
     TileMajor,
 )
-from kernelmill.lower.templates.convolution.channels_last.schedule import plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole

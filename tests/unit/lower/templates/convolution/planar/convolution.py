@@ -16,13 +16,12 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value
 from kernelmill.kernel.verifier import verify_kernel
+from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.schedule.candidate import OPEN
-from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
-from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
+from kernelmill.lower.templates.convolution.planar.layout import Schedule, WindowPanels, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from tests.machine_code import MachineCode, compiled_object

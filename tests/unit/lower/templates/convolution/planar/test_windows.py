@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from kernelmill.core.target.machine import profile
 from kernelmill.lower.templates.convolution.planar.direct_window import DirectWindow
-from kernelmill.lower.templates.convolution.planar.panel_window import PanelWindow
-from kernelmill.lower.templates.convolution.planar.schedule import Schedule
+from kernelmill.lower.templates.convolution.planar.layout import PanelWindow, Schedule
 from kernelmill.lower.templates.matmul.blocked_tiles import InDepthBlocks
 from tests.unit.lower.templates.convolution.planar.convolution import Convolution
 

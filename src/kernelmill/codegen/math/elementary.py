@@ -1,0 +1,234 @@
+"""Elementary functions on f32. exp and its relatives: 2^k * e^r with k an integer and |r| <=
+ln(2)/2; logarithms: x = 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); sin and cos.
+
+sin and cos of f32: x = k * pi/2 + r, and a polynomial in r for either of them.
+
+pi/2 in three f32 parts (Cody and Waite, 1980) is enough up to 2^15; larger arguments, which no
+model has, go to a library function that knows more digits of pi.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernelmill.codegen.code import Reg
+from kernelmill.codegen.math import vector_libm
+from kernelmill.codegen.math.building import (
+    MAGIC,
+    absolute,
+    at_least,
+    at_most,
+    copysign,
+    horner,
+    power_of_two,
+    rarely,
+    rounded,
+    scaled,
+    two_parts,
+)
+from kernelmill.codegen.math.coefficients import COS, EXP, EXP2, EXPM1, LOG, LOG2, LOG10, SIN, TANH
+from kernelmill.codegen.targets import answers
+from kernelmill.core.dtype import F32, I32
+
+_LN2_HIGH, _LN2_LOW = two_parts(math.log(2))
+_LOG2E = 1 / math.log(2)
+
+_OVERFLOW = 89.0
+"""Above ln(2^128): the result is infinite from here on."""
+_UNDERFLOW = -104.5
+"""Below ln(2^-150): the result rounds to 0 from here on."""
+
+
+def _reduced(x: Reg) -> tuple[Reg, Reg, Reg]:
+    """(r, k, k + MAGIC) with x = k * ln(2) + r."""
+    code = x.code
+    k, shifted = rounded(x, _LOG2E)
+    r = code.fma(k, -_LN2_HIGH, x)
+    return code.fma(k, -_LN2_LOW, r), k, shifted
+
+
+def _exp_of_reduced(r: Reg) -> Reg:
+    return horner(r, (1.0, 1.0, *EXP))
+
+
+def exp(x: Reg) -> Reg:
+    """e^x."""
+    return _exp_below(at_most(x, _OVERFLOW))
+
+
+def _exp_below(x: Reg) -> Reg:
+    """e^x for x up to the overflow."""
+    r, k, shifted = _reduced(at_least(x, _UNDERFLOW))
+    return scaled(_exp_of_reduced(r), k, shifted)
+
+
+def exp_normal(x: Reg) -> Reg:
+    """e^x for x in [-87, 88], where no result is denormal."""
+    r, _, shifted = _reduced(x)
+    return _exp_of_reduced(r) * power_of_two(shifted)
+
+
+def exp2(x: Reg) -> Reg:
+    """2^x, from the integer below x on."""
+    part = answers(x.code.isa).above_floor(x)
+    if part is not None:
+        whole = answers(x.code.isa).scale(horner(part, (1.0, *EXP2)), x)
+        assert whole is not None, "instructions on exponents come together"
+        return whole
+    x = at_least(at_most(x, 128.5), -151.0)
+    k = x.code.intrinsic("floor", x)
+    return scaled(horner(x - k, (1.0, *EXP2)), k, k + MAGIC)
+
+
+def expm1(x: Reg) -> Reg:
+    """e^x - 1, as 2 * (2^(k-1) * (e^r - 1) + (2^(k-1) - 1/2)), which overflows only at the end."""
+    code = x.code
+    r, _, shifted = _reduced(at_least(at_most(x, _OVERFLOW), -18.0))
+    small = code.fma(r * r, horner(r, EXPM1), r)
+    scale = power_of_two(shifted, 1)
+    half = code.fma(scale, small, scale - 0.5)
+    # The smallest are their own result, denormals and the negative zero among them.
+    return code.select(absolute(x).compare("olt", 2.0**-25), x, half + half)
+
+
+def sigmoid(x: Reg) -> Reg:
+    """1 / (1 + e^-x), without overflow on the negative side: e^x / (1 + e^x) there."""
+    code = x.code
+    e = _exp_below(-absolute(x))
+    over = code.select(x.compare("olt", 0.0), e, 1.0)
+    q = over / (e + 1.0)
+    # What q * (1 + e) misses, the rounding of 1 + e in it, over 1 + e: 1 - q is enough for that.
+    missed = code.fma(-q, e, over - q)
+    return code.fma(missed, 1.0 - q, q)
+
+
+def tanh(x: Reg) -> Reg:
+    """A polynomial below 0.6, 1 - 2 / (e^2x + 1) above."""
+    code = x.code
+    a = absolute(x)
+    e = exp_normal(at_most(a + a, 20.0))
+    large = 1.0 - 2.0 / (e + 1.0)
+    square = a * a
+    small = code.fma(a * square, horner(square, TANH), a)
+    return copysign(code.select(a.compare("olt", 0.6), small, large), x)
+
+
+_LOG10_2_HIGH, _LOG10_2_LOW = two_parts(math.log10(2))
+_ROOT_HALF = 0x3F3504F3
+"""The bits of sqrt(1/2)."""
+_SMALLEST_NORMAL = 2.0**-126
+
+
+def _exponent(x: Reg) -> Reg:
+    """e of a positive normal number, as i32."""
+    return (x.bits_as(I32) - _ROOT_HALF) >> 23
+
+
+def _split(x: Reg) -> tuple[Reg, Reg]:
+    """(f, e as a float) of a positive number, denormal ones too."""
+    code = x.code
+    denormal = x.compare("olt", _SMALLEST_NORMAL)
+    normal = code.select(denormal, x * 2.0**24, x)
+    e = _exponent(normal)
+    m = (normal.bits_as(I32) - (e << 23)).bits_as(F32)
+    adjust = code.select(denormal, x.like(-24.0), 0.0)
+    return m - 1.0, code.convert("sitofp", e, F32) + adjust
+
+
+def _edges(x: Reg, result: Reg) -> Reg:
+    """Infinity and NaN are their own logarithm, 0 gives -infinity, less NaN."""
+    code = x.code
+    result = code.select(x.compare("olt", math.inf), result, x)
+    result = code.select(x.compare("olt", 0.0), math.nan, result)
+    return code.select(x.compare("oeq", 0.0), -math.inf, result)
+
+
+def _natural(f: Reg, e: Reg) -> Reg:
+    """log(1 + f) + e * ln(2)."""
+    code = f.code
+    square = f * f
+    tail = (f * square) * horner(f, LOG)
+    tail = code.fma(e, _LN2_LOW, tail)
+    tail = code.fma(square, -0.5, tail)
+    return code.fma(e, _LN2_HIGH, f + tail)
+
+
+def log(x: Reg) -> Reg:
+    """The natural logarithm."""
+    return _edges(x, _natural(*_split(x)))
+
+
+def log1p(x: Reg) -> Reg:
+    """log(1 + x): f = x * 2^-e + (2^-e - 1) has one rounding, whatever 1 + x lost."""
+    code = x.code
+    # 2^-e has to be normal, and far above 2^24 the 1 is of no matter.
+    huge = x.compare("ogt", 2.0**64)
+    y = code.select(huge, x * 2.0**-32, x)
+    u = y + 1.0
+    e = _exponent(u)
+    scale = ((127 - e) << 23).bits_as(F32)
+    f = code.fma(y, scale, scale - 1.0)
+    e_float = code.convert("sitofp", e, F32) + code.select(huge, x.like(32.0), 0.0)
+    return copysign(_edges(u, _natural(f, e_float)), x)
+
+
+def log2(x: Reg) -> Reg:
+    """The logarithm to base 2; exact for powers of two."""
+    code = x.code
+    f, e = _split(x)
+    tail = code.fma(horner(f, LOG2), f, 1 / math.log(2) - 1)
+    # f itself is the larger part, and adding it last spares its product a rounding.
+    return _edges(x, code.fma(f, tail, f) + e)
+
+
+def log10(x: Reg) -> Reg:
+    """The logarithm to base 10."""
+    code = x.code
+    f, e = _split(x)
+    tail = code.fma(horner(f, LOG10), f, 1 / math.log(10) - 0.5)
+    result = code.fma(f, tail, f * 0.5)
+    result = code.fma(e, _LOG10_2_LOW, result)
+    return _edges(x, code.fma(e, _LOG10_2_HIGH, result))
+
+
+_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+"""pi/2 as a sum of f32 numbers, each the nearest to what the ones before leave."""
+_TWO_OVER_PI = 0.6366197723675814
+_LARGE = 2.0**15
+
+
+def _reduced_angle(a: Reg) -> tuple[Reg, Reg]:
+    """(r, bits whose low ones are k) of a number that is not negative."""
+    code = a.code
+    k, shifted = rounded(a, _TWO_OVER_PI)
+    r = a
+    for part in _HALF_PI:
+        r = code.fma(k, -part, r)
+    return r, shifted.bits_as(I32)
+
+
+def _sine_or_cosine(r: Reg, quadrant: Reg) -> Reg:
+    """sin(r), or where the quadrant is odd cos(r), with the sign that its second bit asks for."""
+    code = r.code
+    square = r * r
+    sine = code.fma(r * square, horner(square, SIN), r)
+    cosine = code.fma(square * square, horner(square, COS), code.fma(square, -0.5, 1.0))
+    picked = code.select((quadrant & 1).compare("ne", 0), cosine, sine)
+    return (picked.bits_as(I32) ^ ((quadrant & 2) << 30)).bits_as(F32)
+
+
+def sin(x: Reg) -> Reg:
+    """The sine of an angle in radians."""
+    a = absolute(x)
+    r, k = _reduced_angle(a)
+    sign = x.bits_as(I32) & -0x80000000
+    usual = (_sine_or_cosine(r, k).bits_as(I32) ^ sign).bits_as(F32)
+    return rarely(a.compare("ogt", _LARGE), usual, lambda: vector_libm.call("sin", [x]))
+
+
+def cos(x: Reg) -> Reg:
+    """The cosine of an angle in radians."""
+    a = absolute(x)
+    r, k = _reduced_angle(a)
+    usual = _sine_or_cosine(r, k + 1)
+    return rarely(a.compare("ogt", _LARGE), usual, lambda: vector_libm.call("cos", [x]))
