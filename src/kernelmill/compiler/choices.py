@@ -29,12 +29,12 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.core.workers import Job, Workers
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.graph.printer import print_graph
+from kernelmill.lower.driver.at_sizes import lowered_at_sizes
 from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.lower.elements.strided import span
 from kernelmill.plan.ir import TensorResult
-from kernelmill.plan.sizes import plan_at_sizes
 from kernelmill.runtime.calls.caller import ProgramResult
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled, Entry
@@ -263,10 +263,11 @@ class Choices:
         """Measure both as a captured program launches them: the dynamic one with known sizes."""
         assert operator.graph is not None
         static = self._static(operator)
-        known = plan_at_sizes(dynamic.plan, operator.values)
+        sizes = {name: evaluate(dim, {}) for name, dim in operator.values.items()}
+        known = lowered_at_sizes(dynamic, sizes, dynamic.plan.name)
         static_ns, dynamic_ns = compare(
             self._program(static),
-            self._program(replace(dynamic, plan=known)),
+            self._program(known),
             example_arguments(operator.graph),
         )
         faster = static_ns <= dynamic_ns * _SLACK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom
 from kernelmill.core.dtype import BOOL, I64, DType
@@ -22,35 +22,39 @@ def _types_and_values(
     return tuple(kind for kind, _ in pairs), tuple(value for _, value in pairs)
 
 
-class Loop:
-    """A loop that is being built: `index` for indices, `carried` inside, `results` afterwards."""
+class _Carrying:
+    """A loop that is being built: `carried` inside, `results` afterwards."""
 
-    def __init__(self, statement: ir.For) -> None:
-        self.statement = statement
-        self.index: Expr = of_atom(statement.symbol)
-        self.carried = statement.carried
-        self.results = statement.results
+    def __init__(self, statement: ir.For | ir.Repeat) -> None:
+        self._statement = statement
+        self.carried, self.results = statement.carried, statement.results
 
     def carry(self, *values: ir.Operand) -> None:
         """Set the carried registers' values for the next pass."""
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
-        self.statement.yields = values
+        self._statement.yields = values
 
 
-class Repetition:
+class Loop(_Carrying):
+    """A counted loop that is being built, with its `index`."""
+
+    def __init__(self, statement: ir.For) -> None:
+        super().__init__(statement)
+        self.index: Expr = of_atom(statement.symbol)
+
+
+class Repetition(_Carrying):
     """A loop without a count that is being built."""
 
     def __init__(self, statement: ir.Repeat) -> None:
-        self.statement = statement
-        self.carried = statement.carried
-        self.results = statement.results
+        super().__init__(statement)
+        self._repeat = statement
 
     def again(self, condition: ir.Value, *values: ir.Operand) -> None:
         """Set the condition for another pass, and the carried registers' values for it."""
-        if len(values) != len(self.carried):
-            raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
-        self.statement.condition, self.statement.yields = condition, values
+        self.carry(*values)
+        self._repeat.condition = condition
 
 
 class KernelBuilder:
@@ -215,11 +219,8 @@ class KernelBuilder:
         carried, results = tuple(map(self.fresh_of, kinds)), tuple(map(self.fresh_of, kinds))
         statement = ir.For(symbol, start, stop, step, carried, initial, results, unroll=unroll)
         self.append(statement)
-        self._blocks.append(statement.body)
-        try:
+        with self.reopen(statement.body):
             yield Loop(statement)
-        finally:
-            self._blocks.pop()
 
     @contextmanager
     def repeat(self, carry: Sequence[Carried] = ()) -> Generator[Repetition]:
@@ -229,22 +230,16 @@ class KernelBuilder:
         # Until `again` says what: a register that is nowhere defined, which no verifier lets pass.
         statement = ir.Repeat(carried, initial, results, self.fresh(BOOL))
         self.append(statement)
-        self._blocks.append(statement.body)
-        try:
+        with self.reopen(statement.body):
             yield Repetition(statement)
-        finally:
-            self._blocks.pop()
 
     @contextmanager
     def when(self, condition: ir.Value) -> Generator[ir.If]:
         """Open the block that runs when `condition` holds."""
         statement = ir.If(condition)
         self.append(statement)
-        self._blocks.append(statement.then)
-        try:
+        with self.reopen(statement.then):
             yield statement
-        finally:
-            self._blocks.pop()
 
     @contextmanager
     def reopen(self, block: list[ir.Stmt]) -> Generator[None]:
@@ -255,11 +250,6 @@ class KernelBuilder:
         finally:
             self._blocks.pop()
 
-    @contextmanager
-    def otherwise(self, statement: ir.If) -> Generator[None]:
+    def otherwise(self, statement: ir.If) -> AbstractContextManager[None]:
         """Open the other block of an `if` that was built with `when`."""
-        self._blocks.append(statement.otherwise)
-        try:
-            yield
-        finally:
-            self._blocks.pop()
+        return self.reopen(statement.otherwise)

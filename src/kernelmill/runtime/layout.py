@@ -21,6 +21,11 @@ word = ctypes.c_int64
 pointer = ctypes.c_void_p
 
 
+def fields(names: str) -> list[tuple[str, type[ctypes.c_int64 | ctypes.c_void_p]]]:
+    """Return the fields of a structure by their names: words, or with a "*" behind, pointers."""
+    return [(name.rstrip("*"), pointer if name[-1] == "*" else word) for name in names.split()]
+
+
 class InputRecord(ctypes.Structure):
     """A tensor argument: the buffer that gets its address, and the properties to check.
 
@@ -40,7 +45,7 @@ class InputRecord(ctypes.Structure):
 class ArenaRecord(ctypes.Structure):
     """A buffer in the arena: its number, and the number of the dim that is its byte offset."""
 
-    _fields_ = (("buffer", word), ("offset", word))
+    _fields_ = fields("buffer offset")
 
 
 class LaunchOrder(IntEnum):
@@ -65,18 +70,7 @@ class LaunchRecord(ctypes.Structure):
     driver is `kernel` and whose first buffer is the frame's `lines`. `order` is a LaunchOrder.
     """
 
-    _fields_ = (
-        ("kernel", pointer),
-        ("buffer_count", word),
-        ("buffers", pointer),
-        ("dim_count", word),
-        ("dims", pointer),
-        ("tasks", word),
-        ("work", word),
-        ("span", word),
-        ("super", word),
-        ("order", word),
-    )
+    _fields_ = fields("kernel* buffer_count buffers* dim_count dims* tasks work span super order")
 
 
 class Table(ctypes.Structure):
@@ -86,18 +80,9 @@ class Table(ctypes.Structure):
     `threshold` is the least work in nanoseconds that is worth a parallel region.
     """
 
-    _fields_ = (
-        ("input_count", word),
-        ("inputs", pointer),
-        ("output_count", word),
-        ("outputs", pointer),
-        ("arena_count", word),
-        ("arena", pointer),
-        ("launch_count", word),
-        ("launches", pointer),
-        ("widest_launch", word),
-        ("most_dims", word),
-        ("threshold", word),
+    _fields_ = fields(
+        "input_count inputs* output_count outputs* arena_count arena* launch_count launches* "
+        "widest_launch most_dims threshold"
     )
 
 
@@ -112,50 +97,29 @@ class ParameterRecord(ctypes.Structure):
     `written` unless somebody wrote; the `digest` of `digest_bytes` bytes.
     """
 
-    _fields_ = (
-        ("object", pointer),
-        ("type", pointer),
-        ("argument", word),
-        ("impl", pointer),
-        ("data", pointer),
-        ("version", word),
-        ("versioned", word),
-        ("inference", word),
-        ("negated", word),
-        ("rank", word),
-        ("dtype", word),
-        ("layout", pointer),
-        ("buffer", word),
-        ("address", pointer),
-        ("pieces", word),
-        ("piece_bytes", word),
-        ("pitch", word),
-        ("contents", pointer),
-        ("edge_count", word),
-        ("edges", pointer),
-        ("written_at", pointer),
-        ("written", word),
-        ("digest_bytes", word),
-        ("digest", word),
+    _fields_ = fields(
+        "object* type* argument impl* data* version versioned inference negated rank dtype "
+        "layout* buffer address* pieces piece_bytes pitch contents* edge_count edges* written_at* "
+        "written digest_bytes digest"
     )
 
 
 class PackedRecord(ctypes.Structure):
     """A packed buffer: its number and its memory."""
 
-    _fields_ = (("buffer", word), ("address", pointer))
+    _fields_ = fields("buffer address*")
 
 
 class PagesRecord(ctypes.Structure):
     """Pages that must not be written, from address `first` up to `last`."""
 
-    _fields_ = (("first", word), ("last", word))
+    _fields_ = fields("first last")
 
 
 class EdgeRecord(ctypes.Structure):
     """Memory that must equal these `contents`."""
 
-    _fields_ = (("address", pointer), ("bytes", word), ("contents", pointer))
+    _fields_ = fields("address* bytes contents*")
 
 
 class WatchState(ctypes.Structure):
@@ -163,7 +127,7 @@ class WatchState(ctypes.Structure):
     beginnings and ends of looks, and so is odd during one (weights/write_watch.py). `epoch` differs
     in each forked process, from 1 on; 0 where a process cannot read its number of page faults."""
 
-    _fields_ = (("pagemap", word), ("takes", word), ("epoch", word))
+    _fields_ = fields("pagemap takes epoch")
 
 
 class BindingTable(ctypes.Structure):
@@ -175,16 +139,9 @@ class BindingTable(ctypes.Structure):
     nothing began, below the epoch; 0 for none.
     """
 
-    _fields_ = (
-        ("parameter_count", word),
-        ("parameters", pointer),
-        ("packed_count", word),
-        ("packed", pointer),
-        ("impl_offset", word),
-        ("watch", pointer),
-        ("pages_count", word),
-        ("pages", pointer),
-        ("unwritten_at", word),
+    _fields_ = fields(
+        "parameter_count parameters* packed_count packed* impl_offset watch* pages_count pages* "
+        "unwritten_at"
     )
 
 
@@ -205,13 +162,7 @@ class WatchRecord(ctypes.Structure):
     none.
     """
 
-    _fields_ = (
-        ("kind", word),
-        ("owner", pointer),
-        ("key", pointer),
-        ("number", word),
-        ("expected", word),
-    )
+    _fields_ = fields("kind owner* key* number expected")
 
 
 class StepKind(IntEnum):
@@ -246,20 +197,14 @@ class StepRecord(ctypes.Structure):
     it is, along axis `target`, is what dim `count` is.
     """
 
-    _fields_ = (
-        ("operation", word),
-        ("source", word),
-        ("operand", pointer),
-        ("count", word),
-        ("target", word),
-    )
+    _fields_ = fields("operation source operand* count target")
 
 
 class SymbolRecord(ctypes.Structure):
     """Source of a symbol's value: INTEGER in register `source`, or, by the step `part`, the size,
     stride or offset of the tensor there along `axis`, which is `times` * value + `plus`."""
 
-    _fields_ = (("source", word), ("part", word), ("axis", word), ("times", word), ("plus", word))
+    _fields_ = fields("source part axis times plus")
 
 
 class SettingBits(IntEnum):
@@ -298,7 +243,7 @@ class PlaceRecord(ctypes.Structure):
     """Memory of a tensor argument: its storage, and the address range of its elements. All 0 for
     one that is not checked."""
 
-    _fields_ = (("storage", word), ("first", word), ("end", word))
+    _fields_ = fields("storage first end")
 
 
 class QuickTable(ctypes.Structure):
@@ -320,31 +265,10 @@ class QuickTable(ctypes.Structure):
     of the others that are looked into. None of the first may be another of all.
     """
 
-    _fields_ = (
-        ("settings", word),
-        ("watch_count", word),
-        ("watch", pointer),
-        ("step_count", word),
-        ("steps", pointer),
-        ("register_count", word),
-        ("tensor_count", word),
-        ("sources", pointer),
-        ("scalars", pointer),
-        ("arguments", pointer),
-        ("tensor_type", pointer),
-        ("parameter_type", pointer),
-        ("impl_offset", word),
-        ("tuple_items", word),
-        ("binding", word),
-        ("writes", word),
-        ("own", pointer),
-        ("places", pointer),
-        ("storage_offset", word),
-        ("symbol_count", word),
-        ("symbols", pointer),
-        ("changed_count", word),
-        ("inner_count", word),
-        ("inner", pointer),
+    _fields_ = fields(
+        "settings watch_count watch* step_count steps* register_count tensor_count sources* "
+        "scalars* arguments* tensor_type* parameter_type* impl_offset tuple_items binding writes "
+        "own* places* storage_offset symbol_count symbols* changed_count inner_count inner*"
     )
 
 
@@ -352,7 +276,7 @@ class Flags(ctypes.Structure):
     """Functions of torch that return a bool of its global context: the `count` functions in the
     array at `functions` are the bits FLAGS of the word of settings, lowest first."""
 
-    _fields_ = (("count", word), ("functions", pointer))
+    _fields_ = fields("count functions*")
 
 
 class Changes(ctypes.Structure):
@@ -360,13 +284,7 @@ class Changes(ctypes.Structure):
     word n modulo `last_count` of the array at `last`. The watchers are the numbers that CPython has
     assigned."""
 
-    _fields_ = (
-        ("count", word),
-        ("dict_watcher", word),
-        ("type_watcher", word),
-        ("last_count", word),
-        ("last", pointer),
-    )
+    _fields_ = fields("count dict_watcher type_watcher last_count last*")
 
 
 class FrameHeader(ctypes.Structure):
@@ -384,27 +302,9 @@ class FrameHeader(ctypes.Structure):
     of a word that counts calls in progress in the process.
     """
 
-    _fields_ = (
-        ("table", pointer),
-        ("values", pointer),
-        ("arena", pointer),
-        ("scratch", pointer),
-        ("scratch_bytes", word),
-        ("threads", word),
-        ("calls", word),
-        ("status", word),
-        ("limit", word),
-        ("limited_until", word),
-        ("try_at", word),
-        ("pause", word),
-        ("asked_at", word),
-        ("free_ticks", word),
-        ("ran", word),
-        ("lost", word),
-        ("held_up", word),
-        ("callers", pointer),
-        ("lines", pointer),
-        ("status_address", pointer),
+    _fields_ = fields(
+        "table* values* arena* scratch* scratch_bytes threads calls status limit limited_until "
+        "try_at pause asked_at free_ticks ran lost held_up callers* lines* status_address*"
     )
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import Launch, sub_launches
 from kernelmill.runtime.calls.engine import Engine
-from kernelmill.runtime.layout import pointer, word
+from kernelmill.runtime.layout import fields
 from kernelmill.runtime.linking import linker
 from kernelmill.torch_internals.libraries import address_of
 
@@ -41,7 +41,7 @@ def available(kind: Kind) -> bool:
 class Slot(ctypes.Structure):
     """Data of a probe: the kernel that it calls, its log or name, and a number for the log."""
 
-    _fields_ = (("kernel", pointer), ("log", pointer), ("number", word))
+    _fields_ = fields("kernel* log* number")
 
 
 class CallRecord(ctypes.Structure):
@@ -49,21 +49,13 @@ class CallRecord(ctypes.Structure):
     its tasks from `first` up to `last`, CLOCK_MONOTONIC before and after in nanoseconds, and
     pthread_self of the thread."""
 
-    _fields_ = (
-        ("number", word),
-        ("buffers", word),
-        ("first", word),
-        ("last", word),
-        ("begin", word),
-        ("end", word),
-        ("thread", word),
-    )
+    _fields_ = fields("number buffers first last begin end thread")
 
 
 class LogHeader(ctypes.Structure):
     """A log of calls: the number of calls made, the capacity, and the address of the records."""
 
-    _fields_ = (("count", word), ("capacity", word), ("records", pointer))
+    _fields_ = fields("count capacity records*")
 
 
 @dataclass(frozen=True)

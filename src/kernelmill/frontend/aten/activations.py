@@ -11,6 +11,7 @@ result.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from kernelmill.core.dtype import F32
 from kernelmill.frontend.emitter import Emitter, wrap
@@ -23,25 +24,17 @@ _TANH_SCALE = math.sqrt(2.0 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
-@translates("relu")
-def relu(e: Emitter, x: Value) -> Value:
-    return e.clamp(x, 0, None)
+def _clamped(name: str, default_low: Number, default_high: Number | None) -> None:
+    @translates(name)
+    def translate(
+        e: Emitter, x: Value, low: Number = default_low, high: Number | None = default_high
+    ) -> Value:
+        return e.clamp(x, low, high)
 
 
-@translates("relu6")
-def relu6(e: Emitter, x: Value) -> Value:
-    return e.clamp(x, 0, 6)
-
-
-@translates("hardtanh")
-def hardtanh(e: Emitter, x: Value, low: Number = -1, high: Number = 1) -> Value:
-    return e.clamp(x, low, high)
-
-
-@translates("silu")
-def silu(e: Emitter, x: Value) -> Value:
-    w = e.wide(x)
-    return e.cast(e.mul(w, e.emit("sigmoid", w)), x.dtype)
+_clamped("relu", 0, None)
+_clamped("relu6", 0, 6)
+_clamped("hardtanh", -1, 1)
 
 
 @translates("silu_backward")
@@ -109,22 +102,20 @@ def softplus(e: Emitter, x: Value, beta: Number = 1, threshold: Number = 20) -> 
     return e.cast(e.where(e.compare("gt", scaled, threshold), w, soft), x.dtype)
 
 
-@translates("hardswish")
-def hardswish(e: Emitter, x: Value) -> Value:
-    w = e.wide(x)
-    return e.cast(e.div(e.mul(w, e.clamp(e.add(w, 3), 0, 6)), 6), x.dtype)
+def _wide(name: str, function: Callable[[Emitter, Value], Value]) -> None:
+    @translates(name)
+    def translate(e: Emitter, x: Value) -> Value:
+        return e.cast(function(e, e.wide(x)), x.dtype)
 
 
-@translates("hardsigmoid")
-def hardsigmoid(e: Emitter, x: Value) -> Value:
-    w = e.wide(x)
-    return e.cast(e.div(e.clamp(e.add(w, 3), 0, 6), 6), x.dtype)
+def _hard(e: Emitter, x: Value) -> Value:
+    return e.clamp(e.add(x, 3), 0, 6)
 
 
-@translates("mish")
-def mish(e: Emitter, x: Value) -> Value:
-    w = e.wide(x)
-    return e.cast(e.mul(w, e.emit("tanh", e.emit("log1p", e.emit("exp", w)))), x.dtype)
+_wide("silu", lambda e, x: e.mul(x, e.emit("sigmoid", x)))
+_wide("hardswish", lambda e, x: e.div(e.mul(x, _hard(e, x)), 6))
+_wide("hardsigmoid", lambda e, x: e.div(_hard(e, x), 6))
+_wide("mish", lambda e, x: e.mul(x, e.emit("tanh", e.emit("log1p", e.emit("exp", x)))))
 
 
 @translates("log_sigmoid_forward")

@@ -110,26 +110,11 @@ def div_mode(e: Emitter, a: Operand, b: Operand, *, rounding_mode: str | None) -
     if rounding_mode is None:
         return div(e, a, b)
     if rounding_mode == "floor":
-        return floor_divide(e, a, b)
+        return _division(e, "floordiv", a, b)
     if not e.dtype.is_float:
         return _integer_division(e, "div", a, b)
     quotient = e.pointwise("div", *_as_values(e, (a, b), _compute_dtype(e, "div", (a, b))))
     return e.cast(e.emit("trunc", quotient), e.dtype)
-
-
-@translates("floor_divide")
-def floor_divide(e: Emitter, a: Operand, b: Operand) -> Value:
-    return _division(e, "floordiv", a, b)
-
-
-@translates("remainder")
-def remainder(e: Emitter, a: Operand, b: Operand) -> Value:
-    return _division(e, "mod", a, b)
-
-
-@translates("fmod")
-def fmod(e: Emitter, a: Operand, b: Operand) -> Value:
-    return _division(e, "rem", a, b)
 
 
 def _division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
@@ -138,6 +123,17 @@ def _division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
     # Of numbers, eager takes quotients unrounded, and rests not.
     operands = _as_values(e, (a, b), e.dtype.compute if op == "floordiv" else e.dtype)
     return e.cast(e.pointwise(op, *operands), e.dtype)
+
+
+def _divides(name: str, op: str) -> None:
+    @translates(name)
+    def translate(e: Emitter, a: Operand, b: Operand) -> Value:
+        return _division(e, op, a, b)
+
+
+_divides("floor_divide", "floordiv")
+_divides("remainder", "mod")
+_divides("fmod", "rem")
 
 
 def _integer_division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
@@ -219,7 +215,7 @@ def power(e: Emitter, x: Operand, exponent: Operand) -> Value:
 def _promoted(names: str, op: str) -> None:
     @translates(*names.split())
     def translate(e: Emitter, a: Operand, b: Operand) -> Value:
-        return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
+        return _logical(e, op, a, b)
 
 
 _promoted("atan2", "atan2")
@@ -228,24 +224,20 @@ _promoted("copysign.Tensor copysign.Scalar", "copysign")
 _promoted("nextafter", "nextafter")
 
 
-@translates("maximum", "max.other")
-def maximum(e: Emitter, a: Value, b: Value) -> Value:
-    return e.pointwise("bit_or" if e.dtype == BOOL else "maximum", *e.promoted(a, b))
+def _extremes(names: str, ignoring_nan: str, op: str, of_bools: str) -> None:
+    """Register the larger or smaller of two, and what takes a number before a NaN."""
+
+    @translates(*names.split())
+    def pick(e: Emitter, a: Value, b: Value) -> Value:
+        return e.pointwise(of_bools if e.dtype == BOOL else op, *e.promoted(a, b))
+
+    @translates(ignoring_nan)
+    def translate(e: Emitter, a: Value, b: Value) -> Value:
+        return _ignoring_nan(e, pick, a, b)
 
 
-@translates("minimum", "min.other")
-def minimum(e: Emitter, a: Value, b: Value) -> Value:
-    return e.pointwise("bit_and" if e.dtype == BOOL else "minimum", *e.promoted(a, b))
-
-
-@translates("fmax")
-def fmax(e: Emitter, a: Value, b: Value) -> Value:
-    return _ignoring_nan(e, maximum, a, b)
-
-
-@translates("fmin")
-def fmin(e: Emitter, a: Value, b: Value) -> Value:
-    return _ignoring_nan(e, minimum, a, b)
+_extremes("maximum max.other", "fmax", "maximum", "bit_or")
+_extremes("minimum min.other", "fmin", "minimum", "bit_and")
 
 
 def _ignoring_nan(
@@ -277,18 +269,12 @@ def _logical(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
     return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
 
 
-def _bitwise(names: str, op: str) -> None:
-    @translates(*names.split())
-    def translate(e: Emitter, a: Operand, b: Operand) -> Value:
-        return _logical(e, op, a, b)
-
-
-_bitwise("bitwise_and __and__", "bit_and")
-_bitwise("bitwise_or __or__", "bit_or")
-_bitwise("bitwise_xor __xor__", "bit_xor")
-_bitwise("logical_and", "bit_and")
-_bitwise("logical_or", "bit_or")
-_bitwise("logical_xor", "bit_xor")
+_promoted("bitwise_and __and__", "bit_and")
+_promoted("bitwise_or __or__", "bit_or")
+_promoted("bitwise_xor __xor__", "bit_xor")
+_promoted("logical_and", "bit_and")
+_promoted("logical_or", "bit_or")
+_promoted("logical_xor", "bit_xor")
 
 
 def _shift(names: str, op: str) -> None:

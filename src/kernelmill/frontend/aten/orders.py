@@ -14,26 +14,17 @@ from kernelmill.graph.definition import Combine
 from kernelmill.graph.ir import Value
 
 
-@translates("sort.default")
-def sort(e: Emitter, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
-    return _sort(e, x, dim, descending, False)
-
-
-@translates("sort.stable")
-def sort_stable(
-    e: Emitter, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+@translates("sort.default", "sort.stable")
+def sort(
+    e: Emitter, x: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[Value, Value]:
-    return _sort(e, x, dim, descending, bool(stable))
-
-
-def _sort(e: Emitter, x: Value, dim: int, descending: bool, stable: bool) -> tuple[Value, Value]:
     rank = len(x.shape)
     dim = wrap(dim, rank)
     if rank and e.strides[dim] == 0:
         # Torch leaves a row alone that it sees to be one element many times over.
         return x, e.iota(x.shape, dim)
     x = at_least_1d(e, x)
-    order = e.emit("argsort", x, dim=dim, descending=descending, stable=stable)
+    order = e.emit("argsort", x, dim=dim, descending=descending, stable=bool(stable))
     return _taken(e, x, order, dim)
 
 

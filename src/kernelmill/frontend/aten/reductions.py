@@ -16,40 +16,20 @@ from kernelmill.graph.ir import Value
 Dims = Sequence[int] | int | None
 
 
-@translates("sum.dim_IntList")
-def sum_(e: Emitter, x: Value, dims: Dims, keep: bool = False, *, dtype: object = None) -> Value:
+@translates("sum.dim_IntList", "sum.default", "prims.sum")
+def sum_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False, **dtypes: object) -> Value:
     return e.reduce("reduce_sum", e.cast(x, e.dtype), wrap_all(dims, len(x.shape)), keep)
 
 
-@translates("sum.default")
-def sum_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
-    return sum_(e, x, None)
-
-
-@translates("prims.sum")
-def prims_sum(e: Emitter, x: Value, dims: Dims, *, output_dtype: object = None) -> Value:
-    return sum_(e, x, dims)
-
-
-@translates("mean.dim")
-def mean(e: Emitter, x: Value, dims: Dims, keep: bool = False, *, dtype: object = None) -> Value:
+@translates("mean.dim", "mean.default")
+def mean(e: Emitter, x: Value, dims: Dims = None, keep: bool = False, **dtypes: object) -> Value:
     wide = e.cast(x, e.dtype.compute)
     return e.cast(e.mean(wide, wrap_all(dims, len(x.shape)), keep), e.dtype)
 
 
-@translates("mean.default")
-def mean_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
-    return mean(e, x, None)
-
-
-@translates("prod.dim_int")
-def prod(e: Emitter, x: Value, dim: int, keep: bool = False, *, dtype: object = None) -> Value:
-    return e.reduce("reduce_prod", e.cast(x, e.dtype), wrap_all(dim, len(x.shape)), keep)
-
-
-@translates("prod.default")
-def prod_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
-    return e.reduce("reduce_prod", e.cast(x, e.dtype), wrap_all(None, len(x.shape)))
+@translates("prod.dim_int", "prod.default")
+def prod(e: Emitter, x: Value, dims: Dims = None, keep: bool = False, **dtypes: object) -> Value:
+    return e.reduce("reduce_prod", e.cast(x, e.dtype), wrap_all(dims, len(x.shape)), keep)
 
 
 def _largest(e: Emitter, op: str, x: Value, dims: tuple[int, ...], keep: bool) -> Value:
@@ -66,48 +46,35 @@ def _refuse_nothing(e: Emitter, x: Value, dims: Iterable[int]) -> None:
         e.symbols.require_positive(size)
 
 
-@translates("amax", "prims.amax")
-def amax(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
-    return _largest(e, "reduce_max", x, wrap_all(dims, len(x.shape)), keep)
+def _extremes(which: str) -> None:
+    """Register the reductions to the largest or the smallest element, and to its position."""
+
+    @translates(f"a{which}", f"prims.a{which}", f"{which}.default")
+    def value(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
+        return _largest(e, f"reduce_{which}", x, wrap_all(dims, len(x.shape)), keep)
+
+    @translates(f"{which}.dim")
+    def both(e: Emitter, x: Value, dim: int, keep: bool = False) -> tuple[Value, Value]:
+        found = value(e, x, dim, keep)
+        if not x.shape:
+            return found, e.constant(0, I64)
+        return found, _position(e, x, dim, keep, f"arg{which}")
+
+    @translates(f"arg{which}")
+    def position(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> Value:
+        return _arg_reduce(e, x, dim, keep, f"arg{which}")
 
 
-@translates("amin", "prims.amin")
-def amin(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
-    return _largest(e, "reduce_min", x, wrap_all(dims, len(x.shape)), keep)
-
-
-@translates("max.default")
-def max_all(e: Emitter, x: Value) -> Value:
-    return amax(e, x)
-
-
-@translates("min.default")
-def min_all(e: Emitter, x: Value) -> Value:
-    return amin(e, x)
+for _which in ("max", "min"):
+    _extremes(_which)
 
 
 @translates("aminmax")
 def aminmax(
     e: Emitter, x: Value, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[Value, Value]:
-    return amin(e, x, dim, keepdim), amax(e, x, dim, keepdim)
-
-
-@translates("max.dim")
-def max_dim(e: Emitter, x: Value, dim: int, keep: bool = False) -> tuple[Value, Value]:
-    return _extreme(e, x, dim, keep, "max")
-
-
-@translates("min.dim")
-def min_dim(e: Emitter, x: Value, dim: int, keep: bool = False) -> tuple[Value, Value]:
-    return _extreme(e, x, dim, keep, "min")
-
-
-def _extreme(e: Emitter, x: Value, dim: int, keep: bool, which: str) -> tuple[Value, Value]:
-    value = _largest(e, f"reduce_{which}", x, wrap_all(dim, len(x.shape)), keep)
-    if not x.shape:
-        return value, e.constant(0, I64)
-    return value, _position(e, x, dim, keep, f"arg{which}")
+) -> tuple[Value, ...]:
+    dims = wrap_all(dim, len(x.shape))
+    return tuple(_largest(e, f"reduce_{which}", x, dims, keepdim) for which in ("min", "max"))
 
 
 def _position(e: Emitter, x: Value, dim: int, keep: bool, op: str) -> Value:
@@ -115,16 +82,6 @@ def _position(e: Emitter, x: Value, dim: int, keep: bool, op: str) -> Value:
     ordered = e.cast(x, U8) if x.dtype == BOOL else x
     found = e.emit(op, ordered, dim=dim)
     return e.unsqueeze(found, dim) if keep else found
-
-
-@translates("argmax")
-def argmax(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> Value:
-    return _arg_reduce(e, x, dim, keep, "argmax")
-
-
-@translates("argmin")
-def argmin(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> Value:
-    return _arg_reduce(e, x, dim, keep, "argmin")
 
 
 def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> Value:
@@ -139,23 +96,19 @@ def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> V
     return e.reshape(_position(e, flat, 0, False, op), e.shape)
 
 
-@translates("any.dim", "any.dims", "any.default")
-def any_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
-    return _logical(e, "reduce_max", x, dims, keep)
+def _logical(names: str, op: str) -> None:
+    @translates(*names.split())
+    def translate(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
+        # Unlike other reductions, over an empty list of dims these reduce none.
+        none = isinstance(dims, Sequence) and not dims
+        axes = () if none else wrap_all(dims, len(x.shape))
+        # On u8 eager gives u8 zeros and ones.
+        found = e.reduce(op, e.cast(x, BOOL), axes, keep)
+        return e.cast(found, e.dtype)
 
 
-@translates("all.dim", "all.dims", "all.default")
-def all_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
-    return _logical(e, "reduce_min", x, dims, keep)
-
-
-def _logical(e: Emitter, op: str, x: Value, dims: Dims, keep: bool) -> Value:
-    # Unlike other reductions, over an empty list of dims these reduce none.
-    none = isinstance(dims, Sequence) and not dims
-    axes = () if none else wrap_all(dims, len(x.shape))
-    # On u8 eager gives u8 zeros and ones.
-    found = e.reduce(op, e.cast(x, BOOL), axes, keep)
-    return e.cast(found, e.dtype)
+_logical("any.dim any.dims any.default", "reduce_max")
+_logical("all.dim all.dims all.default", "reduce_min")
 
 
 @translates("logsumexp")
@@ -209,52 +162,30 @@ def _degrees(e: Emitter, x: Value, dims: Sequence[int], correction: Number, mode
     return e.clamp(degrees, 0, None)
 
 
-def _variance(e: Emitter, x: Value, dims: Dims, correction: Number | None) -> tuple[Value, Value]:
-    # As eager, in f64: neither the sum nor the squares overflow where the result does not.
-    wide = e.cast(x, F64)
-    return moments(e, wide, wrap_all(dims, len(x.shape)), 1 if correction is None else correction)
+def _deviation(name: str) -> None:
+    """Register a variance, or its root, by itself or with the mean."""
+
+    @translates(f"{name}.correction")
+    def translate(
+        e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
+        keepdim: bool = False,
+    ) -> Value | tuple[Value, ...]:  # fmt: skip
+        # As eager, in f64: neither the sum nor the squares overflow where the result does not.
+        axes, least = wrap_all(dims, len(x.shape)), 1 if correction is None else correction
+        variance, mean = moments(e, e.cast(x, F64), axes, least)
+        if name == "std_mean":
+            variance = e.emit("sqrt", variance)
+        elif name == "std":
+            variance = e.emit("sqrt", e.reshape(variance, e.shape))
+        found = tuple(
+            e.cast(e.reshape(value, kind.shape), kind.dtype)
+            for value, kind in zip((variance, mean), e.out, strict=False)
+        )
+        return found if len(found) > 1 else found[0]
 
 
-@translates("var.correction")
-def var(
-    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
-    keepdim: bool = False,
-) -> Value:  # fmt: skip
-    variance, _ = _variance(e, x, dims, correction)
-    return e.cast(e.reshape(variance, e.shape), e.dtype)
-
-
-@translates("std.correction")
-def std(
-    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
-    keepdim: bool = False,
-) -> Value:  # fmt: skip
-    variance, _ = _variance(e, x, dims, correction)
-    return e.cast(e.emit("sqrt", e.reshape(variance, e.shape)), e.dtype)
-
-
-@translates("var_mean.correction")
-def var_mean(
-    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
-    keepdim: bool = False,
-) -> tuple[Value, Value]:  # fmt: skip
-    return _cast_both(e, *_variance(e, x, dims, correction))
-
-
-@translates("std_mean.correction")
-def std_mean(
-    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
-    keepdim: bool = False,
-) -> tuple[Value, Value]:  # fmt: skip
-    variance, mean_ = _variance(e, x, dims, correction)
-    return _cast_both(e, e.emit("sqrt", variance), mean_)
-
-
-def _cast_both(e: Emitter, first: Value, second: Value) -> tuple[Value, Value]:
-    return (
-        e.cast(e.reshape(first, e.out[0].shape), e.out[0].dtype),
-        e.cast(e.reshape(second, e.out[1].shape), e.out[1].dtype),
-    )
+for _name in ("var", "std", "var_mean", "std_mean"):
+    _deviation(_name)
 
 
 @translates("linalg_vector_norm")

@@ -124,18 +124,12 @@ def _one_index(e: Emitter, positions: Value, x: Value, dim: int) -> Value | None
     return e.reshape(index, (index.shape[dim],))
 
 
-@translates("scatter.src", "scatter.reduce")
+@translates("scatter.src", "scatter.reduce", "scatter.value", "scatter.value_reduce")
 def scatter(
-    e: Emitter, x: Value, dim: int, index: Value, source: Value, *, reduce: str | None = None
+    e: Emitter, x: Value, dim: int, index: Value, source: Operand, *, reduce: str | None = None
 ) -> Value:
-    return _scatter(e, x, dim, index, source, Combine.SET if reduce is None else _MODES[reduce])
-
-
-@translates("scatter.value", "scatter.value_reduce")
-def scatter_value(
-    e: Emitter, x: Value, dim: int, index: Value, value: Number, *, reduce: str | None = None
-) -> Value:
-    source = e.constant(value, x.dtype, index.shape)
+    if not isinstance(source, Value):
+        source = e.constant(source, x.dtype, index.shape)
     return _scatter(e, x, dim, index, source, Combine.SET if reduce is None else _MODES[reduce])
 
 

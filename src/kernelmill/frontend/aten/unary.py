@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from kernelmill.core.dtype import BOOL, DType
@@ -49,19 +50,24 @@ def round_(e: Emitter, x: Value, *, decimals: int = 0) -> Value:
     return e.mul(e.emit("round", e.div(x, scale)), scale)
 
 
-@translates("neg")
-def neg(e: Emitter, x: Value) -> Value:
-    return e.emit("neg", x)
+def _unless_bool(names: str, op: str) -> None:
+    @translates(*names.split())
+    def translate(e: Emitter, x: Value) -> Value:
+        return x if x.dtype == BOOL else e.emit(op, x)
 
 
-@translates("abs")
-def abs_(e: Emitter, x: Value) -> Value:
-    return x if x.dtype == BOOL else e.emit("abs", x)
+_unless_bool("abs", "abs")
+_unless_bool("sign sgn", "sign")
 
 
-@translates("sign", "sgn")
-def sign(e: Emitter, x: Value) -> Value:
-    return x if x.dtype == BOOL else e.emit("sign", x)
+def _as_it_is(op: str) -> None:
+    @translates(op)
+    def translate(e: Emitter, x: Value) -> Value:
+        return e.emit(op, x)
+
+
+_as_it_is("neg")
+_as_it_is("logical_not")
 
 
 @translates("positive", "conj_physical", "alias", "detach", "lift_fresh", "lift_fresh_copy", "lift")
@@ -75,42 +81,19 @@ def bitwise_not(e: Emitter, x: Value) -> Value:
     return e.emit("logical_not" if x.dtype == BOOL else "bit_not", x)
 
 
-@translates("logical_not")
-def logical_not(e: Emitter, x: Value) -> Value:
-    return e.emit("logical_not", x)
+def _predicate(name: str, test: Callable[[Emitter, Value], Value], else_: bool = False) -> None:
+    """Register a test of floats, which other numbers pass or not."""
 
-
-def _predicate(op: str) -> None:
-    @translates(op)
+    @translates(name)
     def translate(e: Emitter, x: Value) -> Value:
-        if not x.dtype.is_float:
-            return e.constant(False, BOOL, x.shape)
-        return e.emit(op, x)
+        return test(e, x) if x.dtype.is_float else e.constant(else_, BOOL, x.shape)
 
 
-for _op in ("isnan", "isinf"):
-    _predicate(_op)
-
-
-@translates("isfinite")
-def isfinite(e: Emitter, x: Value) -> Value:
-    if not x.dtype.is_float:
-        return e.constant(True, BOOL, x.shape)
-    return e.compare("lt", e.emit("abs", x), math.inf)
-
-
-@translates("isposinf")
-def isposinf(e: Emitter, x: Value) -> Value:
-    if not x.dtype.is_float:
-        return e.constant(False, BOOL, x.shape)
-    return e.compare("eq", x, math.inf)
-
-
-@translates("isneginf")
-def isneginf(e: Emitter, x: Value) -> Value:
-    if not x.dtype.is_float:
-        return e.constant(False, BOOL, x.shape)
-    return e.compare("eq", x, -math.inf)
+_predicate("isnan", lambda e, x: e.emit("isnan", x))
+_predicate("isinf", lambda e, x: e.emit("isinf", x))
+_predicate("isfinite", lambda e, x: e.compare("lt", e.emit("abs", x), math.inf), True)
+_predicate("isposinf", lambda e, x: e.compare("eq", x, math.inf))
+_predicate("isneginf", lambda e, x: e.compare("eq", x, -math.inf))
 
 
 @translates("signbit")
