@@ -48,7 +48,7 @@ from kernelmill.core.errors import (
 from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
-from kernelmill.frontend.squeezes import squeezed
+from kernelmill.frontend.conditions import squeezed
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.plan.ir import Plan
 from kernelmill.store.sealed import write_sealed

@@ -14,8 +14,7 @@ from kernelmill.core.digest import Key
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target.isa import Isa, parse_isa
 from kernelmill.core.version import ABI_VERSION
-from kernelmill.plan.ir import AtenCall, Plan
-from kernelmill.plan.literals import bodies_in
+from kernelmill.plan.ir import AtenCall, Plan, bodies_in
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.memory.dims import dims_needed

@@ -18,8 +18,7 @@ from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, InputError, StoreError
 from kernelmill.gears.gear_set import Axis, GearSet
-from kernelmill.plan.ir import Plan, TensorInput
-from kernelmill.plan.literals import bodies_of
+from kernelmill.plan.ir import Plan, TensorInput, bodies_of
 from kernelmill.runtime.calls.bodies import ProgramBody
 from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import give_executor

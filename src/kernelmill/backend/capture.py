@@ -56,7 +56,7 @@ from kernelmill.frontend import (
     refused_by_eager,
     settle_recurrent,
 )
-from kernelmill.frontend.squeezes import squeezed
+from kernelmill.frontend.conditions import squeezed
 from kernelmill.graph.ir import Graph
 from kernelmill.torch_internals import autograd
 from kernelmill.torch_internals.compiles import drops_guards

@@ -28,7 +28,7 @@ from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import GearError, InputError, PaddingError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
-from kernelmill.frontend.squeezes import squeezed
+from kernelmill.frontend.conditions import squeezed
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.passes.dce import DropSizeChecks
 from kernelmill.passes.padding import padding_of

@@ -31,7 +31,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kernelmill.compiler.choices import TYPE, Choices, Failure
-from kernelmill.compiler.operator_documents import (
+from kernelmill.compiler.recording import (
     Document,
     aten_documents,
     from_document,

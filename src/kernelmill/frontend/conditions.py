@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sympy
+import torch
+from torch import fx
 
 from kernelmill.core.dim import Dim, bounds, linear_part, symbols
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.scalar import scalar_text
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.torch_internals.export import SizeQuestion
+from kernelmill.torch_internals.tracing import all_nodes
 
 _Condition = tuple[str, str, str]
 
@@ -118,3 +121,19 @@ def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> _Condition:
             left, right = (scalar_text(table.scalar(arg, shape_env)) for arg in expr.args)
             return (relation, right, left) if turned else (relation, left, right)
     return "==", scalar_text(table.scalar(expr, shape_env)), "1"
+
+
+_aten = torch.ops.aten
+_SQUEEZES = (_aten.squeeze, _aten.squeeze_, _aten.squeeze_copy)
+
+
+def squeezed(gm: fx.GraphModule) -> Iterator[tuple[int, Any]]:
+    """Yield the dims that the squeezes of a graph test, with their sizes, symbolic or not."""
+    for node in all_nodes(gm):
+        packet = getattr(node.target, "overloadpacket", None)
+        if packet not in _SQUEEZES or not isinstance(node.args[0], fx.Node):
+            continue
+        shape = node.args[0].meta["val"].shape
+        dims: Any = node.args[1] if len(node.args) > 1 and shape else range(len(shape))
+        for dim in dims if isinstance(dims, Iterable) else (dims,):
+            yield dim, shape[dim]

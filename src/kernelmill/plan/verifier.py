@@ -17,7 +17,7 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import NUMBERS, in_order, roots
 from kernelmill.plan import ir
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.plan.literals import buffers_in, dims_in
+from kernelmill.plan.ir import buffers_in, dims_in
 from kernelmill.plan.printer import print_step
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")

@@ -16,8 +16,15 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.target.isa import processor_name
 from kernelmill.core.target.machine import Machine, committed
 from kernelmill.plan.arena import lifetimes
-from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, Launch, SymbolInput, TensorInput
-from kernelmill.plan.literals import buffers_in
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferKind,
+    BufferSpec,
+    Launch,
+    SymbolInput,
+    TensorInput,
+    buffers_in,
+)
 from kernelmill.report.costs import Work, compute_time, work_of
 from kernelmill.report.facts import (
     Bound,

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.objects import obtain, requests_of
-from kernelmill.compiler.operator_documents import from_document
+from kernelmill.compiler.recording import from_document
 from kernelmill.compiler.static_build import package_contents
 from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
 from kernelmill.core.target.machine import profile

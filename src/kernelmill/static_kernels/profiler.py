@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelmill.compiler.operator_documents import Document
-from kernelmill.compiler.recording import append, documents_of
+from kernelmill.compiler.recording import Document, append, documents_of
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole

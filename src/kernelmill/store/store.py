@@ -34,7 +34,7 @@ from kernelmill.store.entry import (
 from kernelmill.store.folder import Folder, OnUntrusted, ThreadLocks, when_untrusted
 from kernelmill.store.packages import Package, installed
 from kernelmill.store.remote import Remote, default_remote
-from kernelmill.store.uses import Uses
+from kernelmill.store.upkeep import Uses
 
 DEFAULT_FOLDER = "kernel_meta"
 """The default folder below `cache_home()`."""

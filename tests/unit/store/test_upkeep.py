@@ -15,10 +15,10 @@ from kernelmill.store.upkeep import (
     explain_difference,
     export_archive,
     import_archive,
+    names_in_use,
     parse_size,
     survey,
 )
-from kernelmill.store.uses import names_in_use
 from tests.unit.store.samples import compiled, key
 
 

@@ -29,8 +29,7 @@ from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.placement import Placed
 from kernelmill.plan import ir
 from kernelmill.plan.arena import ArenaBuffer, assign_with_donations, lifetimes
-from kernelmill.plan.ir import Launch, Step
-from kernelmill.plan.literals import buffers_in
+from kernelmill.plan.ir import Launch, Step, buffers_in
 from kernelmill.torch_internals.operators import gives_views, writes
 
 

@@ -17,8 +17,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.scalar import NUMBERS
-from kernelmill.plan.ir import AtenCall, Literal
-from kernelmill.plan.literals import BODIES, DIMS, dim_of
+from kernelmill.plan.ir import BODIES, DIMS, AtenCall, Literal, dim_of
 from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies, cond, given_as, invoke_subgraph
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.memory.allocation import empty_strided, lie_alike

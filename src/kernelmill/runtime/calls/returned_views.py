@@ -17,8 +17,17 @@ import torch
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.scalar import NUMBERS
-from kernelmill.plan.ir import AtenCall, BufferKind, DimResult, Plan, Result, TensorResult
-from kernelmill.plan.literals import buffers_in, dim_of, dims_in
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferKind,
+    DimResult,
+    Plan,
+    Result,
+    TensorResult,
+    buffers_in,
+    dim_of,
+    dims_in,
+)
 from kernelmill.runtime.calls.aten import CallArguments, find_operator, flattened
 
 _MOST_LAYOUTS = 64

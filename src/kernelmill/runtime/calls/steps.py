@@ -13,7 +13,7 @@ from typing import Any, Union
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan import ir
-from kernelmill.plan.literals import buffers_in
+from kernelmill.plan.ir import buffers_in
 from kernelmill.plan.printer import print_result, print_step
 from kernelmill.runtime.calls.returned_views import computed_results
 from kernelmill.runtime.calls.tables import is_bound

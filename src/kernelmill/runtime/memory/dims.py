@@ -16,8 +16,7 @@ from kernelmill.core.dim import Dim, Expr, Sym, evaluate, maximum, of_atom, symb
 from kernelmill.core.errors import InputError
 from kernelmill.core.scalar import completed, computed_late, spelled
 from kernelmill.plan import ir
-from kernelmill.plan.ir import whole_launch
-from kernelmill.plan.literals import dims_in
+from kernelmill.plan.ir import dims_in, whole_launch
 from kernelmill.runtime.layout import word
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]

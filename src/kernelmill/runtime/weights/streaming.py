@@ -14,8 +14,7 @@ from itertools import accumulate
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import digest_of
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.plan.ir import AtenCall, BufferKind, Launch, Plan
-from kernelmill.plan.literals import buffers_in
+from kernelmill.plan.ir import AtenCall, BufferKind, Launch, Plan, buffers_in
 from kernelmill.runtime.memory.allocation import elements_of
 from kernelmill.runtime.memory.dims import fixed_layout
 
