@@ -42,13 +42,11 @@ _CHOICES = {
 _COUNTS = ("debug-aic-num", "debug-aiv-num")
 """Numbers of an NPU's cores by kind; here the larger one is a number of threads."""
 
-HARDWARE_OPTIONS = (
-    "split-mode",
-    "preload-code",
-    "early-start",
-    "dcci-before-kernel-start",
-    "dcci-after-kernel-end",
-    "dcci-disable-on-kernel",
+HARDWARE_OPTIONS = tuple(
+    (
+        "split-mode preload-code early-start dcci-before-kernel-start dcci-after-kernel-end dcci- "
+        "disable-on-kernel"
+    ).split()
 )
 """Options of TorchAir that steer the hardware of an NPU."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
@@ -335,33 +335,8 @@ TORCH_COMPILE_DEBUG = Knob(
     "directory, beside those of Dynamo.",
 )
 
-_Any = Knob[str] | Knob[bytes] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]]
-
-KNOBS: tuple[_Any, ...] = (
-    LOGS,
-    KERNEL_META,
-    REMOTE,
-    REMOTE_KEY,
-    REMOTE_ACCESS,
-    STATIC_KERNELS,
-    RECORD_OPS,
-    CACHE_HOME,
-    ON_UNTRUSTED,
-    XDG_CACHE_HOME,
-    TARGET,
-    DEBUG,
-    DEFAULT,
-    VLLM,
-    STRICT,
-    PROGRESS,
-    PERF_MAP,
-    WITHOUT_INTERNALS,
-    RECORD_INTERNALS,
-    RANK,
-    LOCAL_WORLD_SIZE,
-    TORCHAIR_CACHE_HOME,
-    TNG_LOG_LEVEL,
-    TORCH_COMPILE_DEBUG,
+KNOBS: tuple[Knob[Any], ...] = tuple(
+    knob for knob in (*globals().values(),) if isinstance(knob, Knob)
 )
 """All of them, for `kernelmill --help` and the documents."""
 

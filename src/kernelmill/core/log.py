@@ -16,34 +16,12 @@ from functools import cache
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError
 
-COMPONENTS = (
-    "aot",
-    "artifact",
-    "backend",
-    "cli",
-    "codegen",
-    "compat",
-    "compiler",
-    "config",
-    "core",
-    "fleet",
-    "frontend",
-    "gears",
-    "graph",
-    "inference",
-    "integrations",
-    "kernel",
-    "lower",
-    "ops",
-    "passes",
-    "plan",
-    "report",
-    "runtime",
-    "scope",
-    "static_kernels",
-    "store",
-    "superkernel",
-    "torch_internals",
+COMPONENTS = tuple(
+    (
+        "aot artifact backend cli codegen compat compiler config core fleet frontend gears graph "
+        "inference integrations kernel lower ops passes plan report runtime scope static_kernels "
+        "store superkernel torch_internals"
+    ).split()
 )
 """The components that KERNELMILL_LOGS may name, besides "all"."""
 

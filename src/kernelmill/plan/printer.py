@@ -46,16 +46,7 @@ from kernelmill.core.scalar import NUMBERS, symbol_text
 from kernelmill.core.text import number_text, string_text
 from kernelmill.plan import ir
 
-NAMED_LITERALS = (
-    "dtype",
-    "layout",
-    "device",
-    "memory_format",
-    "operator",
-    "complex",
-    "body",
-    "single",
-)
+NAMED_LITERALS = tuple("dtype layout device memory_format operator complex body single".split())
 """Kinds of ATen arguments that stand for an object by its name."""
 
 

@@ -21,16 +21,11 @@ from kernelmill.runtime.linking import linker
 from kernelmill.torch_internals import native
 
 _WATCHERS = ("km_dict_changed", "km_type_changed")
-_ENTRIES = (
-    "km_validate",
-    "km_launch",
-    "km_repeat",
-    "km_digest",
-    "km_quick",
-    "km_symbols",
-    "km_objects",
-    "km_guards_hold",
-    "km_settings",
+_ENTRIES = tuple(
+    (
+        "km_validate km_launch km_repeat km_digest km_quick km_symbols km_objects km_guards_hold "
+        "km_settings"
+    ).split()
 )
 
 

@@ -7,28 +7,11 @@ from importlib import import_module
 from kernelmill.core.dataclass import dataclass
 from kernelmill.torch_internals import registry
 
-SUBJECTS = (
-    "autograd",
-    "compiles",
-    "decompositions",
-    "devices",
-    "dispatch",
-    "dynamo",
-    "export",
-    "forks",
-    "groups",
-    "inductor",
-    "llvm",
-    "modules",
-    "native",
-    "objects",
-    "operators",
-    "profiler",
-    "registry",
-    "sizes",
-    "tensors",
-    "trace_notes",
-    "tracing",
+SUBJECTS = tuple(
+    (
+        "autograd compiles decompositions devices dispatch dynamo export forks groups inductor "
+        "llvm modules native objects operators profiler registry sizes tensors trace_notes tracing"
+    ).split()
 )
 """The modules of this package that have private parts."""
 

@@ -21,13 +21,11 @@ from kernelmill.torch_internals.registry import internal
 
 _TUPLE_ITEM = "PyTuple_GetItem"
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_OF_PYTHON = (
-    "PyDict_Next",
-    "_PyDict_GetItem_KnownHash",
-    "_PyObject_GetDictPtr",
-    "PyLong_AsLongLongAndOverflow",
-    "PyList_SetItem",
-    "Py_IncRef",
+_OF_PYTHON = tuple(
+    (
+        "PyDict_Next _PyDict_GetItem_KnownHash _PyObject_GetDictPtr PyLong_AsLongLongAndOverflow "
+        "PyList_SetItem Py_IncRef"
+    ).split()
 )
 _GRADIENTS = "_ZN3c108GradMode10is_enabledEv"
 _DEFAULT_DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"

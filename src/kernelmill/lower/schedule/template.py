@@ -210,11 +210,9 @@ class NodeTemplate(Template[SpecT, CutT]):
         return self.plan(spec, machine)
 
     def cost(self, schedule: CutT) -> Dim:
-        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: SpecT, schedule: CutT) -> None:
-        """Write the kernel's body, its tasks and scratch."""
         emitter.builder.set_tasks(schedule.tasks)
         self.write(emitter.builder, spec, schedule)
 

@@ -72,7 +72,6 @@ class Streamed(AttentionBlocks):
 
     @property
     def heads_together(self) -> int:
-        """Number of query heads of a task."""
         return self.heads
 
     def regions(self, spec: AttentionSpec) -> Regions:

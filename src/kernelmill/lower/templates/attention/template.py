@@ -194,7 +194,6 @@ class AttentionTemplate(Template[AttentionSpec, AttentionClasses]):
         return attention_candidates(spec, schedule[-1].schedule)
 
     def cost(self, schedule: AttentionClasses) -> Dim:
-        """Return estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
 
     def loss(
@@ -205,5 +204,4 @@ class AttentionTemplate(Template[AttentionSpec, AttentionClasses]):
         return attention_loss(spec, schedule, sizes, machine)
 
     def emit(self, emitter: Emitter, spec: AttentionSpec, schedule: AttentionClasses) -> None:
-        """Write the kernel's body, its tasks and scratch."""
         emit_attention_classes(emitter.builder, spec, schedule)

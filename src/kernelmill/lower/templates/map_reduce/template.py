@@ -46,7 +46,6 @@ class MapReduceTemplate(Template[Nest, NestSchedule]):
         return plan_nest(spec, machine)
 
     def cost(self, schedule: NestSchedule) -> Dim:
-        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def loss(
@@ -57,5 +56,4 @@ class MapReduceTemplate(Template[Nest, NestSchedule]):
         return nest_loss(schedule, sizes)
 
     def emit(self, emitter: Emitter, spec: Nest, schedule: NestSchedule) -> None:
-        """Write the kernel's body, its tasks and scratch."""
         emit_nest(emitter, spec, schedule)

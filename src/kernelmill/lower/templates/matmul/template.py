@@ -46,7 +46,6 @@ class MatmulTemplate(Template[Contraction, RowClasses]):
         return contraction_candidates(spec, schedule[-1].schedule) if spec.rows is None else ()
 
     def cost(self, schedule: RowClasses) -> Dim:
-        """Return estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
 
     def loss(
@@ -57,5 +56,4 @@ class MatmulTemplate(Template[Contraction, RowClasses]):
         return contraction_loss(spec, schedule, sizes, machine)
 
     def emit(self, emitter: Emitter, spec: Contraction, schedule: RowClasses) -> None:
-        """Write the kernel's body, its tasks and scratch."""
         emit_classes(emitter.builder, spec, schedule)

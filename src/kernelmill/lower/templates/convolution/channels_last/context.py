@@ -87,7 +87,6 @@ class DenseContext(ConvolutionContext[DenseTiles]):
 
     @property
     def padded(self) -> int:
-        """Offset of the padded tile in scratch."""
         elements = self.schedule.widened_elements(self.geometry)
         return self.widened + -(-elements // self._line) * self._line
 

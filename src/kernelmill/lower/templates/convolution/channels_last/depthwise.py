@@ -52,7 +52,6 @@ class Depthwise(PixelTiles):
         return part_count(geometry.groups, self.width)
 
     def most_panels(self, geometry: Geometry) -> int:
-        """Return the most panels that one task may compute."""
         return 1
 
     def panel_blocks(self, geometry: Geometry) -> int:
@@ -60,7 +59,6 @@ class Depthwise(PixelTiles):
         return self.panel_count(geometry)
 
     def padded_elements(self, geometry: Geometry) -> int:
-        """Return the elements of the padded tile, with those written beyond its end."""
         high, wide = self.padded_size(geometry)
         return high * wide * self.pixel + self.lanes
 

@@ -224,11 +224,9 @@ class ChannelsLast(Template[Convolution[Schedule], Schedule]):
         return convolution_candidates(spec.geometry, schedule)
 
     def cost(self, schedule: Schedule) -> Dim:
-        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: Convolution[Schedule], schedule: Schedule) -> None:
-        """Write the kernel's body, its tasks and scratch."""
         emit_convolution(emitter.builder, spec, schedule)
 
 

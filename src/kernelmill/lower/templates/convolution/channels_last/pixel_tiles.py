@@ -179,15 +179,12 @@ class DenseTiles(PixelTiles):
         return part_count(self.rows, self.down) * part_count(self.outputs[1], self.across)
 
     def panel_count(self, geometry: Geometry) -> int:
-        """Return the number of panels of a group."""
         return part_count(geometry.outs, self.width)
 
     def most_panels(self, geometry: Geometry) -> int:
-        """Return the most panels that one task may compute."""
         return self.panel_count(geometry)
 
     def panel_blocks(self, geometry: Geometry) -> int:
-        """Return the number of tasks along the panels of a group."""
         return part_count(self.panel_count(geometry), self.panels)
 
     def widenings(self, geometry: Geometry) -> int:
@@ -205,7 +202,6 @@ class DenseTiles(PixelTiles):
         return panels * geometry.taps * self.block(geometry) * self.width
 
     def padded_elements(self, geometry: Geometry) -> int:
-        """Return the elements of the padded tile, with those written beyond its end."""
         if not self.padded:
             return 0
         high, wide = self.padded_size(geometry)

@@ -269,11 +269,9 @@ class Planar(Template[PlanarConvolution, Schedule]):
         return schedule.candidates(spec)
 
     def cost(self, schedule: Schedule) -> Dim:
-        """Return estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: PlanarConvolution, schedule: Schedule) -> None:
-        """Write the kernel's body, its tasks and scratch."""
         schedule.emit(emitter.builder, spec)
 
 
