@@ -18,9 +18,10 @@ from kernelmill.core.target.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.template import SizeClass, emit_by_size
-from kernelmill.lower.templates.matmul.along_k import MOST_ROWS, FewColumns, InnerProduct
+from kernelmill.lower.templates.matmul.along_k import MOST_ROWS, InnerProduct
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import FromRegisters, ThroughScratch
+from kernelmill.lower.templates.matmul.few_columns import FewColumns
 from kernelmill.lower.templates.matmul.four_bits import FourBits
 from kernelmill.lower.templates.matmul.packing import Layout, Packable
 from kernelmill.lower.templates.matmul.spec import Contraction

@@ -11,7 +11,7 @@ from kernelmill.core.roles import InputRole
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
-from kernelmill.lower.templates.matmul.along_k import FewColumns
+from kernelmill.lower.templates.matmul.few_columns import FewColumns
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from tests.compiled import check, lowered, program, whole
 from tests.unit.lower.templates.matmul.compiled import Case
