@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from kernelmill.compat import install
+from kernelmill.compat import folders
 from kernelmill.core import knobs
 
 
@@ -26,11 +26,11 @@ def forget(monkeypatch):
 
 
 def test_new_folders_are_made_and_used_again(working, monkeypatch, recwarn):
-    install.propose_settings()
+    folders.propose_settings()
     expected = (str(working / "kernel_meta"),), str(working / ".torchair_cache")
     assert (knobs.KERNEL_META.get(), knobs.CACHE_HOME.get()) == expected
     forget(monkeypatch)
-    install.propose_settings()
+    folders.propose_settings()
     assert (knobs.KERNEL_META.get(), knobs.CACHE_HOME.get()) == expected
     assert os.stat("kernel_meta").st_mode & 0o77 == 0
     assert not recwarn.list
@@ -39,14 +39,14 @@ def test_new_folders_are_made_and_used_again(working, monkeypatch, recwarn):
 def test_a_folder_that_came_from_elsewhere_is_not_used(working):
     (working / "kernel_meta").mkdir()
     with pytest.warns(UserWarning, match="it may have come with an archive"):
-        install.propose_settings()
+        folders.propose_settings()
     assert knobs.KERNEL_META.get() == ()
     assert knobs.CACHE_HOME.get() == str(working / ".torchair_cache")
 
 
 @pytest.mark.parametrize("mark", ["none", "another", "pipe"])
 def test_a_folder_in_the_place_of_one_that_was_removed_is_not_used(working, monkeypatch, mark):
-    install.propose_settings()
+    folders.propose_settings()
     forget(monkeypatch)
     # File systems may give the next folder the inode of one that was removed.
     first = os.lstat("kernel_meta")
@@ -55,28 +55,28 @@ def test_a_folder_in_the_place_of_one_that_was_removed_is_not_used(working, monk
     same = os.lstat
     monkeypatch.setattr(os, "lstat", lambda p: first if "kernel_meta" in str(p) else same(p))
     if mark == "another":
-        (working / "kernel_meta" / install.MARK).write_text("0" * 32)
+        (working / "kernel_meta" / folders.MARK).write_text("0" * 32)
     elif mark == "pipe":
-        os.mkfifo(working / "kernel_meta" / install.MARK)
+        os.mkfifo(working / "kernel_meta" / folders.MARK)
     with pytest.warns(UserWarning, match="kernel_meta is not used"):
-        install.propose_settings()
+        folders.propose_settings()
     assert knobs.KERNEL_META.get() == ()
 
 
 def test_a_link_to_a_folder_that_a_run_made_is_none(working, monkeypatch):
-    install.propose_settings()
+    folders.propose_settings()
     forget(monkeypatch)
     (working / "other").mkdir()
     monkeypatch.chdir(working / "other")
     os.symlink("../kernel_meta", "kernel_meta")
     with pytest.warns(UserWarning, match="kernel_meta is not used"):
-        install.propose_settings()
+        folders.propose_settings()
 
 
 def test_variables_come_first_and_torchairs_own_is_read(working, monkeypatch):
     monkeypatch.setenv("KERNELMILL_KERNEL_META", "/named")
     monkeypatch.setenv("TORCHAIR_CACHE_HOME", "methods")
-    install.propose_settings()
+    folders.propose_settings()
     assert knobs.KERNEL_META.get() == ("/named",)
     assert knobs.CACHE_HOME.get() == str(working / "methods")
     assert os.listdir() == []
@@ -86,5 +86,5 @@ def test_a_level_of_logs_that_is_none_is_left_out(working, monkeypatch):
     monkeypatch.setenv("TNG_LOG_LEVEL", "5")
     monkeypatch.setenv("KERNELMILL_LOGS", "")
     with pytest.warns(UserWarning, match="TNG_LOG_LEVEL=5 has no effect here"):
-        install.propose_settings()
+        folders.propose_settings()
     assert knobs.LOGS.get() == ""
