@@ -25,7 +25,7 @@ from torch.export.graph_signature import (
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from kernelmill.aot.refused_writes import refused_write
-from kernelmill.artifact.fingerprint import fingerprint
+from kernelmill.artifact.fingerprint import fingerprint, name_of
 from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
@@ -316,7 +316,7 @@ class _Arguments:
             self._paths[self._numbers[id(value)]] = path
             return
         kind, parts = _parts(value, path)
-        self.checks.append(Guard(kind, path, found_in(Guard(kind, path), value)))
+        self.checks.append(Guard(kind, path, found_in(Guard(kind, path), value, name_of)))
         for step, part in parts:
             self._walk(part, (*path, step))
 

@@ -18,7 +18,13 @@ from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place
-from kernelmill.artifact.guards import ArgumentLayouts, RepeatedChecks, changes, in_words
+from kernelmill.artifact.guards import (
+    ArgumentLayouts,
+    GivenCode,
+    RepeatedChecks,
+    changes,
+    in_words,
+)
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.owned import Survey
@@ -89,7 +95,7 @@ def evaluate_guards(
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
     if arguments is not None:
-        differs = next(changes(spec.checks, values, frozenset(guards.names)), "")
+        differs = next(changes(spec.checks, values, GivenCode(guards.names, guards.whole)), "")
         if differs:
             return GuardResult(differs)
     owned = [each for each in spec.inputs if is_outside(each.path)]
@@ -147,13 +153,15 @@ class Bound:
 
         self._build = build_all(spec, find)
         self._effects = Effects(manifest) if spec.effects else None
-        self._fast_path = path = fast_path_of(manifest, programs.single, self._effects)
+        code = _given_code(manifest)
+        self._fast_path = path = fast_path_of(manifest, programs.single, self._effects, code)
         self._call = None if path is None else path.caller(self._build, self._effects)
         checks = any(map(is_about_layout, spec.checks))
         self._layouts = ArgumentLayouts(manifest) if checks else None
         self._settings = SettingsCheck(manifest.guards.settings)
-        self._watched = _Watched(manifest, target, self.tensors, self._fast_path, self._effects)
+        self._watched = _Watched(manifest, target, self.tensors, path, self._effects, code)
         self._watched.evaluate_again(seen)
+        self._find = _own_inputs(manifest, code)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
         self._own_names = [name_of_argument(each.path) for each in spec.inputs if each.own]
         self._run = programs.call
@@ -191,8 +199,10 @@ class Bound:
         if differs := self._settings.difference():
             raise Mismatch(differs)
         self._watched.check()
+        own = self._find(values)
+        self._watched.take_up()
         generation = 0 if self._fast_path is None else self._fast_path.generation
-        inputs, own = self._gather(values)
+        inputs = self._gather(own)
         if torch.is_grad_enabled():
             refuse_gradients(zip(self._own_names, own, strict=True))
         effects, owners = self._effects, None
@@ -230,10 +240,11 @@ class _Watched:
         tensors: Sequence[Any],
         fast_path: FastPath | None,
         effects: Effects | None,
+        code: GivenCode,
     ) -> None:
         self._manifest, self._target, self._tensors = manifest, target, tensors
         self._native = fast_path or (NativeWatch() if supported() else None)
-        self._effects = effects
+        self._effects, self._code = effects, code
         self.places: list[Place] = []
 
     def check(self) -> None:
@@ -246,8 +257,18 @@ class _Watched:
             self.evaluate_again()
         elif native is not None:
             self.watch.note_moved(native.rows)
-            self.without_rows = self.watch.without_rows()
-            native.watch(self.watch.rows())
+            self._watch_all()
+
+    def take_up(self) -> None:
+        """Watch the classes and functions of a call, too, that come for the first time."""
+        if self._code.fresh:
+            self._code.fresh = False
+            self._watch_all()
+
+    def _watch_all(self) -> None:
+        self.without_rows = self.watch.without_rows()
+        if self._native is not None:
+            self._native.watch(self.watch.rows())
 
     def evaluate_again(self, seen: GuardResult | None = None) -> None:
         """Evaluate all guards and rebuild the watch; raise Mismatch when one fails."""
@@ -261,30 +282,28 @@ class _Watched:
             for source in manifest.spec.inputs
             if not source.own
         ]
-        watch = Watch(seen.owned.records, manifest.guards.code, self.places)
-        self.watch, self.without_rows = watch, watch.without_rows()
+        self.watch = Watch(seen.owned.records, manifest.guards.code, self.places)
+        self._code.watch_with(seen.owned.records)
         if self._effects is not None:
             self._effects.keep_apart_from(seen.owned.ids())
-        if self._native is not None:
-            self._native.watch(watch.rows())
+        self._watch_all()
 
 
 # ---- inputs ---------------------------------------------------------------------------------
 
-Gather = Callable[[Values], tuple[Sequence[Any], Sequence[Any]]]
+Gather = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Place]) -> Gather:
-    """Checks a call's values, and gives the program's inputs and those that are the call's own."""
-    inputs, find = manifest.spec.inputs, _own_inputs(manifest)
+    """Gives the program's inputs, from those that are the call's own."""
+    inputs = manifest.spec.inputs
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
     in_order = order == sorted(order)
     positions = sorted(order, key=order.__getitem__)
     takers = [_integer_in(source) for source in inputs if not source.own]
     apart: list[Any] = [()]  # addresses of tensors in the last call without shared memory
 
-    def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
-        own = find(values)
+    def gather(own: Sequence[Any]) -> Sequence[Any]:
         try:
             outside: list[Any] = [owner[key] for owner, key in places]
         except (KeyError, IndexError) as error:
@@ -305,7 +324,7 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
             if now != apart[0]:
                 _refuse_shared(manifest, tensors, written)
                 apart[0] = now
-        return found, own
+        return found
 
     return gather
 
@@ -325,14 +344,21 @@ def calls_functions(value: Any) -> bool:
     return getattr(function, "__func__", function) not in _PLAIN_FUNCTIONS
 
 
-def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
+def _given_code(manifest: Manifest) -> GivenCode:
+    # Of a file compiled ahead classes alone count, for what its paths name.
+    steps = [step for _, step in manifest.tree.rows]
+    guards = manifest.guards
+    return GivenCode(guards.names or {str(step[-1]) for step in steps}, guards.whole)
+
+
+def _own_inputs(manifest: Manifest, code: GivenCode) -> Callable[[Values], Sequence[Any]]:
     """Checks a call's values, and gives those of the program's inputs that are among them."""
     spec, tree = manifest.spec, manifest.tree
     own = [source for source in spec.inputs if source.own]
     if not spec.checks and own == [Source((("argument", name),)) for name in spec.names]:
         return lambda values: values
     read = ArgumentReader(tree, spec.names)
-    checks = RepeatedChecks(spec.checks, read.numbers, frozenset(manifest.guards.names))
+    checks = RepeatedChecks(spec.checks, read.numbers, code)
     taken = [(read.numbers[source.place], _integer_in(source)) for source in own]
 
     def find(values: Values) -> Sequence[Any]:

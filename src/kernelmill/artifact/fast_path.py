@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelmill.artifact.effects import Effects
+from kernelmill.artifact.guards import GivenCode
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.sizes import asked_symbols
 from kernelmill.artifact.target import Values
@@ -28,13 +29,13 @@ _MOST_STRUCTURES = 8
 
 
 def fast_path_of(
-    manifest: Manifest, program: Program | None, effects: Effects | None
+    manifest: Manifest, program: Program | None, effects: Effects | None, code: GivenCode
 ) -> FastPath | None:
     """Return the fast path into a program, or None if it cannot have one."""
     if program is None or not quick.suits(program):
         return None
     integers = _integers(manifest, program)
-    return None if integers is None else FastPath(manifest, program, integers, effects)
+    return None if integers is None else FastPath(manifest, program, integers, effects, code)
 
 
 def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
@@ -80,8 +81,10 @@ class FastPath(QuickCall):
         program: Program,
         integers: Mapping[int, int],
         effects: Effects | None,
+        code: GivenCode,
     ) -> None:
         self._manifest, self._integers, self._effects = manifest, integers, effects
+        self._code = code
         self._own_inputs = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
         self._tensors = program.engine.tables.tensor_arguments
         own = [n in self._own_inputs for n in self._tensors]
@@ -121,7 +124,8 @@ class FastPath(QuickCall):
         self._ready = False
         if self._structures > _MOST_STRUCTURES:
             return
-        structure = ArgumentUnpacker(self._manifest, values, len(arguments), self._integers)
+        count = len(arguments)
+        structure = ArgumentUnpacker(self._manifest, values, count, self._integers, self._code)
         symbols = self._program.engine.sources
         unpacking = structure.unpacking(self._tensors, symbols, self._effects)
         if unpacking is not None:

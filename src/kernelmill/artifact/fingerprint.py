@@ -182,14 +182,9 @@ def signs_of_keys(value: dict[Any, Any]) -> list[Any]:
     return [key if type(key) is str else (_key_text(key),) for key in value]
 
 
-def class_text(kind: type, names: frozenset[str] = frozenset()) -> str:
-    """Describe where a class gets its methods: which of `names`, and of the methods that affect
-    attribute lookup, each class in its `__mro__` defines itself."""
-    return "".join(f"{name_of(part)}{members_text(part, names)};" for part in kind.__mro__)
-
-
 def members_text(kind: type, names: frozenset[str]) -> str:
-    """Describe the members that a class defines itself, as in `class_text`."""
+    """Describe the members that a class defines itself: which of `names`, and of the methods that
+    affect attribute lookup."""
     if is_immutable(kind):
         return ""
     used = (n for n in vars(kind) if n in names or finds_attributes(n))
@@ -199,6 +194,12 @@ def members_text(kind: type, names: frozenset[str]) -> str:
 def is_immutable(kind: type) -> bool:
     """Return whether a class is one of Python's own, whose attributes nobody can set."""
     return bool(kind.__flags__ & _IMMUTABLE)
+
+
+def is_code(value: Any) -> bool:
+    """Return whether a value is a class or function that may be changed."""
+    function = isinstance(value, types.FunctionType)
+    return function or (isinstance(value, type) and not is_immutable(value))
 
 
 _IMMUTABLE = 1 << 8

@@ -11,6 +11,7 @@ from typing import Any, cast
 from kernelmill.artifact.fingerprint import (
     fingerprint,
     is_atom,
+    is_code,
     is_data,
     is_process_group,
     keys_of,
@@ -31,12 +32,12 @@ from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
 from kernelmill.core.dataclass import dataclass
 
-Texts = Callable[[type], str]
-"""Classes as text."""
+Texts = Callable[[Any], str]
+"""Classes and functions as text."""
 
 
 def is_lasting(value: Any) -> bool:
-    """Whether its text is the same for good: data, a class or a function."""
+    """Whether its text stays: that of data, or of code, which is watched."""
     kinds = (type, types.FunctionType, types.BuiltinFunctionType)
     return is_atom(value) or isinstance(value, kinds)
 
@@ -56,14 +57,12 @@ class GuardKind:
     text    what it finds in a value and that at its other path, with the texts of classes;
             TypeError for a value in which nothing of the kind can be
     sign    tells values apart without their text: by identity, or as a tuple of such signs
-    lasts   whether the same text is found in the same object for good
     dynamo  the guards of Dynamo's that it stands for, by their names
     about   the parameter of theirs that says what they ask for besides the value
     """
 
     text: Callable[[Guard, Any, Any, Texts], str]
     sign: Callable[[Any], Any] = lambda value: object()
-    lasts: Callable[[Any], bool] = lambda value: False
     dynamo: Collection[str] = ()
     about: str = ""
 
@@ -71,9 +70,8 @@ class GuardKind:
 KINDS: Mapping[str, GuardKind] = {
     # The whole value: data, or the name of a class or function.
     "value": GuardKind(
-        lambda guard, value, other, texts: fingerprint(value),
+        lambda guard, value, other, texts: (texts if is_code(value) else fingerprint)(value),
         lambda value: value if is_lasting(value) else object(),
-        is_lasting,
         ("BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH",
          "CONSTANT_SUBCLASS_MATCH", "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH",
          "NONE_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH"),
@@ -81,13 +79,13 @@ KINDS: Mapping[str, GuardKind] = {
     # Its class, with how that finds its methods.
     "class": GuardKind(
         lambda guard, value, other, texts: texts(type(value)),
-        type, lambda value: True,
+        type,
         ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
     # The name of its class.
     "type": GuardKind(
         lambda guard, value, other, texts: name_of(type(value)),
-        type, lambda value: True,
+        type,
     ),
     # The class of a container, and its length or keys.
     "shape": GuardKind(

@@ -162,11 +162,11 @@ class GuardRecords:
     def __init__(
         self,
         names: frozenset[str] = frozenset(),
-        inputs: Collection[int] = (),
+        is_input: Callable[[int], bool] = lambda number: False,
         known: Collection[int] = (),
     ) -> None:
-        """Take the names in traced code, also of attributes, and the ids of the program's tensors
-        (`inputs`)."""
+        """Take the names in traced code, also of attributes, and which ids are of the program's
+        tensors."""
 
         def members(space: dict[str, Any]) -> dict[str, Any]:
             return {n: v for n, v in list(space.items()) if n in names or finds_attributes(n)}
@@ -174,7 +174,7 @@ class GuardRecords:
         self.members = Property(members, self._same_items, None, with_contents=True)
         self.contents = Property(items_of, self._same_pairs, None, with_contents=True, ordered=True)
         self._attributes: dict[Any, Property] = {}
-        self._inputs, self._known = inputs, known
+        self._is_input, self._known = is_input, known
         self._replaced: dict[int, _HeldTensor] = {}
         self.replaceable, self.often = set[int](), set[int]()
         self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
@@ -183,7 +183,7 @@ class GuardRecords:
     def _held(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        inputs = id(value) in self._inputs or id(value) in self.replaceable
+        inputs = self._is_input(id(value)) or id(value) in self.replaceable
         layout = None if inputs else layout_of(value)
         return _HeldTensor(id(value), type(value), layout)
 
@@ -255,19 +255,14 @@ class GuardRecords:
         self.add_item(owner, name, value)
         return value
 
-    def find(self, kind: type, name: str) -> Place | None:
-        """Where a class finds an attribute, in itself or a base, and has to find it; None when none
-        of them has it, or that cannot be watched."""
-        for part in self.add_property(kind, ORDER):
-            space = dict_of(vars(part))
-            if space is None:
-                return None
-            if self.look_up(space, name) is not MISSING:
-                return space, name
-        return None
+    def join(self, other: GuardRecords) -> None:
+        """Record what another one has, too."""
+        # Other threads may go through the old ones.
+        self.items = {**other.items, **self.items}
+        self.properties = {**other.properties, **self.properties}
 
     def add_class(self, kind: type) -> None:
-        """Record that lookup in a class must stay for the names in traced code (`class_text`)."""
+        """Record that lookup in a class must stay for the names in traced code (`members_text`)."""
         for part in self.add_property(kind, ORDER):
             space = None if is_immutable(part) else dict_of(vars(part))
             if space is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
 from typing import Any
 
-from kernelmill.artifact.fingerprint import class_text, name_of
+from kernelmill.artifact.fingerprint import finds_attributes, is_code, name_of
 from kernelmill.artifact.guard_kinds import KINDS, Texts
+from kernelmill.artifact.guard_records import GuardRecords
 from kernelmill.artifact.layouts import is_about_layout, layout_of
-from kernelmill.artifact.manifest import Guard, Manifest
+from kernelmill.artifact.manifest import Guard, Manifest, Root
+from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import (
     MISSING,
     ArgumentReader,
@@ -20,23 +21,63 @@ from kernelmill.artifact.paths import (
     name_of_argument,
     text_of,
 )
+from kernelmill.core.digest import digest_of
+
+_MOST_KNOWN = 64
+"""Classes and functions, and layouts, that are recognised without being compared again."""
 
 
-def noted(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> Guard:
+class GivenCode:
+    """The classes and functions that calls pass, as text. What this depends on is added to the
+    `records` of what is watched; `fresh` says that there is more of it than before."""
+
+    def __init__(self, names: Iterable[str], whole: bool = False) -> None:
+        """Take the names in traced code, and `whole` as a survey has it."""
+        self._names, self._whole = frozenset(names), whole
+        self._texts: dict[int, tuple[Any, str]] = {}
+        self.records, self.fresh = GuardRecords(), False
+
+    def watch_with(self, records: GuardRecords) -> None:
+        """Forget all texts; what further ones depend on is added to these records."""
+        self._texts, self.records, self.fresh = {}, records, False
+
+    def __call__(self, value: Any) -> str:
+        """Return the text of a class or function."""
+        if not is_code(value):
+            return name_of(value)
+        if known := self._texts.get(id(value)):
+            return known[1]
+        survey = Survey(self._names, None, self._whole)
+        survey.add_root(Root((("argument", ""),)), value)
+        text = f"{name_of(value)} {digest_of(repr(survey.lines).encode())}"
+        if len(self._texts) < _MOST_KNOWN:
+            self.records.join(survey.records)
+            self._texts[id(value)] = value, text
+            self.fresh = True
+        return text
+
+    def keeps(self, value: Any) -> bool:
+        """Return whether a value is as it was while what is watched has not changed."""
+        return not is_code(value) or id(value) in self._texts
+
+    def covers(self, name: str) -> bool:
+        """Return whether what classes have under a name is watched."""
+        return name in self._names or finds_attributes(name)
+
+
+def noted(guard: Guard, roots: Roots, texts: Texts) -> Guard:
     """The guard with what it finds now. MissingPath when there is nothing."""
     other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
-    texts = partial(class_text, names=names)
     return replace(guard, found=text(guard, follow(guard.path, roots), other, texts))
 
 
-def found_in(guard: Guard, value: Any) -> str:
+def found_in(guard: Guard, value: Any, texts: Texts) -> str:
     """What a guard of one path finds in a value."""
-    return KINDS[guard.kind].text(guard, value, None, class_text)
+    return KINDS[guard.kind].text(guard, value, None, texts)
 
 
-def changes(reads: Iterable[Guard], values: Sequence[Any], names: frozenset[str]) -> Iterator[str]:
+def changes(reads: Iterable[Guard], values: Sequence[Any], texts: Texts) -> Iterator[str]:
     """What is not as it was found, in words; `values` are those of the tree."""
-    texts = cache(partial(class_text, names=names))  # many guards ask for one class
     for guard in reads:
         other = values[guard.other_place] if guard.other else None
         if differs := _difference(guard, values[guard.place], other, texts):
@@ -72,7 +113,7 @@ class RepeatedChecks:
     by its sign."""
 
     def __init__(
-        self, guards: Iterable[Guard], numbers: Mapping[int, int], names: frozenset[str]
+        self, guards: Iterable[Guard], numbers: Mapping[int, int], code: GivenCode
     ) -> None:
         """`numbers` has, for places, where their values stand among those to look at."""
         other = numbers.get
@@ -80,7 +121,7 @@ class RepeatedChecks:
             (each, numbers[each.place], other(each.other_place, -1), KINDS[each.kind].sign)
             for each in guards
         ]
-        self._texts = partial(class_text, names=names)  # anew: a class may get other methods
+        self._code = code
         self._right: list[Any] = [self] * len(self._guards)  # which is no sign
 
     def difference(self, values: Sequence[Any]) -> str:
@@ -88,17 +129,16 @@ class RepeatedChecks:
         for n, (guard, number, other, sign_of) in enumerate(self._guards):
             value, right = values[number], self._right[n]
             sign = sign_of(value)
-            if sign is right or (type(sign) is tuple and sign == right):
+            same = sign == right if type(sign) is tuple else sign is right
+            if same and self._code.keeps(sign):
                 continue
             other = None if other < 0 else values[other]
-            if differs := _difference(guard, value, other, self._texts):
+            if differs := _difference(guard, value, other, self._code):
                 return differs
             self._right[n] = sign
+            if is_code(sign):  # is watched then
+                self._code(sign)
         return ""
-
-
-_MOST_KNOWN = 64
-"""Layouts that are recognised without being compared again."""
 
 
 class ArgumentLayouts:
@@ -125,7 +165,7 @@ class ArgumentLayouts:
                 return True
             for guard, number, other in self._checks:
                 text = KINDS[guard.kind].text
-                if text(guard, found[number], found[other], class_text) != guard.found:
+                if text(guard, found[number], found[other], name_of) != guard.found:
                     return False
         except TypeError:
             return False

@@ -23,7 +23,7 @@ from kernelmill.core.dim import Expr
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.ir import Padding
 
-FORMAT = 19
+FORMAT = 20
 """Raised when a file of an older kernelmill could be misunderstood, or its kernels have a fault: a
 file of `aot.compile` brings its machine code along."""
 

@@ -94,14 +94,14 @@ class Survey:
 
     lines     the result, one for each root and object
     records   state to watch, so that a change of the lines is noticed
-    inputs    tensors that the program checks itself: their sizes are in no line
+    inputs    tensors that the program checks itself: their sizes are in no line; None for all
     whole     cover all attributes of objects of a user's classes
     """
 
     def __init__(
         self,
         names: frozenset[str],
-        inputs: Iterable[Any],
+        inputs: Iterable[Any] | None,
         whole: bool = False,
     ) -> None:
         self.lines: list[str] = []
@@ -112,8 +112,9 @@ class Survey:
         self._numbers: dict[int, int] = {}
         self._pending: list[int] = []
         self._tables, self._opaque = set[int](), set[int]()
-        self._inputs = {id(value) for value in inputs}
-        self.records = GuardRecords(names, self._inputs, self._numbers)
+        ids = {id(value) for value in inputs or ()}
+        self._is_input = (lambda number: True) if inputs is None else ids.__contains__
+        self.records = GuardRecords(names, self._is_input, self._numbers)
 
     # ---- roots ------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class Survey:
         self._found.append(_Found(value, before, step))
         self.lines.append("")
         self._pending.append(number)
-        if id(value) in self._inputs:
+        if self._is_input(id(value)):
             self.records.replaceable.add(id(value))
         return f"#{number}"
 
@@ -211,7 +212,7 @@ class Survey:
         return [name_of(type(value)), *inside, *self._attributes(value, number)]
 
     def _tensor(self, value: torch.Tensor) -> list[str]:
-        own = id(value) in self._inputs
+        own = self._is_input(id(value))
         return [f"input {name_of(type(value))}" if own else layout_text(value, "")]
 
     def _module(self, value: torch.nn.Module, number: int) -> list[str]:

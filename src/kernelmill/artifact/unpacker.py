@@ -16,7 +16,7 @@ import torch
 
 from kernelmill.artifact.effects import Effects
 from kernelmill.artifact.guard_kinds import KINDS, is_lasting
-from kernelmill.artifact.guard_records import ORDER, GuardRecords
+from kernelmill.artifact.guards import GivenCode
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
@@ -39,27 +39,30 @@ _LARGEST_INTEGER = 2**63 - 1
 class ArgumentUnpacker:
     """The steps for values like `values`, of a program with `count` arguments. `integers` are the
     integer arguments that have to be looked at, strides and offsets of tensors among them, with the
-    number of the dim that each is."""
+    number of the dim that each is; `code` tells of the classes and functions."""
 
     def __init__(
-        self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int]
-    ) -> None:
+        self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int],
+        code: GivenCode,
+    ) -> None:  # fmt: skip
         self._tree, self._inputs = manifest.tree, manifest.spec.inputs
         self._objects: list[Any] = [values, None]
         self.steps: list[StepRecord] = []
         self.keep: list[Any] = []
         self._unpacked: dict[int, int] = {}
         self._typed: set[int] = set()
-        self._classes = GuardRecords()
+        self._code = code
         first = self._take(StepKind.TUPLE, quick.GIVEN, None, values)
         self._outside = self._take(StepKind.TUPLE, quick.ARGUMENTS, None, [None] * count)
         self._registers = {name: first + number for number, name in enumerate(manifest.spec.names)}
         self._places: dict[int, int] = {}
         self._known: dict[int, Any] = {}
+        self._is_kept = True
         self.right = (
             self.registers <= MOST_REGISTERS
             and all(map(self._place, range(len(self._tree.rows))))
             and all(map(self._check, manifest.spec.checks))
+            and self._is_kept
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[self._inputs[n].place]
@@ -68,7 +71,6 @@ class ArgumentUnpacker:
                 self._expect(StepKind.TYPE, register, int)
             part = StepKind.INTEGER if source.axis < 0 else _PARTS[source.part]
             self.steps.append(StepRecord(part, register, None, dim, source.axis))
-        self._watch_classes()
 
     @property
     def registers(self) -> int:
@@ -123,14 +125,8 @@ class ArgumentUnpacker:
         if register not in self._typed:
             self._typed.add(register)
             self._expect(StepKind.TYPE, register, kind)
+            self._is_kept &= self._code.keeps(kind)
         return kind
-
-    def _watch_classes(self) -> None:
-        rows = [row for row in self._classes.rows() if row is not None]
-        table = quick.watch_records(rows)
-        self.keep += [table, rows, self._classes]
-        at = ctypes.addressof(table)
-        self.steps.append(StepRecord(StepKind.WATCHED, quick.GIVEN, at, len(rows), 0))
 
     # ---- places -----------------------------------------------------------------------------
 
@@ -206,15 +202,18 @@ class ArgumentUnpacker:
 
     def _check(self, guard: Guard) -> bool:
         """Add what a guard of an argument asks for; False when no step can."""
-        if guard.place in self._known:  # the same object, as the steps and rows are
-            return KINDS[guard.kind].lasts(self._known[guard.place])
+        if guard.place in self._known:  # the same object while nothing watched changes
+            value = self._known[guard.place]
+            sign = KINDS[guard.kind].sign(value)
+            return (sign is value or sign is type(value)) and self._code.keeps(sign)
         register = self._places[guard.place]
         match guard.kind:
             case "value":
                 value = self._objects[register]
-                if is_lasting(value):
+                lasts = is_lasting(value) and self._code.keeps(value)
+                if lasts:
                     self._expect_value(register, value)
-                return is_lasting(value)
+                return lasts
             case "class" | "type":
                 self._expect_type(register)
                 return True
@@ -278,30 +277,29 @@ class ArgumentUnpacker:
 
     def _in_class(self, kind: type, name: str) -> Any:
         """What a class or the first of its bases has under a name; MISSING when none has."""
-        place = self._classes.find(kind, name)
-        return MISSING if place is None else place[0][place[1]]
+        self._is_kept &= self._code.covers(name)
+        return next((vars(part)[name] for part in kind.__mro__ if name in vars(part)), MISSING)
 
     def _are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
         return (
             objects.resolution_at.works
             and kind.__dictoffset__ != 0
-            and isinstance(self._in_class(kind, "__dict__"), types.GetSetDescriptorType)
             and self._in_class(kind, "__getattribute__") is object.__getattribute__
         )
 
     def _step(self, value: Any, step: Sequence[Any]) -> Any:
         """A step from a class, or from what was found below it; MISSING if it cannot be watched."""
         kind, *names = step
-        if isinstance(value, type) and objects.resolution_at.works:
+        if isinstance(value, type):
             if kind == "namespace":
                 return vars(value)
             if (kind, names) == ("attribute", ["__mro__"]):
-                return self._classes.add_property(value, ORDER)
+                return value.__mro__
         if kind == "item" and type(value) is tuple:
             return value[names[0]]
         if kind == "item" and isinstance(value, types.MappingProxyType):
-            return self._classes.look_up(value, names[0])
+            return value.get(names[0], MISSING) if self._code.covers(names[0]) else MISSING
         if type(value) is property and kind == "attribute" and names[0] in ("fget", "fset"):
             return getattr(value, names[0])
         return MISSING

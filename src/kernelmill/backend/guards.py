@@ -49,6 +49,7 @@ class Reads:
         """Add what one guard reads."""
         if guard.of_argument:
             self.arguments.append(guard)
+            self._asked.add(guard.name)
             return
         if is_about_layout(guard):
             self.tensors[Root(guard.path, "layout")] = None
@@ -68,9 +69,10 @@ class Reads:
         self.outside[path] = max(what, self.outside.get(path, what), key=COUNTED.index)
 
     def names(self, inputs: Iterable[Path]) -> frozenset[str]:
-        """Of the attributes and keys that were read outside, and of those on the way there and to
-        these inputs."""
-        steps = (step for path in (*self.outside, *inputs) for step in path)
+        """Of the attributes and keys that were read, and of those on the way there and to these
+        inputs."""
+        given = [guard.path for guard in self.arguments]
+        steps = (step for path in (*self.outside, *given, *inputs) for step in path)
         parts = (part for _, *parts in steps for part in parts)
         return frozenset(self._asked.union(part for part in parts if type(part) is str))
 

@@ -25,7 +25,7 @@ from kernelmill.artifact.bytecode import (
 from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guards import noted
+from kernelmill.artifact.guards import GivenCode, noted
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
@@ -315,8 +315,9 @@ class _Trace:
         ):
             reads.add(read)
         names = names_in((*codes, *called.codes)) | reads.names(each.path for each in inputs)
-        checks = tuple(dict.fromkeys(noted(read, roots, names) for read in reads.arguments))
         whole = bool(own_names & {"__dict__", "vars"})
+        code = GivenCode(names, whole)
+        checks = tuple(dict.fromkeys(noted(read, roots, code) for read in reads.arguments))
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         owned = self._owned(names, inputs, reads, whole)
         packages = {**packages_of(modules_of((*codes, *called.codes))), **packages}
@@ -390,7 +391,7 @@ class _Trace:
         held = held_constants(traced.imported.constants)
         layout = WeightLayout(held)
         values = (*restored, *self._constants(sources))
-        constants = [noted(Guard("value", path), self.roots) for path in values]
+        constants = [noted(Guard("value", path), self.roots, name_of) for path in values]
         gears = None if traced.geared is None else _gears(traced.geared, self.made)
         spec = CallSpec(
             name_of(self.target.function),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernelmill.artifact.guards import GivenCode
 from kernelmill.artifact.manifest import CallSpec, Guard, Manifest, Parameter, Source
 from kernelmill.artifact.paths import Tree
 from kernelmill.artifact.unpacker import MOST_REGISTERS, ArgumentUnpacker
@@ -19,7 +20,8 @@ def unpacker_of(many: Any) -> ArgumentUnpacker:
         "f", (Parameter("x"), Parameter("many")), (Guard("shape", MANY, place=PLACES[MANY]),),
         (Source(X, place=PLACES[X]),), {},
     )  # fmt: skip
-    return ArgumentUnpacker(Manifest(spec, tree=TREE), (torch.ones(1), many), 1, {})
+    values = torch.ones(1), many
+    return ArgumentUnpacker(Manifest(spec, tree=TREE), values, 1, {}, GivenCode([]))
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda items: dict.fromkeys(items)])
