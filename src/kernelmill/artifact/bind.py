@@ -19,10 +19,9 @@ from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import (
+    ArgumentChecks,
     ArgumentLayouts,
     GivenCode,
-    RepeatedChecks,
-    changes,
     in_words,
 )
 from kernelmill.artifact.layouts import is_about_layout
@@ -95,8 +94,8 @@ def evaluate_guards(
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
     if arguments is not None:
-        differs = next(changes(spec.checks, values, GivenCode(guards.names, guards.whole)), "")
-        if differs:
+        code = GivenCode(guards.names, guards.whole)
+        if differs := ArgumentChecks(spec.checks, range(len(values)), code).difference(values):
             return GuardResult(differs)
     owned = [each for each in spec.inputs if is_outside(each.path)]
     missing = [e.path for e in owned if values[e.place] is MISSING]
@@ -152,7 +151,9 @@ class Bound:
             return follow(path, _roots(target, given=given))
 
         self._build = build_all(spec, find)
-        self._effects = Effects(manifest) if spec.effects else None
+        self._read = ArgumentReader(manifest.tree, spec.names)
+        numbers = self._read.numbers
+        self._effects = Effects(manifest, numbers) if spec.effects else None
         code = _given_code(manifest)
         self._fast_path = path = fast_path_of(manifest, programs.single, self._effects, code)
         self._call = None if path is None else path.caller(self._build, self._effects)
@@ -161,7 +162,7 @@ class Bound:
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, path, self._effects, code)
         self._watched.evaluate_again(seen)
-        self._find = _own_inputs(manifest, code)
+        self._find = _own_inputs(manifest, numbers, code)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
         self._own_names = [name_of_argument(each.path) for each in spec.inputs if each.own]
         self._run = programs.call
@@ -199,7 +200,8 @@ class Bound:
         if differs := self._settings.difference():
             raise Mismatch(differs)
         self._watched.check()
-        own = self._find(values)
+        found = self._read(values)
+        own = self._find(found)
         self._watched.take_up()
         generation = 0 if self._fast_path is None else self._fast_path.generation
         inputs = self._gather(own)
@@ -207,7 +209,7 @@ class Bound:
             refuse_gradients(zip(self._own_names, own, strict=True))
         effects, owners = self._effects, None
         if effects is not None:
-            owners = effects.owners(values)
+            owners = effects.owners(found)
             if owners is None:
                 raise Mismatch("objects that the program changes and reads are one object")
         results = self._run(*inputs)
@@ -298,7 +300,6 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
     """Gives the program's inputs, from those that are the call's own."""
     inputs = manifest.spec.inputs
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
-    in_order = order == sorted(order)
     positions = sorted(order, key=order.__getitem__)
     takers = [_integer_in(source) for source in inputs if not source.own]
     apart: list[Any] = [()]  # addresses of tensors in the last call without shared memory
@@ -311,12 +312,11 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
         if any(takers):
             outside = [take(v) if take else v for take, v in zip(takers, outside, strict=True)]
         found = [*own, *outside]
+        found = [found[n] for n in positions]
         for value in own:
             if type(value) not in _PLAIN and calls_functions(value):
                 name = type(value).__name__
                 raise InputError(f"the class {name} has a __torch_function__ of its own")
-        if not in_order:
-            found = [found[n] for n in positions]
         if written:
             # A weight that stays the same object may have got other memory: `weight.data = ...`.
             tensors = {n: value for n, value in enumerate(found) if _lies_in_memory(value)}
@@ -351,18 +351,13 @@ def _given_code(manifest: Manifest) -> GivenCode:
     return GivenCode(guards.names or {str(step[-1]) for step in steps}, guards.whole)
 
 
-def _own_inputs(manifest: Manifest, code: GivenCode) -> Callable[[Values], Sequence[Any]]:
+def _own_inputs(manifest: Manifest, numbers: Mapping[int, int], code: GivenCode) -> Gather:
     """Checks a call's values, and gives those of the program's inputs that are among them."""
-    spec, tree = manifest.spec, manifest.tree
-    own = [source for source in spec.inputs if source.own]
-    if not spec.checks and own == [Source((("argument", name),)) for name in spec.names]:
-        return lambda values: values
-    read = ArgumentReader(tree, spec.names)
-    checks = RepeatedChecks(spec.checks, read.numbers, code)
-    taken = [(read.numbers[source.place], _integer_in(source)) for source in own]
+    own = [source for source in manifest.spec.inputs if source.own]
+    checks = ArgumentChecks(manifest.spec.checks, numbers, code)
+    taken = [(numbers[source.place], _integer_in(source)) for source in own]
 
-    def find(values: Values) -> Sequence[Any]:
-        found = read(values)
+    def find(found: Sequence[Any]) -> Sequence[Any]:
         if differs := checks.difference(found):
             raise InputError(differs)
         made: list[Any] = []

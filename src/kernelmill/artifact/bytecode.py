@@ -115,6 +115,9 @@ def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
         for n, each in enumerate(steps):
             if each.argval in _FUNCTIONS or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
                 found.add(())
+            elif each.opname == "COMPARE_OP" and each.argval in ("==", "!="):
+                # Objects whose class has no __eq__ are compared by identity.
+                found.update(sides for sides in [_sides(steps[:n])] if all(sides) and sides[1:])
             elif each.opname != "IS_OP":
                 continue
             elif each.is_jump_target:  # its right side is one of several

@@ -8,12 +8,12 @@ object at a path of the call, data, or a tuple of them. All are read before the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import setitem
 from typing import Any
 
 from kernelmill.artifact.manifest import CallSpec, Manifest
-from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Tree
+from kernelmill.artifact.paths import MISSING, Path, Tree
 from kernelmill.artifact.results import Build, Find, build_of
 from kernelmill.artifact.shapes import Shape
 
@@ -53,7 +53,8 @@ class Effects:
     """The effects of one program, where it has some. `changed` are the places of the objects that
     they set something in, `others` those that are looked into besides."""
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, numbers: Mapping[int, int]) -> None:
+        """`numbers` has, for places, where their values stand among those of a call."""
         spec, tree = manifest.spec, manifest.tree
         changed = {plain(effect.path): effect.place for effect in spec.effects}
         into = looked_into(tree)
@@ -61,9 +62,7 @@ class Effects:
         self.changed: Sequence[int] = list(changed.values())
         self.others = [place for path, place in own.items() if path not in changed]
         self._outside: frozenset[int] = frozenset()
-        places = [*self.changed, *self.others]
-        self._read = ArgumentReader(tree, spec.names, places)
-        self._numbers = [self._read.numbers[place] for place in places]
+        self._numbers = [numbers[place] for place in (*self.changed, *self.others)]
         order = list(changed)
         self._sets = [
             (PUTS[effect.kind], order.index(plain(effect.path)), effect.key)
@@ -74,10 +73,9 @@ class Effects:
         """The ids of all objects outside of the arguments that the program depends on."""
         self._outside = owned
 
-    def owners(self, values: Sequence[Any]) -> list[Any] | None:
+    def owners(self, found: Sequence[Any]) -> list[Any] | None:
         """The objects of this call that are changed. None when one is not there, or is another that
         is looked into, too: what is read of one would then be what is set of the other."""
-        found = self._read(values)
         owners = [found[number] for number in self._numbers]
         count = len(self.changed)
         changed = {id(owner) for owner in owners[:count]}
@@ -101,9 +99,7 @@ class Effects:
 _Put = Callable[[Any, Any, Any], None]
 
 
-def _append(owner: Any, key: Any, value: Any) -> None:
-    owner.append(value)
-
-
-PUTS: dict[str, _Put] = {"attribute": setattr, "item": setitem, "append": _append}
+PUTS: dict[str, _Put] = {
+    "attribute": setattr, "item": setitem, "append": lambda owner, _, value: owner.append(value),
+}  # fmt: skip
 """Setter of each kind of effect."""

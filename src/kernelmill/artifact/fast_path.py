@@ -90,6 +90,7 @@ class FastPath(QuickCall):
         own = [n in self._own_inputs for n in self._tensors]
         super().__init__(program, own)
         self._structures = 0
+        self._structure: ArgumentUnpacker | None = None
         self._ready = False
         self.generation = 0
 
@@ -104,7 +105,8 @@ class FastPath(QuickCall):
         generation is that of before they were looked for."""
         if not self._watching or generation != self.generation:
             return
-        if self.refusal == Refusal.STRUCTURE:
+        known = self._structure is None or self._structure.holds()
+        if self.refusal == Refusal.STRUCTURE or not known:
             self.refusal = 0
             self._take_apart(values, arguments)
         if not self._ready:
@@ -126,6 +128,7 @@ class FastPath(QuickCall):
             return
         count = len(arguments)
         structure = ArgumentUnpacker(self._manifest, values, count, self._integers, self._code)
+        self._structure = structure
         symbols = self._program.engine.sources
         unpacking = structure.unpacking(self._tensors, symbols, self._effects)
         if unpacking is not None:

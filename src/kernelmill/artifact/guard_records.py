@@ -133,14 +133,7 @@ def _alike(found: Any, value: Any) -> bool:
 def held_in_context(*default: Any) -> Property:
     """Return a property for the value of a ContextVar, or else the default: threads and tasks may
     differ, so every call reads it."""
-
-    def read(variable: Any) -> Any:
-        try:
-            return variable.get(*default)
-        except LookupError:
-            return MISSING
-
-    return Property(read, is_, None)
+    return found_by(lambda variable: variable.get(*default), is_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,14 +238,10 @@ class GuardRecords:
         self.properties.setdefault((id(space), kind), (space, kind, held))
         return found
 
-    def look_up(self, space: Any, name: Any) -> Any:
-        """Record and return the value of a dict or class namespace under a name; MISSING for none,
-        or where it cannot be watched."""
-        owner = dict_of(space) if isinstance(space, types.MappingProxyType) else space
-        if owner is None:
-            return MISSING
-        value = dict.get(owner, name, MISSING)
-        self.add_item(owner, name, value)
+    def look_up(self, space: dict[Any, Any], name: Any) -> Any:
+        """Record and return the value of a dict under a name; MISSING for none."""
+        value = dict.get(space, name, MISSING)
+        self.add_item(space, name, value)
         return value
 
     def join(self, other: GuardRecords) -> None:

@@ -13,7 +13,7 @@ import types
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from operator import eq
+from operator import attrgetter, eq
 from typing import Any, cast
 
 import torch
@@ -94,7 +94,8 @@ class Survey:
 
     lines     the result, one for each root and object
     records   state to watch, so that a change of the lines is noticed
-    inputs    tensors that the program checks itself: their sizes are in no line; None for all
+    inputs    tensors that the program checks itself: their sizes are in no line. None for all, and
+              for no more of modules than their class
     whole     cover all attributes of objects of a user's classes
     """
 
@@ -113,6 +114,7 @@ class Survey:
         self._pending: list[int] = []
         self._tables, self._opaque = set[int](), set[int]()
         ids = {id(value) for value in inputs or ()}
+        self._of_modules_too = inputs is not None
         self._is_input = (lambda number: True) if inputs is None else ids.__contains__
         self.records = GuardRecords(names, self._is_input, self._numbers)
 
@@ -218,7 +220,7 @@ class Survey:
     def _module(self, value: torch.nn.Module, number: int) -> list[str]:
         return [
             f"{name_of(type(value))} {self._text(type(value), number, ('type',))}",
-            *self._own(value, number, self._of_modules),
+            *(self._own(value, number, self._of_modules) if self._of_modules_too else ()),
         ]
 
     def _own(self, value: Any, number: int, names: frozenset[str]) -> list[str]:
@@ -262,7 +264,7 @@ class Survey:
         ]
         for name in slots:
             step = ("attribute", name)
-            found = self.records.add_property(value, found_by(partial(_slot, name)))
+            found = self.records.add_property(value, found_by(attrgetter(name)))
             parts.append(f"{name}: {self._text(found, number, step)}")
         return parts
 
@@ -442,10 +444,6 @@ def _slots(kind: type) -> list[str]:
     """Give the names of a class's own slots."""
     members = [] if is_immutable(kind) else list(vars(kind).items())
     return [name for name, each in members if isinstance(each, types.MemberDescriptorType)]
-
-
-def _slot(name: str, owner: Any) -> Any:
-    return getattr(owner, name)
 
 
 def _taken(step: Sequence[Any], owner: Any) -> Any:

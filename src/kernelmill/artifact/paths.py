@@ -101,8 +101,6 @@ def as_bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-_LISTED = (list, tuple)
-
 _NAME, _NUMBER, _BOUND = (str,), (int,), (int, NoneType)
 _KEY = (str, int, bool, float, NoneType)
 
@@ -267,38 +265,27 @@ class ArgumentReader:
         self, tree: Tree, names: Sequence[str], wanted: Iterable[int] | None = None
     ) -> None:
         self.numbers: dict[int, int] = {}
-        self._steps: list[tuple[int, Callable[[Any], Any]]] = []
+        self._steps: list[tuple[int, tuple[Any, ...]]] = []
         taken = None if wanted is None else tree.with_ways(wanted)
         for place, (before, step) in enumerate(tree.rows):
             if taken is not None and place not in taken:
                 continue
             if before in self.numbers:
                 self.numbers[place] = len(names) + len(self._steps)
-                self._steps.append((self.numbers[before], _getter(step)))
+                self._steps.append((self.numbers[before], step))
             elif before < 0 and step[0] == "argument":
                 self.numbers[place] = names.index(step[1])
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """Return the values, then those inside of them; MISSING where a path leads nowhere."""
         found = list(values)
-        for before, get in self._steps:
+        for before, step in self._steps:
             value = found[before]
             try:
-                found.append(value if value is MISSING else get(value))
+                found.append(value if value is MISSING else step_into(value, step))
             except _NOTHING_THERE:
                 found.append(MISSING)
         return found
-
-
-def _getter(step: Sequence[Any]) -> Callable[[Any], Any]:
-    kind, *names = step
-    if kind == "attribute":
-        name = names[0]
-        return lambda value: getattr(value, name)
-    if kind != "item":
-        return lambda value: step_into(value, step)
-    key = names[0]
-    return lambda value: value[key] if type(value) in _LISTED else _under(value, key)
 
 
 _BY_NAME = ("argument", "kwargs")

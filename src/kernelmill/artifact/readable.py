@@ -69,7 +69,6 @@ def _kernel(kernel: Mapping[str, str]) -> str:
 
 _ROWS: Mapping[str, Callable[[Any], str]] = {
     "code": _code,
-    "read": "{what}: {kind} {found}".format_map,
     "tensors": lambda t: "{name}: {role} {dtype}{0} at {offset}".format([*t["shape"]], **t),
     "kernels": _kernel,
 }

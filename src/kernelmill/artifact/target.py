@@ -116,23 +116,8 @@ class Binder:
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values | None:
         """Return a value for each parameter, defaults filled in; None when the call is wrong. It is
         `args` itself when these are all."""
-        given = len(args)
-        if given == self.count and not kwargs:
+        if len(args) == self.count and not kwargs:
             return args
-        if self._more or self._other:
-            return self._with_rest(args, kwargs)
-        if given > self._positional:
-            return None
-        rest, defaults = self.names[given:], self._defaults
-        try:
-            found = [kwargs[name] if name in kwargs else defaults[name] for name in rest]
-        except KeyError:
-            return None
-        if sum(name in kwargs for name in rest) != len(kwargs):
-            return None
-        return (*args, *found)
-
-    def _with_rest(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values | None:
         count, defaults = self._positional, self._defaults
         more, left = args[count:], dict(kwargs)
         if count < 0 or (more and not self._more):

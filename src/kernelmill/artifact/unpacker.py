@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.effects import Effects
-from kernelmill.artifact.guard_kinds import KINDS, is_lasting
+from kernelmill.artifact.guard_kinds import is_lasting
 from kernelmill.artifact.guards import GivenCode
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard, Manifest
@@ -56,13 +56,13 @@ class ArgumentUnpacker:
         self._outside = self._take(StepKind.TUPLE, quick.ARGUMENTS, None, [None] * count)
         self._registers = {name: first + number for number, name in enumerate(manifest.spec.names)}
         self._places: dict[int, int] = {}
-        self._known: dict[int, Any] = {}
-        self._is_kept = True
+        self._settled: set[int] = set()
+        self._kept: list[Any] = []
         self.right = (
             self.registers <= MOST_REGISTERS
             and all(map(self._place, range(len(self._tree.rows))))
             and all(map(self._check, manifest.spec.checks))
-            and self._is_kept
+            and self.holds()
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[self._inputs[n].place]
@@ -76,6 +76,10 @@ class ArgumentUnpacker:
     def registers(self) -> int:
         """Number of registers."""
         return len(self._objects)
+
+    def holds(self) -> bool:
+        """Return whether the classes and functions are still watched."""
+        return all(map(self._code.keeps, self._kept))
 
     def unpacking(
         self, arguments: Sequence[int], symbols: Sequence[SizeSource], effects: Effects | None
@@ -125,7 +129,7 @@ class ArgumentUnpacker:
         if register not in self._typed:
             self._typed.add(register)
             self._expect(StepKind.TYPE, register, kind)
-            self._is_kept &= self._code.keeps(kind)
+            self._kept.append(kind)
         return kind
 
     # ---- places -----------------------------------------------------------------------------
@@ -138,20 +142,16 @@ class ArgumentUnpacker:
             if kind == "argument":
                 self._places[number] = self._registers[names[0]]
             return True
-        if before in self._known:
-            value = self._step(self._known[before], step)
-            self._known[number] = value
-            return value is not MISSING
         if before not in self._places:
             return True
         register = self._places[before]
         owner = self._objects[register]
-        if kind == "type":
-            self._known[number] = self._expect_type(register)
+        if kind == "type":  # which is watched
+            self._expect_type(register)
             return True
         if kind == "attribute" and type(owner) is torch.device:  # which never changes
             self._expect_value(register, owner)
-            self._known[number] = getattr(owner, names[0])
+            self._settled.add(number)
             return True
         if kind in ("attribute", "field"):
             found = self._attribute(register, names[0])
@@ -202,18 +202,18 @@ class ArgumentUnpacker:
 
     def _check(self, guard: Guard) -> bool:
         """Add what a guard of an argument asks for; False when no step can."""
-        if guard.place in self._known:  # the same object while nothing watched changes
-            value = self._known[guard.place]
-            sign = KINDS[guard.kind].sign(value)
-            return (sign is value or sign is type(value)) and self._code.keeps(sign)
-        register = self._places[guard.place]
+        if is_about_layout(guard):  # `ArgumentLayouts` looks at these before quick calls
+            return True
+        register = self._places.get(guard.place)
+        if register is None:
+            return guard.place in self._settled and guard.kind == "value"
         match guard.kind:
             case "value":
                 value = self._objects[register]
-                lasts = is_lasting(value) and self._code.keeps(value)
-                if lasts:
+                if is_lasting(value):
+                    self._kept.append(value)
                     self._expect_value(register, value)
-                return lasts
+                return is_lasting(value)
             case "class" | "type":
                 self._expect_type(register)
                 return True
@@ -221,10 +221,16 @@ class ArgumentUnpacker:
                 return self._unpack(register) > 0
             case "absent":
                 return self._expect_absent(register, guard)
+            case "same":
+                other = self._places.get(guard.other_place)
+                if other is not None:
+                    same = self._objects[register] is self._objects[other]
+                    self.steps.append(StepRecord(StepKind.SAME, register, None, same, other))
+                return other is not None
             case "has":
                 return self._expect_has(register, guard.name)
-            case _:  # `ArgumentLayouts` looks at layouts before quick calls
-                return is_about_layout(guard)
+            case _:
+                return False
 
     def _expect_absent(self, register: int, guard: Guard) -> bool:
         if guard.found != "True":
@@ -277,7 +283,6 @@ class ArgumentUnpacker:
 
     def _in_class(self, kind: type, name: str) -> Any:
         """What a class or the first of its bases has under a name; MISSING when none has."""
-        self._is_kept &= self._code.covers(name)
         return next((vars(part)[name] for part in kind.__mro__ if name in vars(part)), MISSING)
 
     def _are_plain(self, kind: type) -> bool:
@@ -287,22 +292,6 @@ class ArgumentUnpacker:
             and kind.__dictoffset__ != 0
             and self._in_class(kind, "__getattribute__") is object.__getattribute__
         )
-
-    def _step(self, value: Any, step: Sequence[Any]) -> Any:
-        """A step from a class, or from what was found below it; MISSING if it cannot be watched."""
-        kind, *names = step
-        if isinstance(value, type):
-            if kind == "namespace":
-                return vars(value)
-            if (kind, names) == ("attribute", ["__mro__"]):
-                return value.__mro__
-        if kind == "item" and type(value) is tuple:
-            return value[names[0]]
-        if kind == "item" and isinstance(value, types.MappingProxyType):
-            return value.get(names[0], MISSING) if self._code.covers(names[0]) else MISSING
-        if type(value) is property and kind == "attribute" and names[0] in ("fget", "fset"):
-            return getattr(value, names[0])
-        return MISSING
 
 
 def _overrides(found: object) -> bool:

@@ -5,6 +5,7 @@ Which kinds of guards are understood, and as what, is in the table of artifact/g
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from itertools import combinations
@@ -13,11 +14,12 @@ from typing import Any, cast
 import torch
 
 from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared, is_library
-from kernelmill.artifact.fingerprint import is_data, is_told_apart, name_of
+from kernelmill.artifact.fingerprint import is_constant, is_data, is_told_apart, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.layouts import LAYOUT, is_about_layout
 from kernelmill.artifact.manifest import COUNTED, Guard, Root
 from kernelmill.artifact.paths import (
+    MISSING,
     MissingPath,
     Path,
     Roots,
@@ -48,6 +50,10 @@ class Reads:
     def add(self, guard: Guard) -> None:
         """Add what one guard reads."""
         if guard.of_argument:
+            if not guard.other and not is_about_layout(guard) and _TYPE in guard.path:
+                # All of a class that has the name of one of these steps is compared with it.
+                self._asked.update(_names_in(guard.path))
+                guard = Guard("class", guard.path[: guard.path.index(_TYPE)])
             self.arguments.append(guard)
             self._asked.add(guard.name)
             return
@@ -72,9 +78,15 @@ class Reads:
         """Of the attributes and keys that were read, and of those on the way there and to these
         inputs."""
         given = [guard.path for guard in self.arguments]
-        steps = (step for path in (*self.outside, *given, *inputs) for step in path)
-        parts = (part for _, *parts in steps for part in parts)
-        return frozenset(self._asked.union(part for part in parts if type(part) is str))
+        return frozenset(self._asked.union(*map(_names_in, (*self.outside, *given, *inputs))))
+
+
+def _names_in(path: Path) -> Iterator[str]:
+    return (part for _, *parts in path for part in parts if type(part) is str)
+
+
+_TYPE = ("type",)
+"""The step to the class of a value."""
 
 
 def reads_of(guards: Iterable[Any], reader: SourceReader, roots: Roots, layouts: Layouts) -> Reads:
@@ -179,20 +191,22 @@ def identities(
     """
     if not compared:
         return []
-    paths = dict.fromkeys((*(read.path for read in reads.arguments), *reads.outside))
-    seen = {path: find_at(path, roots) for path in paths}
-    found = {path: value for path, value in seen.items() if _is_mark(value)}
-    tensors = {path: value for path in inputs if _is_tensor(value := follow(path, roots))}
-    tensors |= {path: value for path, value in seen.items() if _is_tensor(value)}
-    names = {path[-1][-1] for path in tensors}
+    given = [(("argument", name),) for name in roots.arguments]
+    paths = (*inputs, *(read.path for read in reads.arguments), *reads.outside, *given)
+    seen = {path: find_at(path, roots) for path in dict.fromkeys(paths)}
+    marks = {path: value for path, value in seen.items() if _is_mark(value)}
+    found = {
+        path: value
+        for path, value in seen.items()
+        if _is_tensor(value)
+        or (path[0][0] == "argument" and value is not MISSING and not is_constant(value))
+    }
+    names = {path[-1][-1] for path in found}
     sides = [sides for sides in compared - {WITH_GLOBAL} if names.issuperset(sides)]
     if all(len(names) == _BOTH for names in sides):
         named = {name for names in sides for name in names}
-        found |= {path: value for path, value in tensors.items() if path[-1][-1] in named}
-    else:
-        found |= tensors
-        given = {(("argument", name),): value for name, value in roots.arguments.items()}
-        found |= {path: value for path, value in given.items() if not is_data(value)}
+        found = {path: value for path, value in found.items() if path[-1][-1] in named}
+    found |= marks
     outside = {path for path in found if path[0][0] != "argument"}
     own = found.keys() - outside
     for kind in (_is_tensor, _is_mark):
@@ -202,6 +216,18 @@ def identities(
     if len(pairs) > _MOST_PAIRS:
         raise UnsupportedError("it compares by identity, and there is much that it may compare")
     return [Guard("same", path, other=other) for path, other in pairs]
+
+
+def keys_of_objects(reads: Reads, roots: Roots) -> list[Guard]:
+    """Return guards of all that objects in arguments have in their `__dict__`, where code reads
+    that."""
+    own = {read.path: find_at(read.path, roots) for read in reads.arguments}
+    kinds = (torch.Tensor, type, types.FunctionType, types.ModuleType)
+    return [
+        Guard("keys", (*path, ("attribute", "__dict__")))
+        for path, value in own.items()
+        if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, kinds)
+    ]
 
 
 def _is_tensor(value: Any) -> bool:

@@ -63,7 +63,7 @@ from kernelmill.backend.composites import packages_of_composites
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import Reads, identities, missed, reads_of
+from kernelmill.backend.guards import Reads, identities, keys_of_objects, missed, reads_of
 from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
@@ -314,8 +314,10 @@ class _Trace:
             *identities(compared, tensors, reads, roots),
         ):
             reads.add(read)
-        names = names_in((*codes, *called.codes)) | reads.names(each.path for each in inputs)
         whole = bool(own_names & {"__dict__", "vars"})
+        for read in keys_of_objects(reads, roots) if whole else ():
+            reads.add(read)
+        names = names_in((*codes, *called.codes)) | reads.names(each.path for each in inputs)
         code = GivenCode(names, whole)
         checks = tuple(dict.fromkeys(noted(read, roots, code) for read in reads.arguments))
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}

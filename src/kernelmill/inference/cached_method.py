@@ -67,13 +67,9 @@ def cache_compile(
     ranks = {"global_rank": global_rank, "tp_rank": tp_rank, "pp_rank": pp_rank}
     for name, rank in ranks.items():
         _check_rank(name, rank)
-    switches = {
-        "dynamic": dynamic,
-        "ge_cache": ge_cache,
-        "mmap_packed_weights": mmap_packed_weights,
-    }
-    for name, value in switches.items():
-        _check_kind(name, value, bool)
+    _check_kind("dynamic", dynamic, bool)
+    _check_kind("ge_cache", ge_cache, bool)
+    _check_kind("mmap_packed_weights", mmap_packed_weights, bool)
     _check_kind("max_entries", max_entries, int)
     # As it is now: it may be changed for the next method before this one is traced.
     if backend is not None:

@@ -39,7 +39,7 @@ from kernelmill.core.errors import GradientError, InputError, KernelmillError
 from kernelmill.core.interpreter import collection_paused
 from kernelmill.inference.compile_report import CompileReport, ProgramReport
 from kernelmill.inference.kept_programs import KeptProgram, KeptPrograms, Options
-from kernelmill.inference.torch_calls import TorchCalls, is_traced
+from kernelmill.inference.torch_calls import OfOptions, TorchCalls, is_traced
 from kernelmill.inference.varying_sizes import Varying, with_gears
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.quick import REFUSED
@@ -58,7 +58,7 @@ _NEEDED = "gradients are on, and an argument or weight requires grad"
 _ASKED = "gradients are on, and its code asks for that, or changes it"
 
 
-class CompiledCalls(KeptPrograms):
+class CompiledCalls(KeptPrograms, OfOptions):
     """A compiled function or bound method. As an attribute of a class it is a method, which each
     object compiles for itself."""
 
@@ -85,16 +85,6 @@ class CompiledCalls(KeptPrograms):
             if result is not REFUSED:
                 return result
         return self._called(args, kwargs)
-
-    @property
-    def __code__(self) -> Any:
-        """Code object of the function, which torch.export asks a module's forward for."""
-        return self._options.function.__code__
-
-    @property
-    def original(self) -> Any:
-        """The compiled function or module itself."""
-        return self._options.module or self._options.function
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

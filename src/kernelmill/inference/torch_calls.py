@@ -83,7 +83,23 @@ class TorchCalls:
         return self._compiled
 
 
-class NeverKept:
+class OfOptions:
+    """Gives what these options are for."""
+
+    _options: Options
+
+    @property
+    def __code__(self) -> Any:
+        """Code object of the function, if any: torch.export asks a module's forward for it."""
+        return self._options.function.__code__
+
+    @property
+    def original(self) -> Any:
+        """The compiled function or module itself."""
+        return self._options.module or self._options.function
+
+
+class NeverKept(OfOptions):
     """Calls of a model without code for which a program could be kept; `reason` says why."""
 
     def __init__(self, options: Options, reason: str) -> None:
@@ -97,16 +113,6 @@ class NeverKept:
 
     def __setstate__(self, state: tuple[Options, str]) -> None:
         NeverKept.__init__(self, *state)
-
-    @property
-    def __code__(self) -> Any:
-        """Code object of the function, if any: torch.export asks a module's forward for it."""
-        return self._options.function.__code__
-
-    @property
-    def original(self) -> Any:
-        """The compiled function or module itself."""
-        return self._options.module or self._options.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model by torch.compile."""

@@ -16,7 +16,7 @@ import torch
 
 from kernelmill.artifact.guards import GivenCode, found_in
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, text_of
+from kernelmill.artifact.paths import Path, Roots, find_at, follow, text_of
 from kernelmill.artifact.target import Target, Values
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import to_torch
@@ -75,14 +75,10 @@ def with_gears(
     gears: Mapping[str, Mapping[int, Sequence[int]]], arguments: Mapping[str, Any]
 ) -> Generator[None]:
     """Give tensors among the arguments the gears of their names."""
-    tensors = [
-        (value, dims)
+    marking = [
+        (value, partial(set_dim_gears, value, {dim: [*sizes] for dim, sizes in dims.items()}))
         for name, dims in gears.items()
         if isinstance(value := arguments.get(name), torch.Tensor)
-    ]
-    marking = [
-        (tensor, partial(set_dim_gears, tensor, {dim: [*sizes] for dim, sizes in dims.items()}))
-        for tensor, dims in tensors
     ]
     with _marked_inside(marking):
         yield
@@ -112,7 +108,7 @@ def _differing(manifest: Manifest, plan: Plan, roots: Roots) -> Varying | None:
     integers: set[Path] = set()
     texts = GivenCode(manifest.guards.names, manifest.guards.whole)
     for guard in manifest.spec.checks:
-        value = _found(guard.path, roots)
+        value = find_at(guard.path, roots)
         if guard.kind != "value" or found_in(guard, value, texts) == guard.found:
             continue
         if type(value) is not int or not guard.found.startswith(_INTEGER):
@@ -121,7 +117,7 @@ def _differing(manifest: Manifest, plan: Plan, roots: Roots) -> Varying | None:
     for source, entry in zip(manifest.spec.inputs, plan.inputs, strict=True):
         if source.axis >= 0 or source.path[0][0] == "tensor":
             continue
-        value = _found(source.path, roots)
+        value = find_at(source.path, roots)
         if not isinstance(entry, TensorInput):
             integers.add(source.path)
         elif not isinstance(value, torch.Tensor) or not _is_alike(value, entry):
@@ -136,13 +132,6 @@ def _differing(manifest: Manifest, plan: Plan, roots: Roots) -> Varying | None:
 
 def _is_alike(value: torch.Tensor, entry: TensorInput) -> bool:
     return value.dim() == len(entry.shape) and value.dtype == to_torch(entry.dtype)
-
-
-def _found(path: Path, roots: Roots) -> Any:
-    try:
-        return follow(path, roots)
-    except MissingPath:
-        return None
 
 
 def _names_in_trace(path: Path, target: Target) -> Sequence[str]:

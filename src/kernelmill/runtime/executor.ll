@@ -1082,7 +1082,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %11 = getelementptr inbounds i8, ptr %0, i64 24
   %12 = load i64, ptr %11, align 8
   %13 = icmp sgt i64 %12, 0
-  br i1 %13, label %14, label %189
+  br i1 %13, label %14, label %195
 
 14:
   %15 = getelementptr inbounds i8, ptr %0, i64 104
@@ -1090,7 +1090,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br label %17
 
 17:
-  %18 = phi i64 [ 0, %14 ], [ %185, %184 ]
+  %18 = phi i64 [ 0, %14 ], [ %191, %190 ]
   %19 = getelementptr %struct.StepRecord, ptr %10, i64 %18
   %20 = load i64, ptr %19, align 8
   %21 = icmp eq i64 %20, 5
@@ -1099,7 +1099,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %23, label %24, label %47
 
 24:
-  br i1 %16, label %184, label %25
+  br i1 %16, label %190, label %25
 
 25:
   %26 = getelementptr inbounds i8, ptr %19, i64 8
@@ -1122,7 +1122,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %39 = select i1 %36, i1 %38, i1 false
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  br i1 %39, label %184, label %189
+  br i1 %39, label %190, label %195
 
 40:
   %41 = getelementptr inbounds i8, ptr %19, i64 32
@@ -1132,7 +1132,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %45 = icmp eq i64 %44, %33
   %46 = select i1 %43, i1 %45, i1 false
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  br i1 %46, label %184, label %189
+  br i1 %46, label %190, label %195
 
 47:
   %48 = getelementptr inbounds i8, ptr %19, i64 8
@@ -1141,28 +1141,28 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %51 = load ptr, ptr %50, align 8
   %52 = getelementptr inbounds i8, ptr %19, i64 16
   %53 = load ptr, ptr %52, align 8
-  switch i64 %20, label %189 [
+  switch i64 %20, label %195 [
     i64 0, label %54
     i64 1, label %58
     i64 2, label %60
     i64 3, label %80
     i64 4, label %100
     i64 6, label %135
-    i64 7, label %139
-    i64 8, label %147
-    i64 9, label %165
-    i64 10, label %173
+    i64 7, label %145
+    i64 8, label %153
+    i64 9, label %171
+    i64 10, label %179
   ]
 
 54:
   %55 = getelementptr inbounds i8, ptr %51, i64 8
   %56 = load ptr, ptr %55, align 8
   %57 = icmp eq ptr %56, %53
-  br i1 %57, label %184, label %189
+  br i1 %57, label %190, label %195
 
 58:
   %59 = icmp eq ptr %51, %53
-  br i1 %59, label %184, label %189
+  br i1 %59, label %190, label %195
 
 60:
   %61 = getelementptr inbounds i8, ptr %51, i64 16
@@ -1170,7 +1170,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %63 = getelementptr inbounds i8, ptr %19, i64 24
   %64 = load i64, ptr %63, align 8
   %65 = icmp eq i64 %62, %64
-  br i1 %65, label %66, label %189
+  br i1 %65, label %66, label %195
 
 66:
   %67 = load i64, ptr %15, align 8
@@ -1179,7 +1179,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %70 = load i64, ptr %69, align 8
   %71 = getelementptr ptr, ptr %1, i64 %70
   %72 = icmp sgt i64 %62, 0
-  br i1 %72, label %73, label %184
+  br i1 %72, label %73, label %190
 
 73:
   %74 = phi i64 [ %78, %73 ], [ 0, %66 ]
@@ -1189,7 +1189,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   store ptr %76, ptr %77, align 8
   %78 = add nuw nsw i64 %74, 1
   %79 = icmp eq i64 %78, %62
-  br i1 %79, label %184, label %73
+  br i1 %79, label %190, label %73
 
 80:
   %81 = getelementptr inbounds i8, ptr %51, i64 16
@@ -1197,7 +1197,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %83 = getelementptr inbounds i8, ptr %19, i64 24
   %84 = load i64, ptr %83, align 8
   %85 = icmp eq i64 %82, %84
-  br i1 %85, label %86, label %189
+  br i1 %85, label %86, label %195
 
 86:
   %87 = getelementptr inbounds i8, ptr %51, i64 24
@@ -1206,7 +1206,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %90 = load i64, ptr %89, align 8
   %91 = getelementptr ptr, ptr %1, i64 %90
   %92 = icmp sgt i64 %82, 0
-  br i1 %92, label %93, label %184
+  br i1 %92, label %93, label %190
 
 93:
   %94 = phi i64 [ %98, %93 ], [ 0, %86 ]
@@ -1216,7 +1216,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   store ptr %96, ptr %97, align 8
   %98 = add nuw nsw i64 %94, 1
   %99 = icmp eq i64 %98, %82
-  br i1 %99, label %184, label %93
+  br i1 %99, label %190, label %93
 
 100:
   %101 = getelementptr inbounds i8, ptr %51, i64 16
@@ -1224,7 +1224,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %103 = getelementptr inbounds i8, ptr %19, i64 24
   %104 = load i64, ptr %103, align 8
   %105 = icmp eq i64 %102, %104
-  br i1 %105, label %106, label %189
+  br i1 %105, label %106, label %195
 
 106:
   %107 = getelementptr inbounds i8, ptr %19, i64 32
@@ -1239,7 +1239,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 111:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br label %184
+  br label %190
 
 112:
   %113 = call i32 @PyDict_Next(ptr noundef nonnull %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %109) #12
@@ -1250,12 +1250,12 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %116 = load ptr, ptr %6, align 8
   %117 = load ptr, ptr %53, align 8
   %118 = icmp eq ptr %116, %117
-  br i1 %118, label %120, label %188
+  br i1 %118, label %120, label %194
 
 119:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br label %189
+  br label %195
 
 120:
   %121 = phi i64 [ %122, %128 ], [ 0, %115 ]
@@ -1280,95 +1280,101 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %134 = icmp slt i64 %122, %102
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br i1 %134, label %189, label %184
+  br i1 %134, label %195, label %190
 
 135:
-  %136 = getelementptr inbounds i8, ptr %19, i64 24
+  %136 = getelementptr inbounds i8, ptr %19, i64 32
   %137 = load i64, ptr %136, align 8
-  %138 = call fastcc zeroext i1 @guards_hold(ptr noundef %53, i64 noundef %137)
-  br i1 %138, label %184, label %189
+  %138 = getelementptr ptr, ptr %1, i64 %137
+  %139 = load ptr, ptr %138, align 8
+  %140 = icmp eq ptr %51, %139
+  %141 = zext i1 %140 to i64
+  %142 = getelementptr inbounds i8, ptr %19, i64 24
+  %143 = load i64, ptr %142, align 8
+  %144 = icmp eq i64 %143, %141
+  br i1 %144, label %190, label %195
 
-139:
-  %140 = getelementptr inbounds i8, ptr %51, i64 16
-  %141 = load i64, ptr %140, align 8
-  %142 = ptrtoint ptr %53 to i64
-  %143 = and i64 %141, %142
-  %144 = getelementptr inbounds i8, ptr %19, i64 32
-  %145 = load i64, ptr %144, align 8
-  %146 = icmp eq i64 %143, %145
-  br i1 %146, label %184, label %189
+145:
+  %146 = getelementptr inbounds i8, ptr %51, i64 16
+  %147 = load i64, ptr %146, align 8
+  %148 = ptrtoint ptr %53 to i64
+  %149 = and i64 %147, %148
+  %150 = getelementptr inbounds i8, ptr %19, i64 32
+  %151 = load i64, ptr %150, align 8
+  %152 = icmp eq i64 %149, %151
+  br i1 %152, label %190, label %195
 
-147:
-  %148 = getelementptr inbounds i8, ptr %19, i64 24
-  %149 = load i64, ptr %148, align 8
-  %150 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
-  %151 = icmp eq ptr %150, null
-  br i1 %151, label %155, label %152
+153:
+  %154 = getelementptr inbounds i8, ptr %19, i64 24
+  %155 = load i64, ptr %154, align 8
+  %156 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
+  %157 = icmp eq ptr %156, null
+  br i1 %157, label %161, label %158
 
-152:
-  %153 = load ptr, ptr %150, align 8
-  %154 = icmp eq ptr %153, null
-  br i1 %154, label %155, label %159
+158:
+  %159 = load ptr, ptr %156, align 8
+  %160 = icmp eq ptr %159, null
+  br i1 %160, label %161, label %165
 
-155:
-  %156 = getelementptr inbounds i8, ptr %19, i64 32
-  %157 = load i64, ptr %156, align 8
-  %158 = getelementptr ptr, ptr %1, i64 %157
-  store ptr null, ptr %158, align 8
-  br label %189
-
-159:
-  %160 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %153, ptr noundef %53, i64 noundef %149) #12
-  %161 = getelementptr inbounds i8, ptr %19, i64 32
-  %162 = load i64, ptr %161, align 8
-  %163 = getelementptr ptr, ptr %1, i64 %162
-  store ptr %160, ptr %163, align 8
-  %164 = icmp eq ptr %160, null
-  br i1 %164, label %189, label %184
+161:
+  %162 = getelementptr inbounds i8, ptr %19, i64 32
+  %163 = load i64, ptr %162, align 8
+  %164 = getelementptr ptr, ptr %1, i64 %163
+  store ptr null, ptr %164, align 8
+  br label %195
 
 165:
-  %166 = getelementptr inbounds i8, ptr %19, i64 24
-  %167 = load i64, ptr %166, align 8
-  %168 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
-  %169 = icmp eq ptr %168, null
-  br i1 %169, label %184, label %170
+  %166 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %159, ptr noundef %53, i64 noundef %155) #12
+  %167 = getelementptr inbounds i8, ptr %19, i64 32
+  %168 = load i64, ptr %167, align 8
+  %169 = getelementptr ptr, ptr %1, i64 %168
+  store ptr %166, ptr %169, align 8
+  %170 = icmp eq ptr %166, null
+  br i1 %170, label %195, label %190
 
-170:
-  %171 = load ptr, ptr %168, align 8
-  %172 = icmp eq ptr %171, null
-  br i1 %172, label %184, label %181
+171:
+  %172 = getelementptr inbounds i8, ptr %19, i64 24
+  %173 = load i64, ptr %172, align 8
+  %174 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
+  %175 = icmp eq ptr %174, null
+  br i1 %175, label %190, label %176
 
-173:
-  %174 = getelementptr inbounds i8, ptr %19, i64 32
-  %175 = load i64, ptr %174, align 8
+176:
+  %177 = load ptr, ptr %174, align 8
+  %178 = icmp eq ptr %177, null
+  br i1 %178, label %190, label %187
+
+179:
+  %180 = getelementptr inbounds i8, ptr %19, i64 32
+  %181 = load i64, ptr %180, align 8
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #12
-  %176 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #12
-  %177 = icmp eq i64 %176, %175
-  %178 = load i32, ptr %4, align 4
-  %179 = icmp eq i32 %178, 0
-  %180 = select i1 %177, i1 %179, i1 false
+  %182 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #12
+  %183 = icmp eq i64 %182, %181
+  %184 = load i32, ptr %4, align 4
+  %185 = icmp eq i32 %184, 0
+  %186 = select i1 %183, i1 %185, i1 false
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #12
-  br i1 %180, label %184, label %189
+  br i1 %186, label %190, label %195
 
-181:
-  %182 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %171, ptr noundef %53, i64 noundef %167) #12
-  %183 = icmp eq ptr %182, null
-  br i1 %183, label %184, label %189
+187:
+  %188 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %177, ptr noundef %53, i64 noundef %173) #12
+  %189 = icmp eq ptr %188, null
+  br i1 %189, label %190, label %195
 
-184:
-  %185 = add nuw nsw i64 %18, 1
-  %186 = load i64, ptr %11, align 8
-  %187 = icmp slt i64 %185, %186
-  br i1 %187, label %17, label %189
+190:
+  %191 = add nuw nsw i64 %18, 1
+  %192 = load i64, ptr %11, align 8
+  %193 = icmp slt i64 %191, %192
+  br i1 %193, label %17, label %195
 
-188:
+194:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br label %189
+  br label %195
 
-189:
-  %190 = phi i64 [ -3, %119 ], [ -3, %155 ], [ 0, %3 ], [ -3, %188 ], [ 0, %184 ], [ -4, %40 ], [ -3, %181 ], [ -4, %34 ], [ -3, %173 ], [ -3, %159 ], [ -3, %139 ], [ -3, %135 ], [ -3, %58 ], [ -3, %54 ], [ -3, %133 ], [ -3, %60 ], [ -3, %80 ], [ -3, %100 ], [ -3, %47 ]
-  ret i64 %190
+195:
+  %196 = phi i64 [ -3, %119 ], [ -3, %161 ], [ 0, %3 ], [ -3, %194 ], [ 0, %190 ], [ -4, %40 ], [ -3, %187 ], [ -4, %34 ], [ -3, %179 ], [ -3, %165 ], [ -3, %145 ], [ -3, %135 ], [ -3, %58 ], [ -3, %54 ], [ -3, %133 ], [ -3, %60 ], [ -3, %80 ], [ -3, %100 ], [ -3, %47 ]
+  ret i64 %196
 }
 
 ; Function Attrs: nounwind uwtable(sync)

@@ -174,7 +174,7 @@ class StepKind(IntEnum):
     LIST = 3
     DICT = 4
     INTEGER = 5
-    WATCHED = 6
+    SAME = 6
     FIELD = 7
     ATTRIBUTE = 8
     ABSENT = 9
@@ -189,12 +189,12 @@ class StepRecord(ctypes.Structure):
 
     TYPE: its type is `operand`, IDENTITY: it is `operand`, TUPLE, LIST, DICT: it is one of `count`
     elements, which go to the registers from `target` on; a dict has the keys whose addresses stand
-    at `operand`, in this order. INTEGER: it is the integer that dim `count` is. WATCHED: the
-    `count` watch records at `operand` hold. FIELD: its first field, masked by `operand`, is
-    `target`. ATTRIBUTE: its __dict__ has something under the name `operand`, whose hash is `count`,
-    which goes to register `target`; ABSENT: it has nothing there. EQUAL: it is the integer
-    `target`. SIZE, STRIDE, OFFSET: this of the tensor that
-    it is, along axis `target`, is what dim `count` is.
+    at `operand`, in this order. INTEGER: it is the integer that dim `count` is. SAME: it is the
+    object in register `target`, or with a `count` of 0 it is not. FIELD: its first field, masked by
+    `operand`, is `target`. ATTRIBUTE: its __dict__ has something under the name `operand`, whose
+    hash is `count`, which goes to register `target`; ABSENT: it has nothing there. EQUAL: it is the
+    integer `target`. SIZE, STRIDE, OFFSET: this of the tensor that it is, along axis `target`, is
+    what dim `count` is.
     """
 
     _fields_ = fields("operation source operand* count target")

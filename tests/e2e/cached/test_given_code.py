@@ -48,12 +48,8 @@ def check_change(
             assert_close(model.run(X, given), model.step(X, given))
 
 
-MADE_ONE = {what for what in CASES if what.endswith(("become one", "become equal"))}
-KNOWN = MADE_ONE | {"attribute in a __dict__"}
-
-
 @torch.no_grad()
-@pytest.mark.parametrize("what", [what for what in CASES if what not in KNOWN])
+@pytest.mark.parametrize("what", CASES)
 def test_what_is_seen_of_an_owner_is_seen_of_an_argument(what: str, tmp_path: Path) -> None:
     make, read, change = CASES[what]
 
@@ -228,6 +224,17 @@ CODE: dict[str, Case] = {
 @pytest.mark.parametrize("what", CODE)
 def test_changed_code_is_seen(what: str, tmp_path: Path) -> None:
     check_change(*CODE[what], tmp_path)
+
+
+@torch.no_grad()
+def test_a_class_is_watched_whichever_like_it_came_last(tmp_path: Path) -> None:
+    model = Given(lambda x, o: o.times(x), tmp_path)
+    first, second = kind_of()(), kind_of()()
+    for given in (first, first, first, second):
+        assert_close(model.run(X, given), X * 2)
+    put("times", fivefold_of)(first)
+    for given in (second, second, first, first):
+        assert_close(model.run(X, given), given.times(X))
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from torch._dynamo import source as dynamo
 from torch._dynamo.guards import GuardBuilder
 
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE, GuardKind
-from kernelmill.artifact.guards import GivenCode, changes, noted
+from kernelmill.artifact.guards import ArgumentChecks, GivenCode, noted
 from kernelmill.artifact.paths import Roots
 from kernelmill.backend.guards import reads_of
 from kernelmill.backend.layouts import Layouts
@@ -101,8 +101,9 @@ def test_a_row_is_all_that_a_new_kind_takes(monkeypatch):
     (read,) = reads("NEW_MATCH", "%s of two", create=partial(lambda: None, to="one"))
     assert (read.kind, read.name, read.found) == ("filled in", "one", "one of two")
     placed = replace(read, place=0)
-    assert not list(changes([placed], ["%s of two"], GivenCode([])))
-    (differs,) = changes([placed], ["%s of three"], GivenCode([]))
+    checks = ArgumentChecks([placed], range(1), GivenCode([]))
+    assert not checks.difference(["%s of two"])
+    differs = checks.difference(["%s of three"])
     assert "one of two" in differs and "one of three" in differs
 
 

@@ -125,8 +125,8 @@ static bool take(const QuickTable *quick, const StepRecord *step, Object **regis
     case STEP_DICT:
       return object->size == step->count &&
              take_entries(object, step->operand, step->count, targets_of(step, registers));
-    case STEP_WATCHED:
-      return guards_hold(step->operand, step->count);
+    case STEP_SAME:
+      return (object == registers[step->target]) == step->count;
     case STEP_FIELD:
       return (object->size & (int64_t)operand) == step->target;
     case STEP_ATTRIBUTE:
