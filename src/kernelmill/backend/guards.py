@@ -14,7 +14,13 @@ from typing import Any, cast
 import torch
 
 from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared, is_library
-from kernelmill.artifact.fingerprint import is_constant, is_data, is_told_apart, name_of
+from kernelmill.artifact.fingerprint import (
+    TOLD_OTHERWISE,
+    is_constant,
+    is_data,
+    is_told_apart,
+    name_of,
+)
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.layouts import LAYOUT, is_about_layout
 from kernelmill.artifact.manifest import COUNTED, Guard, Root
@@ -50,12 +56,13 @@ class Reads:
     def add(self, guard: Guard) -> None:
         """Add what one guard reads."""
         if guard.of_argument:
-            if not guard.other and not is_about_layout(guard) and _TYPE in guard.path:
-                # All of a class that has the name of one of these steps is compared with it.
-                self._asked.update(_names_in(guard.path))
+            named = {guard.name, *_names_in(guard.path), *_names_in(guard.other)}
+            self._asked |= named
+            plain = not guard.other and not is_about_layout(guard)
+            if plain and _TYPE in guard.path and named.isdisjoint(TOLD_OTHERWISE):
+                # All of a class that has one of these names is compared with it.
                 guard = Guard("class", guard.path[: guard.path.index(_TYPE)])
             self.arguments.append(guard)
-            self._asked.add(guard.name)
             return
         if is_about_layout(guard):
             self.tensors[Root(guard.path, "layout")] = None
@@ -77,8 +84,7 @@ class Reads:
     def names(self, inputs: Iterable[Path]) -> frozenset[str]:
         """Of the attributes and keys that were read, and of those on the way there and to these
         inputs."""
-        given = [guard.path for guard in self.arguments]
-        return frozenset(self._asked.union(*map(_names_in, (*self.outside, *given, *inputs))))
+        return frozenset(self._asked.union(*map(_names_in, (*self.outside, *inputs))))
 
 
 def _names_in(path: Path) -> Iterator[str]:
