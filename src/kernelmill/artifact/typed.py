@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from kernelmill.core.dim import Dim, Expr, parse, sym
 
@@ -57,7 +57,8 @@ def maker(kind: Any, own: Mapping[Any, Make]) -> Make:
 
 def kept_fields(kind: Any) -> dict[str, Any]:
     """Return the types of the fields that a dataclass is saved with: those it is compared by."""
-    return {each.name: each.type for each in fields(kind) if each.compare}
+    types = get_type_hints(kind, include_extras=True)
+    return {each.name: types[each.name] for each in fields(kind) if each.compare}
 
 
 def of_type(value: Any, *kinds: type) -> Any:
