@@ -125,8 +125,10 @@ class ArgumentChecks:
             if differs := _difference(guard, value, other, self._code):
                 return differs
             self._right[n] = sign
-            if is_code(sign):  # is watched then
-                self._code(sign)
+            # Whether an object has an attribute is for its class to say, too.
+            for each in (sign, type(value)) if guard.kind in ("absent", "has") else (sign,):
+                if is_code(each):  # is watched then
+                    self._code(each)
         return ""
 
 
