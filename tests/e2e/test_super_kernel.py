@@ -160,7 +160,7 @@ def test_a_dynamic_graph_is_an_error() -> None:
         compiled = torch.compile(
             Layers("sp1"), backend=kernelmill.get_backend(), dynamic=True, fullgraph=True
         )
-        with pytest.raises(Exception, match=r"'sp1' at \S+ in forward is in a graph with dynamic"):
+        with pytest.raises(Exception, match=r"'sp1' at \S+ in forward .* in a graph with dynamic"):
             compiled(X)
 
 
