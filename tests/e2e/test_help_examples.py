@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -117,6 +118,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kernels = Store(folder / "home" / ".cache" / "kernelmill" / "kernel_meta")
         for number, beginning in enumerate(("3f2a", "91c0")):
             kernels.put(key_of(beginning), "Map", compiled(number))
+        with torch.no_grad():
+            report = kernelmill.explain(model, x, measure=False)
+        (folder / "before.json").write_text(json.dumps(report.as_dict()))
         assert main(["cache", "export", "kernels.tar"]) == 0
         assert main(["precompile", "fleet.toml"]) == 0
     return folder
