@@ -56,6 +56,9 @@ def test_moved_weights_are_what_they_were(tmp_path: Path) -> None:
     torch.testing.assert_close(model.state_dict(), expected, rtol=0, atol=0)
     assert model.table.stride() == strides and model.first.weight.requires_grad
     assert model.second.weight is model.first.weight
+    address = model.first.weight.data_ptr()
+    move_weights_to_disk(model, tmp_path)
+    assert model.first.weight.data_ptr() == address
     with torch.no_grad():
         model.third.weight[0, 0] = 7
         model.first.bias[0] = 8
@@ -119,6 +122,14 @@ def test_without_a_folder_they_stay(tmp_path: Path, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "kernelmill"):
         move_weights_to_disk(model, os.fspath(tmp_path / "file"))
     assert "weights stay in memory" in caplog.text and model.weight.data_ptr() == address
+
+
+def test_a_module_whose_forward_is_a_function(tmp_path: Path) -> None:
+    model = nn.Linear(WIDTH, WIDTH).eval()
+    plain, address = model.forward, model.weight.data_ptr()
+    model.forward = lambda x: plain(x) * 2
+    kernelmill.compile(model, cache_dir=tmp_path, weights_on_disk=True)
+    assert model.weight.data_ptr() != address
 
 
 def test_wrong_arguments() -> None:

@@ -32,7 +32,8 @@ def move_to_disk(module: torch.nn.Module, folder: Path) -> None:
     """Move the parameters and buffers of a module to files in `folder` that have no name. OSError
     if the folder cannot hold them: some may have moved then.
 
-    Tensors of 64 KiB at least that are plain, on the CPU and not shared with other processes move.
+    Tensors of 64 KiB at least that are plain, on the CPU and neither shared with other processes
+    nor moved before move.
     As after `module.to`, a tensor outside of the module that had the same memory keeps the old one.
     """
     by_storage: dict[int, list[Tensor]] = {}
@@ -65,7 +66,8 @@ def _can_move(tensor: Tensor) -> bool:
     if not plain or tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
         return False
     storage = tensor.untyped_storage()
-    return storage.nbytes() >= _LEAST_BYTES and not storage.is_shared()
+    mapped = storage.is_shared() or storage.data_ptr() in _mappings
+    return storage.nbytes() >= _LEAST_BYTES and not mapped
 
 
 def _move(tensors: list[Tensor], folder: Path) -> None:
