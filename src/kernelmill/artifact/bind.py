@@ -20,8 +20,8 @@ from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import (
     ArgumentChecks,
+    ArgumentCode,
     ArgumentLayouts,
-    GivenCode,
     in_words,
 )
 from kernelmill.artifact.layouts import is_about_layout
@@ -94,7 +94,7 @@ def evaluate_guards(
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
     if arguments is not None:
-        code = GivenCode(guards.names, guards.whole)
+        code = ArgumentCode(guards.names, guards.whole)
         if differs := ArgumentChecks(spec.checks, range(len(values)), code).difference(values):
             return GuardResult(differs)
     owned = [each for each in spec.inputs if is_outside(each.path)]
@@ -154,7 +154,7 @@ class Bound:
         self._read = ArgumentReader(manifest.tree, spec.names)
         numbers = self._read.numbers
         self._effects = Effects(manifest, numbers) if spec.effects else None
-        code = _given_code(manifest)
+        code = _argument_code(manifest)
         self._fast_path = path = fast_path_of(manifest, programs.single, self._effects, code)
         self._call = None if path is None else path.caller(self._build, self._effects)
         checks = any(map(is_about_layout, spec.checks))
@@ -202,7 +202,7 @@ class Bound:
         self._watched.check()
         found = self._read(values)
         own = self._find(found)
-        self._watched.take_up()
+        self._watched.watch_new_code()
         generation = 0 if self._fast_path is None else self._fast_path.generation
         inputs = self._gather(own)
         if torch.is_grad_enabled():
@@ -242,7 +242,7 @@ class _Watched:
         tensors: Sequence[Any],
         fast_path: FastPath | None,
         effects: Effects | None,
-        code: GivenCode,
+        code: ArgumentCode,
     ) -> None:
         self._manifest, self._target, self._tensors = manifest, target, tensors
         self._native = fast_path or (NativeWatch() if supported() else None)
@@ -261,8 +261,8 @@ class _Watched:
             self.watch.note_moved(native.rows)
             self._watch_all()
 
-    def take_up(self) -> None:
-        """Watch the classes and functions of a call, too, that come for the first time."""
+    def watch_new_code(self) -> None:
+        """Watch the classes and functions that this call is the first to pass."""
         if self._code.fresh:
             self._code.fresh = False
             self._watch_all()
@@ -297,7 +297,7 @@ Gather = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Place]) -> Gather:
-    """Gives the program's inputs, from those that are the call's own."""
+    """Return a function that puts the program's inputs together from those that a call brings."""
     inputs = manifest.spec.inputs
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
     in_order = order == sorted(order)
@@ -346,15 +346,15 @@ def calls_functions(value: Any) -> bool:
     return getattr(function, "__func__", function) not in _PLAIN_FUNCTIONS
 
 
-def _given_code(manifest: Manifest) -> GivenCode:
-    # Of a file compiled ahead classes alone count, for what its paths name.
+def _argument_code(manifest: Manifest) -> ArgumentCode:
+    # A file compiled ahead has no names of code: those members of classes count that it reads.
     steps = [step for _, step in manifest.tree.rows]
     guards = manifest.guards
-    return GivenCode(guards.names or {str(step[-1]) for step in steps}, guards.whole)
+    return ArgumentCode(guards.names or {str(step[-1]) for step in steps}, guards.whole)
 
 
-def _own_inputs(manifest: Manifest, numbers: Mapping[int, int], code: GivenCode) -> Gather:
-    """Checks a call's values, and gives those of the program's inputs that are among them."""
+def _own_inputs(manifest: Manifest, numbers: Mapping[int, int], code: ArgumentCode) -> Gather:
+    """Return a function that checks a call's values, and takes the program's inputs from them."""
     own = [source for source in manifest.spec.inputs if source.own]
     checks = ArgumentChecks(manifest.spec.checks, numbers, code)
     taken = [(numbers[source.place], _integer_in(source)) for source in own]

@@ -74,8 +74,8 @@ class Effects:
         self._outside = owned
 
     def owners(self, found: Sequence[Any]) -> list[Any] | None:
-        """The objects of this call that are changed. None when one is not there, or is another that
-        is looked into, too: what is read of one would then be what is set of the other."""
+        """Return the objects of this call that are changed. None where one is missing, or where two
+        are one object: what is read of one would then be what is set of the other."""
         owners = [found[number] for number in self._numbers]
         count = len(self.changed)
         changed = {id(owner) for owner in owners[:count]}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelmill.artifact.effects import Effects
-from kernelmill.artifact.guards import GivenCode
+from kernelmill.artifact.guards import ArgumentCode
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.sizes import asked_symbols
 from kernelmill.artifact.target import Values
@@ -29,7 +29,7 @@ _MOST_STRUCTURES = 8
 
 
 def fast_path_of(
-    manifest: Manifest, program: Program | None, effects: Effects | None, code: GivenCode
+    manifest: Manifest, program: Program | None, effects: Effects | None, code: ArgumentCode
 ) -> FastPath | None:
     """Return the fast path into a program, or None if it cannot have one."""
     if program is None or not quick.suits(program):
@@ -81,7 +81,7 @@ class FastPath(QuickCall):
         program: Program,
         integers: Mapping[int, int],
         effects: Effects | None,
-        code: GivenCode,
+        code: ArgumentCode,
     ) -> None:
         self._manifest, self._integers, self._effects = manifest, integers, effects
         self._code = code

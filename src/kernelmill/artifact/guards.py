@@ -27,9 +27,10 @@ _MOST_KNOWN = 64
 """Classes and functions, and layouts, that are recognised without being compared again."""
 
 
-class GivenCode:
-    """The classes and functions that calls pass, as text. What this depends on is added to the
-    `records` of what is watched; `fresh` says that there is more of it than before."""
+class ArgumentCode:
+    """Classes and functions among the arguments, as texts that change when their code does. Each
+    new one is added to the `records` of what is watched; `fresh` says that some are not watched
+    yet."""
 
     def __init__(self, names: Iterable[str], whole: bool = False) -> None:
         """Take the names in traced code, and `whole` as a survey has it."""
@@ -38,7 +39,7 @@ class GivenCode:
         self.records, self.fresh = GuardRecords(), False
 
     def watch_with(self, records: GuardRecords) -> None:
-        """Forget all texts; what further ones depend on is added to these records."""
+        """Forget all texts, and add what later ones depend on to these records."""
         self.records, self.fresh = records, False
         self._texts = {}  # last, as another thread reads it first
 
@@ -58,19 +59,19 @@ class GivenCode:
             self.fresh = True
         return text
 
-    def keeps(self, value: Any) -> bool:
-        """Return whether a value is as it was while what is watched has not changed."""
+    def is_watched(self, value: Any) -> bool:
+        """Return whether a change of the value would be noticed: of data, or of watched code."""
         return not is_code(value) or id(value) in self._texts
 
 
-def noted(guard: Guard, roots: Roots, texts: Texts) -> Guard:
-    """The guard with what it finds now. MissingPath when there is nothing."""
+def with_value(guard: Guard, roots: Roots, texts: Texts) -> Guard:
+    """Return the guard with what it finds now. MissingPath where there is nothing."""
     other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
     return replace(guard, found=text(guard, follow(guard.path, roots), other, texts))
 
 
 def found_in(guard: Guard, value: Any, texts: Texts) -> str:
-    """What a guard of one path finds in a value."""
+    """Return what a guard of one path finds in a value."""
     return KINDS[guard.kind].text(guard, value, None, texts)
 
 
@@ -103,7 +104,7 @@ class ArgumentChecks:
     by its sign."""
 
     def __init__(
-        self, guards: Iterable[Guard], numbers: Mapping[int, int] | range, code: GivenCode
+        self, guards: Iterable[Guard], numbers: Mapping[int, int] | range, code: ArgumentCode
     ) -> None:
         """`numbers` has, for places, where their values stand among those to look at."""
         self._guards = [
@@ -119,7 +120,7 @@ class ArgumentChecks:
             value, right = values[number], self._right[n]
             sign = KINDS[guard.kind].sign(value)
             same = sign == right if type(sign) is tuple else sign is right
-            if same and self._code.keeps(sign):
+            if same and self._code.is_watched(sign):
                 continue
             other = None if other is None else values[other]
             if differs := _difference(guard, value, other, self._code):
@@ -141,7 +142,7 @@ class ArgumentLayouts:
         places = {p for guard in checks for p in (guard.place, guard.other_place) if p >= 0}
         self._read = ArgumentReader(manifest.tree, manifest.spec.names, places)
         numbers = self._read.numbers
-        self._checks = ArgumentChecks(checks, numbers, GivenCode(()))
+        self._checks = ArgumentChecks(checks, numbers, ArgumentCode(()))
         self._numbers = [numbers[place] for place in sorted(places)]
         self._known: set[tuple[Any, ...]] = set()
 

@@ -16,7 +16,7 @@ import torch
 
 from kernelmill.artifact.effects import Effects
 from kernelmill.artifact.guard_kinds import is_lasting
-from kernelmill.artifact.guards import GivenCode
+from kernelmill.artifact.guards import ArgumentCode
 from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
@@ -43,7 +43,7 @@ class ArgumentUnpacker:
 
     def __init__(
         self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int],
-        code: GivenCode,
+        code: ArgumentCode,
     ) -> None:  # fmt: skip
         self._tree, self._inputs = manifest.tree, manifest.spec.inputs
         self._objects: list[Any] = [values, None]
@@ -79,7 +79,7 @@ class ArgumentUnpacker:
 
     def holds(self) -> bool:
         """Return whether the classes and functions are still watched."""
-        return all(map(self._code.keeps, self._kept))
+        return all(map(self._code.is_watched, self._kept))
 
     def unpacking(
         self, arguments: Sequence[int], symbols: Sequence[SizeSource], effects: Effects | None
@@ -93,7 +93,7 @@ class ArgumentUnpacker:
         changed = [] if effects is None else list(map(self._places.get, effects.changed))
         if not self.right or None in sources or None in changed:
             return None
-        # What is no register is of a class, or lies in one, and is none that effects change.
+        # A place without a register is a class, or in one: effects change none of these.
         others = [] if effects is None else [self._places.get(place) for place in effects.others]
         return quick.Unpacking(
             self.steps, self.registers, _numbers(sources), self._symbols(symbols),

@@ -25,7 +25,7 @@ from kernelmill.artifact.bytecode import (
 from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guards import GivenCode, noted
+from kernelmill.artifact.guards import ArgumentCode, with_value
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
@@ -318,8 +318,8 @@ class _Trace:
         for read in keys_of_objects(reads, roots) if whole else ():
             reads.add(read)
         names = names_in((*codes, *called.codes)) | reads.names(each.path for each in inputs)
-        code = GivenCode(names, whole)
-        checks = tuple(dict.fromkeys(noted(read, roots, code) for read in reads.arguments))
+        code = ArgumentCode(names, whole)
+        checks = tuple(dict.fromkeys(with_value(read, roots, code) for read in reads.arguments))
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         owned = self._owned(names, inputs, reads, whole)
         packages = {**packages_of(modules_of((*codes, *called.codes))), **packages}
@@ -393,7 +393,7 @@ class _Trace:
         held = held_constants(traced.imported.constants)
         layout = WeightLayout(held)
         values = (*restored, *self._constants(sources))
-        constants = [noted(Guard("value", path), self.roots, name_of) for path in values]
+        constants = [with_value(Guard("value", path), self.roots, name_of) for path in values]
         gears = None if traced.geared is None else _gears(traced.geared, self.made)
         spec = CallSpec(
             name_of(self.target.function),

@@ -85,8 +85,7 @@ def compile(
     function, settings = _function_of(original), _settings(mode, config, gears)
     quantized = _quantize(function, settings, quantize, max_error, examples)
     if weights_on_disk:
-        owner = original if isinstance(original, torch.nn.Module) else function
-        move_weights_to_disk(getattr(owner, "__self__", owner), cache_dir)
+        move_weights_to_disk(getattr(original, "__self__", original), cache_dir)
     options = Options(
         function, settings, dynamic, folder_given(cache_dir), map_packed=mmap_packed_weights,
         gears=gears,

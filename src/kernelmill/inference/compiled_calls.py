@@ -39,7 +39,7 @@ from kernelmill.core.errors import GradientError, InputError, KernelmillError
 from kernelmill.core.interpreter import collection_paused
 from kernelmill.inference.compile_report import CompileReport, ProgramReport
 from kernelmill.inference.kept_programs import KeptProgram, KeptPrograms, Options
-from kernelmill.inference.torch_calls import OfOptions, TorchCalls, is_traced
+from kernelmill.inference.torch_calls import TorchCalls, WithOriginal, is_traced
 from kernelmill.inference.varying_sizes import Varying, with_gears
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.quick import REFUSED
@@ -58,7 +58,7 @@ _NEEDED = "gradients are on, and an argument or weight requires grad"
 _ASKED = "gradients are on, and its code asks for that, or changes it"
 
 
-class CompiledCalls(KeptPrograms, OfOptions):
+class CompiledCalls(KeptPrograms, WithOriginal):
     """A compiled function or bound method. As an attribute of a class it is a method, which each
     object compiles for itself."""
 

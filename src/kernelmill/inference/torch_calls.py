@@ -83,8 +83,8 @@ class TorchCalls:
         return self._compiled
 
 
-class OfOptions:
-    """Gives what these options are for."""
+class WithOriginal:
+    """Base of compiled functions: `original` is the function or module that was compiled."""
 
     _options: Options
 
@@ -99,7 +99,7 @@ class OfOptions:
         return self._options.module or self._options.function
 
 
-class NeverKept(OfOptions):
+class NeverKept(WithOriginal):
     """Calls of a model without code for which a program could be kept; `reason` says why."""
 
     def __init__(self, options: Options, reason: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.guards import GivenCode, found_in
+from kernelmill.artifact.guards import ArgumentCode, found_in
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.paths import Path, Roots, find_at, follow, text_of
 from kernelmill.artifact.target import Target, Values
@@ -106,7 +106,7 @@ def _differing(manifest: Manifest, plan: Plan, roots: Roots) -> Varying | None:
     """Return the differences from a program; None where it is not for arguments like these."""
     dims: set[tuple[Path, int]] = set()
     integers: set[Path] = set()
-    texts = GivenCode(manifest.guards.names, manifest.guards.whole)
+    texts = ArgumentCode(manifest.guards.names, manifest.guards.whole)
     for guard in manifest.spec.checks:
         value = find_at(guard.path, roots)
         if guard.kind != "value" or found_in(guard, value, texts) == guard.found:

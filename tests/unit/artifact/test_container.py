@@ -10,7 +10,7 @@ import torch
 
 from kernelmill.artifact import container
 from kernelmill.artifact.container import KMILL, Artifact, SavedKernel, read_artifact
-from kernelmill.artifact.guards import ArgumentChecks, GivenCode
+from kernelmill.artifact.guards import ArgumentChecks, ArgumentCode
 from kernelmill.artifact.manifest import (
     FORMAT,
     CallSpec,
@@ -173,7 +173,7 @@ def test_checks_of_arguments_say_what_has_changed():
 
     def changed(x: Any, y: Any):
         values = manifest.tree.values(Roots(None, {"x": x, "y": y}, {}))
-        checks = ArgumentChecks(manifest.spec.checks, range(len(values)), GivenCode(()))
+        checks = ArgumentChecks(manifest.spec.checks, range(len(values)), ArgumentCode(()))
         return checks.difference(values)
 
     assert changed(x, x) == ""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.artifact.guards import GivenCode
+from kernelmill.artifact.guards import ArgumentCode
 from kernelmill.artifact.manifest import CallSpec, Guard, Manifest, Parameter, Source
 from kernelmill.artifact.paths import Tree
 from kernelmill.artifact.unpacker import MOST_REGISTERS, ArgumentUnpacker
@@ -21,7 +21,7 @@ def unpacker_of(many: Any) -> ArgumentUnpacker:
         (Source(X, place=PLACES[X]),), {},
     )  # fmt: skip
     values = torch.ones(1), many
-    return ArgumentUnpacker(Manifest(spec, tree=TREE), values, 1, {}, GivenCode([]))
+    return ArgumentUnpacker(Manifest(spec, tree=TREE), values, 1, {}, ArgumentCode([]))
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda items: dict.fromkeys(items)])

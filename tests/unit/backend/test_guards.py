@@ -12,7 +12,7 @@ from torch._dynamo import source as dynamo
 from torch._dynamo.guards import GuardBuilder
 
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE, GuardKind
-from kernelmill.artifact.guards import ArgumentChecks, GivenCode, noted
+from kernelmill.artifact.guards import ArgumentChecks, ArgumentCode, with_value
 from kernelmill.artifact.paths import Roots
 from kernelmill.backend.guards import reads_of
 from kernelmill.backend.layouts import Layouts
@@ -44,7 +44,10 @@ def found_reads(kind, value, **more):
 
 def reads(kind, value, **more):
     found = found_reads(kind, value, **more)
-    return [noted(read, Roots(None, {"x": value}, {}), GivenCode([])) for read in found.arguments]
+    return [
+        with_value(read, Roots(None, {"x": value}, {}), ArgumentCode([]))
+        for read in found.arguments
+    ]
 
 
 def outside(kind, **more):
@@ -101,7 +104,7 @@ def test_a_row_is_all_that_a_new_kind_takes(monkeypatch):
     (read,) = reads("NEW_MATCH", "%s of two", create=partial(lambda: None, to="one"))
     assert (read.kind, read.name, read.found) == ("filled in", "one", "one of two")
     placed = replace(read, place=0)
-    checks = ArgumentChecks([placed], range(1), GivenCode([]))
+    checks = ArgumentChecks([placed], range(1), ArgumentCode([]))
     assert not checks.difference(["%s of two"])
     differs = checks.difference(["%s of three"])
     assert "one of two" in differs and "one of three" in differs
