@@ -74,9 +74,10 @@ def _onnx_file() -> Path:
     """Export the model, of any number of texts and tokens."""
     path = Path(tempfile.mkdtemp()) / "model.onnx"
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    ids = torch.ones(2, 16, dtype=torch.int64)
+    # The exporter takes one tensor that is passed three times for one input.
+    ids, mask, types = (torch.ones(2, 16, dtype=torch.int64) for _ in range(3))
     program = torch.onnx.export(
-        _Embedding(), (ids, ids, ids), dynamo=True, verbose=False, dynamic_shapes=(sizes,) * 3,
+        _Embedding(), (ids, mask, types), dynamo=True, verbose=False, dynamic_shapes=(sizes,) * 3,
         input_names=["input_ids", "attention_mask", "token_type_ids"],
     )  # fmt: skip
     assert program is not None

@@ -63,11 +63,13 @@ def _roots(
 @dataclass(frozen=True)
 class GuardResult:
     """Result of evaluating all guards. `reason` names the guard that fails, and is empty when all
-    hold; `values` are those of the manifest's tree, and `owned` is the survey of the owner."""
+    hold; `values` are those of the manifest's tree, `owned` is the survey of the owner, and `code`
+    that of the code among given arguments."""
 
     reason: str
     values: Sequence[Any] = ()
     owned: Survey | None = None
+    code: ArgumentCode | None = None
 
 
 def evaluate_guards(
@@ -93,16 +95,17 @@ def evaluate_guards(
             return GuardResult(differs)
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
-    if arguments is not None:
-        code = ArgumentCode(guards.names, guards.whole)
-        if differs := ArgumentChecks(spec.checks, range(len(values)), code).difference(values):
-            return GuardResult(differs)
+    code = None if arguments is None else _argument_code(manifest)
+    if code is not None and (
+        differs := ArgumentChecks(spec.checks, range(len(values)), code).difference(values)
+    ):
+        return GuardResult(differs)
     owned = [each for each in spec.inputs if is_outside(each.path)]
     missing = [e.path for e in owned if values[e.place] is MISSING]
     if missing:
         return GuardResult(f"{in_words(missing[0])} is not there")
     survey = _survey(manifest, target, values, [values[each.place] for each in owned])
-    return GuardResult(survey.difference(guards.lines), values, survey)
+    return GuardResult(survey.difference(guards.lines), values, survey, code)
 
 
 def _survey(
@@ -154,7 +157,7 @@ class Bound:
         self._read = ArgumentReader(manifest.tree, spec.names)
         numbers = self._read.numbers
         self._effects = Effects(manifest, numbers) if spec.effects else None
-        code = _argument_code(manifest)
+        code = (seen and seen.code) or _argument_code(manifest)
         self._fast_path = path = fast_path_of(manifest, programs.single, self._effects, code)
         self._call = None if path is None else path.caller(self._build, self._effects)
         checks = any(map(is_about_layout, spec.checks))
@@ -285,7 +288,7 @@ class _Watched:
             if not source.own
         ]
         self.watch = Watch(seen.owned.records, manifest.guards.code, self.places)
-        self._code.watch_with(seen.owned.records)
+        self._code.watch_with(seen.owned.records, known=seen.code is self._code)
         if self._effects is not None:
             self._effects.keep_apart_from(seen.owned.ids())
         self._watch_all()

@@ -38,10 +38,14 @@ class ArgumentCode:
         self._texts: dict[int, tuple[Any, str]] = {}
         self.records, self.fresh = GuardRecords(), False
 
-    def watch_with(self, records: GuardRecords) -> None:
-        """Forget all texts, and add what later ones depend on to these records."""
+    def watch_with(self, records: GuardRecords, known: bool) -> None:
+        """Add what texts depend on to these records: that of later ones, and that of those `known`;
+        else these are forgotten."""
+        if known:
+            records.join(self.records)
         self.records, self.fresh = records, False
-        self._texts = {}  # last, as another thread reads it first
+        if not known:
+            self._texts = {}  # last, as another thread reads it first
 
     def __call__(self, value: Any) -> str:
         """Return the text of a class or function."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -24,6 +25,10 @@ from kernelmill.runtime.quick import Row, count_row, version_row
 from kernelmill.torch_internals.modules import tables_of
 from kernelmill.torch_internals.objects import dict_of, dict_version
 
+OFTEN = 3
+"""After so many changes an object that calls compare as a whole counts as one that changes often:
+imports and compilers change a class once or twice."""
+
 
 class Watch:
     """A watch on the state in these records and on the functions of `code`; `rows` also on the
@@ -37,6 +42,7 @@ class Watch:
     ) -> None:
         self._records, self._places = records, places
         self._often, self._told = records.often, set[int]()
+        self._moves = Counter[int]()
         for use in code:
             self._add_code(use)
 
@@ -117,14 +123,18 @@ class Watch:
         return [count_row(log, self._told)]
 
     def note_moved(self, rows: Sequence[Row]) -> None:
-        """Mark objects that have changed since these rows were made as changing often."""
-        log = change_log()
+        """Count the changes of objects since these rows were made, for those that change often."""
+        log, moved = change_log(), set[int]()
         counted = None if log is None else log.place[0]
         for kind, owner, _, _, expected in rows:
             if kind == WatchKind.VERSION and dict_version.require()(owner) != expected:
-                self._often.add(id(owner))
+                moved.add(id(owner))
             elif log is not None and owner is counted:
-                self._often |= self._told & (log.since(expected) or set())
+                moved |= self._told & (log.since(expected) or set())
+        self._moves.update(moved)
+        properties = self._records.properties.values()
+        compared = {id(owner) for owner, kind, _ in properties if is_noticed(kind, owner)}
+        self._often |= {n for n in moved if n not in compared or self._moves[n] >= OFTEN}
 
 
 def place_of_input(tree: Tree, values: Sequence[Any], number: int) -> Place:

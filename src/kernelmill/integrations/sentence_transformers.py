@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -18,8 +19,10 @@ from kernelmill.core.log import get_logger
 from kernelmill.inference.compile import compile as compile_model
 from kernelmill.inference.compile_report import CompileReport
 
-BATCHES = (1, 2, 4)
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BATCHES = (1, 3, 8)
+LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+_CALL = 24
+"""What a call costs besides its tokens, in tokens: all weights are read once."""
 _TRIED = "6"
 _TENSORS = frozenset(("input_ids", "attention_mask", "token_type_ids"))
 _log = get_logger("integrations")
@@ -37,8 +40,8 @@ def compile(
     """Return a SentenceTransformer like `model`, with its weights, whose `encode` runs programs for
     these sizes: texts in a batch, 1 among them, and tokens of each.
 
-    `encode` accepts batches of any size. Texts of one are sorted by their tokens, those for one
-    length put together, and padded to it behind a mask: `batch_size` may be large. Longer texts
+    `encode` accepts batches of any size. Texts of one are sorted by their tokens, divided, and
+    padded to the next length behind a mask: `batch_size` may be large. Longer texts
     than the longest length, images, texts padded at the left and calls while gradients are on run
     as `model` runs them; the log says so once.
 
@@ -141,7 +144,7 @@ class SortedCalls:
         rest = {name: value for name, value in input.items() if name not in _TENSORS}
         counts = tensors["attention_mask"].sum(1).tolist()
         found: dict[str, Tensor] = {}
-        for rows, length in self._parts(counts):
+        for rows, length in divide(counts, self._batches, self._lengths):
             part = {name: _cut(value[rows], length) for name, value in tensors.items()}
             results = self._compiled["one" if len(rows) == 1 else "several"](**part, **rest)
             for name, value in results.items():
@@ -164,17 +167,24 @@ class SortedCalls:
             return f"a text has more than {self._lengths[-1]} tokens: name more lengths"
         return ""
 
-    def _parts(self, counts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-        """Yield batches of texts' numbers that need the same length, with that length."""
-        by_length: dict[int, list[int]] = {}
-        for number in sorted(range(len(counts)), key=counts.__getitem__):
-            length = next(size for size in self._lengths if size >= counts[number])
-            by_length.setdefault(length, []).append(number)
-        for length, numbers in by_length.items():
-            while numbers:
-                size = max(size for size in self._batches if size <= len(numbers))
-                yield numbers[:size], length
-                del numbers[:size]
+
+def divide(
+    counts: Sequence[int], batches: Sequence[int], lengths: Sequence[int]
+) -> Iterator[tuple[list[int], int]]:
+    """Yield batches of texts' numbers, with the length of each, that cost least together: their
+    tokens, padding included, and `_CALL` for each batch. `counts` are tokens of the texts;
+    `lengths` ascend, and `batches` are sizes, 1 among them."""
+    order = sorted(range(len(counts)), key=counts.__getitem__)
+    padded = [lengths[bisect_left(lengths, counts[number])] for number in order]
+    best = [(0, 0)]  # for the texts before each: the least cost, and the size of the last batch
+    for end, length in enumerate(padded, 1):
+        sizes = (size for size in batches if size <= end)
+        best.append(min((best[end - size][0] + size * length + _CALL, size) for size in sizes))
+    end = len(order)
+    while end:
+        size = best[end][1]
+        yield order[end - size : end], padded[end - 1]
+        end -= size
 
 
 def _gears(sizes: Sequence[tuple[int, int]]) -> dict[str, dict[int, list[int]]]:

@@ -12,7 +12,7 @@ import pytest
 
 from kernelmill.artifact.manifest import Root
 from kernelmill.artifact.owned import Survey
-from kernelmill.artifact.watch import Watch, place_of
+from kernelmill.artifact.watch import OFTEN, Watch, place_of
 from kernelmill.runtime.calls.changes import change_log
 from kernelmill.runtime.calls.object_checks import supported
 from kernelmill.runtime.layout import WatchKind
@@ -122,9 +122,9 @@ def test_a_change_is_seen_by_the_next_look(watched: Watched, change: str) -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        lambda o: setattr(o, "unrelated", 1),
-        lambda o: setattr(type(o), "unread", 2),
-        lambda o: setattr(type(o).__base__, "unread", 2),
+        lambda o: setattr(o, "unrelated", object()),
+        lambda o: setattr(type(o), "unread", object()),
+        lambda o: setattr(type(o).__base__, "unread", object()),
         lambda o: setattr(MODULE, "unrelated", object()),
     ],
 )
@@ -132,16 +132,35 @@ def test_what_was_not_read_may_change_again_and_again(
     watched: Watched, change: Callable[[Any], object]
 ) -> None:
     thing, watch, native = watched
-    change(thing)
-    assert watch.unchanged()
-    watch.note_moved(native.rows)
-    native.watch(watch.rows())
-    assert hold(watch, native)
+    for _ in range(OFTEN):
+        change(thing)
+        assert watch.unchanged()
+        watch.note_moved(native.rows)
+        native.watch(watch.rows())
+        assert hold(watch, native)
     change(thing)
     assert hold(watch, native)
     look = watch.without_rows()
     thing.options["a"] = object()
     assert not native.guards_hold() or (look is not None and not look())
+
+
+@pytest.mark.skipif(not dict_version.works and change_log() is None, reason="nothing is whole")
+@pytest.mark.parametrize("of_class", [False, True])
+def test_what_changes_once_or_twice_is_still_looked_at_natively(of_class: bool) -> None:
+    thing: Any = type("Thing", (), {"rate": 2.0})()
+    survey = Survey(frozenset(("rate",)), ())
+    survey.add_root(Root((ROOT,)), thing)
+    watch, native = Watch(survey.records), NativeWatch()
+    native.watch(watch.rows())
+    looks = [watch.without_rows()]
+    for _ in range(OFTEN):
+        (type(thing) if of_class else thing).unread = object()
+        assert not native.guards_hold() and watch.unchanged()
+        watch.note_moved(native.rows)
+        native.watch(watch.rows())
+        looks.append(watch.without_rows())
+    assert all(look is None for look in looks[:-1]) and looks[-1] is not None and looks[-1]()
 
 
 @pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")

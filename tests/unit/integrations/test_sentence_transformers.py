@@ -76,6 +76,22 @@ def test_embeddings_are_those_of_the_model(model: Any, compiled: Any) -> None:
     assert counters["stats"]["unique_graphs"] == traced
 
 
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([], []),
+        ([30], [([0], 32)]),
+        ([40, 9, 8, 10], [([0], 64), ([2, 1, 3], 16)]),
+        ([8, 200, 8, 8], [([1], 256), ([0, 2, 3], 8)]),  # not all four to the longest
+        ([60, 62, 64], [([0, 1, 2], 64)]),
+        ([16, 64, 16], [([1], 64), ([2], 16), ([0], 16)]),
+    ],
+)
+def test_texts_are_divided_so_that_little_is_padded(counts: Any, expected: Any) -> None:
+    found = list(sentence_transformers.divide(counts, (1, 3), (8, 16, 32, 64, 256)))
+    assert found == expected
+
+
 def test_a_later_model_loads_what_is_kept(model: Any, compiled: Any, folder: Path) -> None:
     compiled.encode(MANY)
     for later in (
