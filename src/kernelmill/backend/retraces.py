@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
+from torch import nn
+
 from kernelmill.backend.gears import CaptureGears, TracedArgument
 from kernelmill.torch_internals.dynamo import current_trace
 
@@ -48,8 +50,10 @@ def _traced_now() -> tuple[CodeType | None, Any]:
     tx = current_trace()
     if tx is None:
         return None, None
-    # torch.nn's own containers are traced through a function that holds the module as `fn`.
-    owner = tx.f_locals.get("self", tx.f_locals.get("fn"))
+    # A method's first argument need not be called self, and torch.nn's own containers are traced
+    # through a function that holds the module as `fn`.
+    held = tx.f_locals.values()
+    owner = next((v for v in held if isinstance(v, nn.Module)), tx.f_locals.get("self"))
     try:
         weakref.ref(owner)
     except TypeError:
