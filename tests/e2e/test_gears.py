@@ -457,25 +457,16 @@ def test_batch_and_length_of_a_model() -> None:
     assert not any(report.fallbacks for report in reports)
 
 
-class AddToMe(nn.Module):
-    """A method whose first argument has a name of its own."""
-
-    def forward(me, x: Tensor, y: Tensor) -> Tensor:  # noqa: N805
-        return x + y
-
-
-@pytest.mark.parametrize("kind", [Add, AddToMe])
-def test_two_models_of_a_class_keep_their_own_gears(kind: type[nn.Module]) -> None:
-    def run(net: nn.Module, sizes: Sequence[int], gears: list[int] | None) -> None:
-        model = torch.compile(net, backend=get_backend(), fullgraph=True)
+@pytest.mark.parametrize("forward", [Add.forward, lambda me, x, y: x + y])
+def test_two_models_of_a_class_keep_their_own_gears(forward: Any) -> None:
+    kind = type("Model", (nn.Module,), {"forward": forward})
+    for sizes, gears in (([2, 4, 2], [2, 4]), ([3, 5], None)):
+        model = torch.compile(kind(), backend=get_backend(), fullgraph=True)
         for number, n in enumerate(sizes):
             x = torch.randn(n, 2)
             if gears and not number:
                 set_dim_gears(x, {0: gears})
             assert torch.equal(model(x, torch.ones(1, 2)), x + 1)
-
-    run(kind(), [2, 4, 2], [2, 4])
-    run(kind(), [3, 5], None)
 
 
 def test_a_model_that_breaks_in_two() -> None:

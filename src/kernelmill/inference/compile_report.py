@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from html import escape
 from typing import Any
 
 from kernelmill.backend.quantization import Quantization
@@ -50,9 +51,21 @@ class CompileReport:
             f"{each.sizes} program of {each.name}, {each.origin}: {', '.join(each.arguments)}"
             for each in self.programs
         ]
-        lines += [f"torch.compile, {calls} calls: {why}" for why, calls in self.torch.items()]
-        lines += [
+        return "\n".join([*lines, *self._notes()]) or "nothing was called yet"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a table of the programs, then the other lines."""
+        if not self.programs:
+            return f"<pre>{escape(str(self))}</pre>"
+        rows = [("program", "sizes", "origin", "arguments")]
+        rows += [(e.name, e.sizes, e.origin, ", ".join(e.arguments)) for e in self.programs]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<table>{table}</table><pre>{escape(chr(10).join(self._notes()))}</pre>"
+
+    def _notes(self) -> list[str]:
+        notes = [f"torch.compile, {calls} calls: {why}" for why, calls in self.torch.items()]
+        notes += [
             f"{each.name} runs in torch: {each.refused}" for each in self.captures if each.refused
         ]
-        lines += [] if self.quantized is None else [str(self.quantized)]
-        return "\n".join(lines) or "nothing was called yet"
+        return notes + ([] if self.quantized is None else [str(self.quantized)])

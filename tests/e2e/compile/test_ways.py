@@ -58,6 +58,17 @@ def test_a_second_size_makes_one_program_for_all(tmp_path: Path) -> None:
     assert compiled.report().statistics == {"loaded": 0, "traced": 2, "uncached": 0}
 
 
+def test_a_notebook_shows_the_programs_and_what_torch_runs(tmp_path: Path) -> None:
+    compiled, _ = made(tmp_path)
+    assert "nothing was called yet" in compiled.report()._repr_html_()
+    with torch.no_grad():
+        compiled(torch.randn(3, 8))
+    compiled(torch.randn(3, 8))  # with gradients
+    cell = compiled.report()._repr_html_()
+    assert "<td>static</td>" in cell and "<td>x f32[3, 8]</td>" in cell
+    assert "torch.compile, 1 calls: gradients are on" in cell and "Model.forward" in cell
+
+
 def test_dims_that_do_not_change_stay_static(tmp_path: Path) -> None:
     compiled = kernelmill.compile(lambda x: x * 2.0, cache_dir=tmp_path)
     for shape in ((3, 6), (3, 7), (3, 8)):
