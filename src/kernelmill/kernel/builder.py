@@ -129,6 +129,10 @@ class KernelBuilder:
             self._narrow[result] = registers[0]
         return result
 
+    def cast(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Return a register in that dtype: itself where it has it."""
+        return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
+
     def index(self, dim: Dim) -> ir.Value:
         """Return the value of a dim expression as a scalar i64 register."""
         result = self.fresh(I64)

@@ -118,13 +118,13 @@ class Emitter:
             self._positions.pop()
 
     @contextmanager
-    def lanes(self, lane: Lane) -> Generator[None]:
+    def lanes(self, lane: Lane, known: Known | None = None) -> Generator[None]:
         """Inside, the lane's symbol stands for a vector; implies `block`."""
         saved = self._lane, self._mask, dict(self._vectors)
         self._lane, self._mask = lane, lane.mask
         self._vectors = {lane.symbol.name: None}
         try:
-            with self.block():
+            with self.block(known):
                 yield
         finally:
             self._lane, self._mask, self._vectors = saved
@@ -140,8 +140,7 @@ class Emitter:
             register = self.element(value, index)
         if dtype is None:
             return register
-        if register.type.dtype != dtype:
-            register = self.builder.op("cast", register, dtype=dtype)
+        register = self.builder.cast(register, dtype)
         if lane is not None and register.type.lanes == 1:
             register = self.builder.op("splat", register, dtype=dtype, lanes=lane.count)
         return register
@@ -181,7 +180,7 @@ class Emitter:
         buffer = self.param(location, "out")
         if location.elements == 0:
             return  # an empty tensor's dims need not have an address each
-        value = pointwise.to_memory(self.builder, register, location.dtype)
+        value = self.builder.cast(register, location.dtype)
         self._store(buffer, views.address(index, location.strides, location.offset), value)
 
     def store_scratch(self, location: ScratchLocation, index: Index, register: Register) -> None:
@@ -273,7 +272,7 @@ class Emitter:
             address = views.address(index, location.strides, location.offset)
             exists = in_range(index, value.shape)
             raw = self._load(self.param(location, "in"), address, location.dtype, exists)
-            return pointwise.from_memory(self.builder, raw, location.dtype)
+            return self.builder.cast(raw, location.dtype.compute)
         node = value.node
         if node is None:
             raise UnsupportedError(f"{value} is neither stored nor computed")

@@ -28,19 +28,7 @@ def constant(b: KernelBuilder, value: object, dtype: DType) -> Value:
 
 def round_to(b: KernelBuilder, register: Value, dtype: DType) -> Value:
     """Round an f32 register to a half type and widen it again; others are unchanged."""
-    if dtype.compute == dtype:
-        return register
-    return b.op("cast", b.op("cast", register, dtype=dtype), dtype=F32)
-
-
-def from_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
-    """Convert a just-loaded register to the form in which registers hold `dtype`."""
-    return b.op("cast", register, dtype=F32) if dtype.compute != dtype else register
-
-
-def to_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
-    """Convert a register to the form in which memory holds `dtype`."""
-    return b.op("cast", register, dtype=dtype) if dtype.compute != dtype else register
+    return b.cast(b.cast(register, dtype), dtype.compute)
 
 
 def convert(
@@ -52,9 +40,8 @@ def convert(
     """
     if source == target:
         return register
-    if register.type.dtype != target.compute:
-        # To a half type everything goes through f32, as in eager.
-        register = b.op("cast", register, dtype=target.compute)
+    # To a half type everything goes through f32, as in eager.
+    register = b.cast(register, target.compute)
     exact = source.bits <= 8 and not source.is_float
     return register if exact or not rounded else round_to(b, register, target)
 
@@ -65,8 +52,8 @@ def apply(b: KernelBuilder, node: Node, args: list[Value], rounded: bool = True)
     if node.op == "cast":
         return convert(b, args[0], source, target, rounded)
     if node.op == "bitcast":
-        raw = to_memory(b, args[0], source)
-        return from_memory(b, b.op("bitcast", raw, dtype=target), target)
+        raw = b.op("bitcast", b.cast(args[0], source), dtype=target)
+        return b.cast(raw, target.compute)
     definition = OPS[node.op]
     if source == BOOL:
         return _on_bool(b, definition, args)
@@ -159,7 +146,7 @@ def _next_half(b: KernelBuilder, dtype: DType, x: Value, y: Value) -> Value:
     integer are one apart."""
 
     def bits(register: Value) -> Value:
-        return b.op("bitcast", to_memory(b, register, dtype), dtype=I16)
+        return b.op("bitcast", b.cast(register, dtype), dtype=I16)
 
     away = b.op("xor", b.op("lt", x, y), b.op("lt", x, 0.0))
     one, minus = (b.op("splat", step, dtype=I16, lanes=1) for step in (1, -1))
@@ -167,7 +154,7 @@ def _next_half(b: KernelBuilder, dtype: DType, x: Value, y: Value) -> Value:
     smallest = b.op("or", b.op("and", bits(y), -(2**15)), 1)
     moved = b.op("select", b.op("eq", x, 0.0), smallest, moved)
     moved = b.op("select", b.op("eq", x, y), bits(y), moved)
-    moved = from_memory(b, b.op("bitcast", moved, dtype=dtype), dtype)
+    moved = b.cast(b.op("bitcast", moved, dtype=dtype), F32)
     unordered = b.op("or", b.op("ne", x, x), b.op("ne", y, y))
     return b.op("select", unordered, b.op("add", x, y), moved)
 

@@ -71,9 +71,8 @@ class EmitContext:
 
     def read_packed(self, name: str, offset: Dim, lanes: int = 1) -> Value:
         """Load elements of a packed operand, in the dtype of the sums."""
-        dtype = self.packed_dtype(name)
-        value = self.builder.load(name, offset, dtype, lanes)
-        return value if dtype == self.dtype else self.builder.op("cast", value, dtype=self.dtype)
+        value = self.builder.load(name, offset, self.packed_dtype(name), lanes)
+        return self.builder.cast(value, self.dtype)
 
     def packed_dtype(self, name: str) -> DType:
         """Return the dtype of a packed operand's buffer."""

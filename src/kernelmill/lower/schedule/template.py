@@ -239,8 +239,7 @@ class Epilogue:
             # A single column: only the first lane holds a sum.
             lane, register = None, builder.op("extract", register, 0)
         with emitter.block() if lane is None else emitter.lanes(lane):
-            if register.type.dtype != result.dtype.compute:
-                register = builder.op("cast", register, dtype=result.dtype.compute)
+            register = builder.cast(register, result.dtype.compute)
             register = pointwise.round_to(builder, register, result.dtype)
             # Members read each other's own element, which a reshape may write in another way.
             emitter.bind_everywhere(result, register)

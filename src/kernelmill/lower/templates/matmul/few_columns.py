@@ -168,4 +168,4 @@ def _column(context: ContractionContext[FewColumns], n: int, k: Dims, lane: Lane
     value = builder.load(name, at * group, dtype, lanes * group, mask)
     if group > 1:
         return builder.op("bitcast", value, dtype=spec.element, lanes=lanes)
-    return value if dtype == context.dtype else builder.op("cast", value, dtype=context.dtype)
+    return builder.cast(value, context.dtype)

@@ -142,15 +142,11 @@ def _emit_rows(
         totals: list[Value] = []
         for row, total in zip(rows, loop.carried, strict=True):
             index = (*row[: spec.axis], loop.index, *row[spec.axis + 1 :])
-            element = _cast(builder, spec.load(builder, index, lane), spec.accumulate)
+            element = builder.cast(spec.load(builder, index, lane), spec.accumulate)
             total = builder.op(spec.op, total, element)
-            spec.store(builder, index, lane, _cast(builder, total, spec.dtype.compute))
+            spec.store(builder, index, lane, builder.cast(total, spec.dtype.compute))
             totals.append(total)
         loop.carry(*totals)
-
-
-def _cast(builder: KernelBuilder, value: Value, dtype: DType) -> Value:
-    return value if value.type.dtype == dtype else builder.op("cast", value, dtype=dtype)
 
 
 def _scan_spec(emitter: Emitter, node: Node, target: Location) -> ScanSpec:

@@ -23,7 +23,6 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import COMBINED_BY
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.lower.elements import pointwise
 from kernelmill.lower.elements.axes import Dims, narrow_lanes
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
@@ -198,7 +197,7 @@ class _Writer:
         lanes, mask = (1, None) if lane is None else (lane.count, lane.mask)
         if self.spec.mode is not Combine.SET:
             stored = b.load(target.buffer, address, target.dtype, lanes, mask)
-            old = pointwise.from_memory(b, stored, target.dtype)
+            old = b.cast(stored, target.dtype.compute)
             by = COMBINED_BY[self.spec.mode]
             op = by.kernel_op_bool if target.dtype == BOOL else by.kernel_op
             assert op is not None
@@ -207,7 +206,7 @@ class _Writer:
             value = b.op(op, value, old) if extreme else b.op(op, old, value)
         elif value.type.lanes < lanes:
             value = b.op("splat", value, dtype=value.type.dtype, lanes=lanes)
-        b.store(target.buffer, address, pointwise.to_memory(b, value, target.dtype), mask)
+        b.store(target.buffer, address, b.cast(value, target.dtype), mask)
 
     def _address(self, w: Dims, places: Dims) -> Dim:
         target = self.spec.target

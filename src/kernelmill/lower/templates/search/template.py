@@ -163,9 +163,7 @@ def _search_spec(emitter: Emitter, node: Node, target: Location) -> SearchSpec:
         return emitter.read(rows, (*row, position), None)
 
     def store(builder: KernelBuilder, index: Dims, position: Value) -> None:
-        if position.type.dtype != dtype:
-            position = builder.op("cast", position, dtype=dtype)
-        emitter.write(target, index, None, position)
+        emitter.write(target, index, None, builder.cast(position, dtype))
 
     return SearchSpec(
         values.shape, rows.shape[-1], bool(node.attrs["right"]),

@@ -27,7 +27,7 @@ def ordered_bits(b: KernelBuilder, element: Value, key: DType) -> Value:
     """Return an integer of type `key` that compares as the element does, NaN above all else."""
     dtype = element.type.dtype
     if not dtype.is_float:
-        return element if dtype == key else b.op("cast", element, dtype=key)
+        return b.cast(element, key)
     largest = (1 << (key.bits - 1)) - 1
     # The sum with 0.0 turns -0.0 into 0.0.
     bits = b.op("bitcast", b.op("add", element, 0.0), dtype=key)
