@@ -235,3 +235,8 @@ def split_tasks(axes: Sequence[Axis], elements_per_row: Dim) -> TaskSplit:
 def axes_of(symbols_in_order: Sequence[Sym], extents: Mapping[str, Dim]) -> list[Axis]:
     """Return the axes for a group's symbols."""
     return [Axis(symbol, extents[symbol.name]) for symbol in symbols_in_order]
+
+
+def count(axes: Sequence[Axis]) -> Dim:
+    """Return the number of elements of a domain."""
+    return product(axis.extent for axis in axes)

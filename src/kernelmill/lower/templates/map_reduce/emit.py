@@ -1,17 +1,15 @@
 """The map and reduce template: one kernel for a group of pointwise nodes, views and reductions.
 
 A task handles a run of rows. In a pure map a row is one step of all loops but the vector one. With
-reductions (fold.py) a row is one element of the outer domain: its reductions are computed in
-passes over the inner axes, then whatever the group stores is computed in a last pass, while the
-row is still in the first-level cache. The vector runs along the last inner axis, or along an outer
-axis where that is what is contiguous in memory.
+reductions a row is one element of the outer domain: its reductions are computed in passes over the
+inner axes, then whatever the group stores is computed in a last pass, while the row is still in the
+first-level cache. The vector runs along the last inner axis, or along an outer axis where that is
+what is contiguous in memory: then a row is a vector, and several go through the loops side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import (
@@ -25,24 +23,21 @@ from kernelmill.core.dim import (
     substitute,
 )  # fmt: skip
 from kernelmill.graph.ir import Node, Value, row_major
-from kernelmill.lower.elements.axes import in_range, used_axes
-from kernelmill.lower.elements.domain import TASK_ELEMENTS, AccessKind, Axis, collect
-from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchLocation
-from kernelmill.lower.elements.loops import Loops, count
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import in_range, operand_index, used_axes
+from kernelmill.lower.elements.domain import TASK_ELEMENTS, AccessKind, Axis, collect, count
+from kernelmill.lower.elements.emitter import Emitter, Location, ScratchLocation
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import extent
-from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Reduction, Spill, levels
+from kernelmill.lower.templates.map_reduce.reduction import Reduction, Registers, Sums, shares
 from kernelmill.lower.templates.map_reduce.schedule import (
     MANY_BRANCHES,
     Nest,
     NestSchedule,
     segments,
 )
-from kernelmill.lower.templates.map_reduce.transposed import (
-    TransposeMap,
-    crosswise_axis,
-    crosswise_loads,
-)
+from kernelmill.lower.templates.map_reduce.transposed import TransposeMap, crosswise_axis
+from kernelmill.lower.templates.map_reduce.walk import Place, State, Walk
 
 MAX_SPILL_BYTES = 256 * 1024
 """A row's intermediate results are kept in scratch up to this size, else computed again."""
@@ -67,13 +62,16 @@ which is one step after another, while the other streams."""
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A current row: its positions, its place for values of later passes, and the registers it has
-    made."""
+class _Spill:
+    """A value that pass number `first_pass` computes and keeps in scratch for later passes."""
 
-    place: Mapping[str, Dim]
-    spill: Spill | None
-    known: Known = field(default_factory=lambda: Known())
+    value: Value
+    index: Index
+    strides: tuple[Dim, ...]
+    first_pass: int
+
+    def location(self, row: Place) -> ScratchLocation:
+        return ScratchLocation(self.value.dtype, self.strides, row.offset)
 
 
 def emit_nest(emitter: Emitter, nest: Nest, schedule: NestSchedule) -> None:
@@ -87,55 +85,65 @@ class _Emission:
         self.nest = nest
         self.group = nest.group
         self.schedule = schedule
-        self.reductions = nest.reductions
         self.lanes = schedule.lanes
         self.outer, self.inner = schedule.outer, schedule.inner
-        self.loops = Loops(emitter, self.lanes, schedule.merged)
+        self.walk = Walk(emitter, self.lanes, schedule.merged)
         inner_names = {axis.name for axis in self.group.inner}
         roots = self.group.roots
         self.row_roots = {v: i for v, i in roots.items() if not used_axes(i) & inner_names}
         self.full_roots = {v: i for v, i in roots.items() if v not in self.row_roots}
 
     def emit(self) -> None:
-        if not self.reductions:
+        if not self.nest.reductions:
             self._emit_map()
-        elif self.schedule.along_inner:
+            return
+        self.passes = self._order()
+        self.spill: _Spill | None = None
+        self.beside: Callable[[], None] | None = None
+        if self.schedule.along_inner:
             self._emit_rows()
         else:
             self._emit_columns()
 
     # ---- pure maps -----------------------------------------------------------------------------
 
-    def _store_roots(self, roots: Mapping[Value, Index]) -> None:
-        at = {value: self.loops.at(index) for value, index in roots.items()}
+    def _store(self, roots: Mapping[Value, Index]) -> None:
+        at = {value: self.walk.at(index) for value, index in roots.items()}
         registers = {value: self.e.element(value, index) for value, index in at.items()}
         for value, register in registers.items():
             self.e.store(self.nest.targets[value], at[value], register)
 
+    def _store_element(self, state: State, _: Register | None) -> State:
+        self._store(self.group.roots)
+        return state
+
     def _emit_map(self) -> None:
-        if not self.outer:
-            self.loops.set_tasks(1)
-            self._store_roots(self.group.roots)
+        walk, vector = self.walk, self.schedule.vector
+        if vector is None:
+            walk.set_tasks(1)
+            self._store(self.group.roots)
             return
-        vector = self.schedule.vector
-        assert vector is not None
         others = [axis for axis in self.outer if axis is not vector]
-        body = lambda: self._store_roots(self.group.roots)  # noqa: E731 - the loops' one body
         crosswise = crosswise_axis(vector, others, self.schedule.accesses, self.lanes)
         if crosswise is not None:
-            loads = crosswise_loads(vector, crosswise, self.schedule.accesses)
-            rest = [axis for axis in others if axis is not crosswise]
-            TransposeMap(self.loops, vector, crosswise, loads, body).emit(rest)
+            axis, loads = crosswise
+            rest = [other for other in others if other is not axis]
+            turned = TransposeMap(walk, vector, axis, loads, lambda: self._store(self.group.roots))
+            turned.emit(rest)
             return
         parts = self._parts(vector)
         short = isinstance(vector.extent, int) and vector.extent <= TASK_ELEMENTS
         if not others and not (parts and short):
-            self.loops.flat(vector, body)
-        elif parts or len(others) < 2:
-            with self.loops.rows(others, vector.extent):
-                self._vectors(vector, parts, body)
-        else:
-            self._emit_map_in_parts(others, vector, body)
+            walk.flat(vector, self._store_element)
+            return
+        loops = [vector]
+        walk.parts[vector.name] = parts
+        stacked = self._parts(others[-1]) if not parts and len(others) > 1 else ()
+        if len(stacked) >= MANY_BRANCHES:
+            loops = [others.pop(), vector]
+            walk.parts[loops[0].name] = stacked
+        whole = lambda _: walk.loops(loops, True, self._store_element, walk.nothing)  # noqa: E731
+        walk.rows(others, count(loops), whole)
 
     def _parts(self, axis: Axis) -> Sequence[tuple[int, int]]:
         """Return the parts to cut an axis into, unless most code would be repeated in all of
@@ -153,97 +161,129 @@ class _Emission:
             (value, tuple(substitute(substitute(i, self.schedule.merged), here) for i in index))
             for value, index in self.nest.computed
         ]
-        return len(collect(pairs, self.nest.stored, set(self.reductions)))
+        return len(collect(pairs, self.nest.stored, set(self.nest.reductions)))
 
-    def _vectors(
-        self, axis: Axis, parts: Sequence[tuple[int, int]], body: Callable[[], None]
-    ) -> None:
-        for part in parts or (None,):
-            self.loops.vectors(axis, body, part)
+    # ---- passes over rows ----------------------------------------------------------------------
 
-    def _emit_map_in_parts(
-        self, others: Sequence[Axis], vector: Axis, body: Callable[[], None]
-    ) -> None:
-        """Emit the map, by parts of the axis before the vector's if these are many: stacked
-        pieces."""
-        *rest, last = others
-        parts = self._parts(last)
-        if len(parts) < MANY_BRANCHES:
-            with self.loops.rows(others, vector.extent):
-                self.loops.vectors(vector, body)
-            return
-        with self.loops.rows(rest, last.extent * vector.extent):
-            for part in parts:
-                with self.loops.nested([last], part):
-                    self.loops.vectors(vector, body)
+    def _order(self) -> list[list[Node]]:
+        """Return the reductions by passes: each needs only the results of earlier ones."""
+        nodes = [value.node for value in self.nest.reductions if value.node is not None]
+        above = {node: self._above(node.operands).intersection(nodes) for node in nodes}
+        level: dict[Node, int] = {}
+        for node in sorted(nodes, key=lambda node: len(above[node])):
+            level[node] = 1 + max((level[other] for other in above[node]), default=-1)
+        last = max(level.values())
+        return [[n for n in level if level[n] == number] for number in range(last + 1)]
+
+    def _above(self, values: Iterable[Value], stop: Collection[Value] = ()) -> set[Node]:
+        """Return the nodes that compute these values, without what is before one of `stop`."""
+        found: set[Node] = set()
+        pending = list(values)
+        while pending:
+            value = pending.pop()
+            known = value in stop or self.e.stored(value) is not None
+            if value.node is not None and value.node not in found and not known:
+                found.add(value.node)
+                pending += value.node.operands
+        return found
+
+    def _emit_passes(self, rows: Sequence[Sequence[Place]]) -> None:
+        """Emit all passes over the rows; those that are together go through loops side by side."""
+        for number, nodes in enumerate(self.passes):
+            for places in rows:
+                self._pass(number, [Reduction(node) for node in nodes], places)
+        for places in rows:
+            self._finish(places)
+
+    def _pass(self, number: int, reductions: Sequence[Reduction], places: Sequence[Place]) -> None:
+        """Fold the elements of rows. Where their order counts, a vector is one."""
+        b, along = self.e.builder, self.schedule.along_inner
+        ordered = any(r.is_ordered for r in reductions)
+        vectors = along and bool(self.inner) and not ordered
+        sums = Sums(b, reductions, self.lanes if vectors or not along else 1)
+        spill = self.spill if self.spill is not None and self.spill.first_pass == number else None
+        # The second pass reads what is in the cache, and does not write past it yet.
+        beside = self.beside if number == min(1, len(self.passes) - 1) else None
+
+        def fold(state: State, mask: Register | None) -> State:
+            folded: list[Register] = []
+            for place, own in zip(places, shares(state, len(places)), strict=True):
+                with self.walk.inside(place, keep=not self.inner):
+                    folded += self._fold(sums, own, mask)
+                    if spill is not None:
+                        at = self.walk.at(spill.index)
+                        register = self.e.element(spill.value, at)
+                        self.e.store_scratch(spill.location(place), at, register)
+            if beside is not None and mask is None:
+                beside()
+            return folded
+
+        state = self.walk.loops(self.inner, vectors, fold, sums.times(len(places)))
+        for place, own in zip(places, shares(state, len(places)), strict=True):
+            ends = sums.split(own)
+            if along:
+                ends = [r.across_lanes(b, end) for r, end in zip(reductions, ends, strict=True)]
+            for reduction, end in zip(reductions, ends, strict=True):
+                place.known[reduction.node.result, None] = reduction.end(b, end)
+            if spill is not None:
+                place.scratch[spill.value] = spill.location(place)
+
+    def _fold(self, sums: Sums, state: State, mask: Register | None) -> list[Register]:
+        """Fold the element at the current position into each accumulator."""
+        folded: list[Register] = []
+        for reduction, old in zip(sums.reductions, sums.split(state), strict=True):
+            node = reduction.node
+            index = operand_index(node, self.nest.reductions[node.result], self.group.inner)
+            at = self.walk.at(index)
+            new: Registers = (self.e.element(node.operands[0], at),)
+            if reduction.is_arg:
+                dim = node.attrs["dim"]
+                assert isinstance(dim, int)
+                new = (*new, self.e.vector(at[dim]))
+            folded += reduction.fold(self.e.builder, old, new, mask)
+        return folded
+
+    def _finish(self, places: Sequence[Place]) -> None:
+        """Store all that rows make."""
+        inner = {axis.name for axis in self.group.inner}
+        along = self.schedule.along_inner
+        for place in places:
+            with self.walk.inside(place, keep=True):
+                for value, index in self.group.internal.items() if along else ():
+                    # What a whole row shares is computed once, outside the loop over its elements.
+                    shared = not used_axes(index) & inner and value not in self.nest.reductions
+                    if shared and in_range(index, value.shape):
+                        self.e.element(value, self.walk.at(index))
+                self._store(self.row_roots)
+
+        def store(state: State, _: Register | None) -> State:
+            for place in places:
+                with self.walk.inside(place):
+                    self._store(self.full_roots)
+            return state
+
+        if self.full_roots:
+            if along:
+                self.walk.parts[self.inner[-1].name] = self._parts(self.inner[-1])
+            self.walk.loops(self.inner, along, store, self.walk.nothing)
 
     # ---- rows: the vector runs along the last inner axis ---------------------------------------
 
-    def _passes(self) -> list[list[Node]]:
-        nodes = [value.node for value in self.reductions if value.node is not None]
-        upstream = {node: self._upstream(node) for node in nodes}
-        ordered = sorted(nodes, key=lambda node: len(upstream[node].intersection(nodes)))
-        return levels(ordered, lambda node, other: other in upstream[node])
-
-    def _upstream(self, node: Node) -> set[Node]:
-        found: set[Node] = set()
-        pending = list(node.operands)
-        while pending:
-            value = pending.pop()
-            if value.node is None or value.node in found or self.e.stored(value) is not None:
-                continue
-            found.add(value.node)
-            pending += value.node.operands
-        return found
-
     def _emit_rows(self) -> None:
-        passes = self._passes()
-        fold = Fold(self.e, self.loops, self.group, self.reductions)
-        spill, size = self._plan_spill(passes), count(self.inner)
+        self.spill, size = self._plan_spill(), count(self.inner)
+        self.beside = self._ahead(self.spill is not None)
+        apart = ceildiv(size, self.lanes) * self.lanes
+
+        def emit(places: list[Place]) -> None:
+            if self.spill is not None and len(places) > 1:
+                bytes = self.spill.value.dtype.compute.bytes
+                self.e.builder.kernel.scratch = len(places) * apart * bytes
+            for number, place in enumerate(places):
+                place.offset = number * apart
+            self._emit_passes([[place] for place in places])
+
         short = isinstance(size, int) and size <= MOST_TOGETHER
-        for loop in self.loops.rows_together(self.outer, size, 2 if short else 1):
-            with loop as places:
-                self._emit_passes(passes, fold, self._rows(places, spill))
-
-    def _emit_passes(self, passes: list[list[Node]], fold: Fold, rows: list[_Row]) -> None:
-        for number, nodes in enumerate(passes):
-            # The second pass reads what is in the cache, and does not write past it yet.
-            ahead = number == min(1, len(passes) - 1)
-            reductions = [Reduction(node) for node in nodes]
-            for row in rows:
-                with self._in_row(row, number):
-                    self._pass(fold, number, reductions, row, ahead)
-        for row in rows:
-            with self._in_row(row, len(passes)):
-                self._finish_row()
-
-    def _rows(self, places: Sequence[Mapping[str, Dim]], spill: Spill | None) -> list[_Row]:
-        if spill is None or len(places) == 1:
-            return [_Row(place, spill) for place in places]
-        apart = ceildiv(count(self.inner), self.lanes) * self.lanes
-        self.e.builder.kernel.scratch = len(places) * apart * spill.location.dtype.compute.bytes
-        return [_Row(place, spill.further(n * apart)) for n, place in enumerate(places)]
-
-    @contextmanager
-    def _in_row(self, row: _Row, number: int) -> Generator[None]:
-        """Emit pass `number` over this row inside."""
-        self.loops.env.update(row.place)
-        spill = row.spill
-        if spill is not None and spill.first_pass < number:
-            self.e.scratch[spill.value] = spill.location
-        elif spill is not None:
-            self.e.scratch.pop(spill.value, None)
-        with self.e.block(row.known):
-            yield
-
-    def _pass(
-        self, fold: Fold, number: int, reductions: list[Reduction], row: _Row, ahead: bool
-    ) -> None:
-        now = row.spill if row.spill is not None and row.spill.first_pass == number else None
-        beside = self._ahead(row.spill is not None) if ahead else None
-        results = fold.along_inner(self.inner, reductions, now, beside)
-        for reduction, registers in zip(reductions, results, strict=True):
-            fold.finish(reduction, registers)
+        self.walk.rows(self.outer, size, emit, 2 if short else 1)
 
     def _ahead(self, long: bool) -> Callable[[], None] | None:
         """Return a prefetch of the lines that later rows read, and in `long` passes also of those
@@ -261,11 +301,11 @@ class _Emission:
             along, down = (linear_part(access.expression, a.name) for a in (vector, row))
             if location is None or along is None or down is None:
                 continue
-            step, count = down[0], location.elements
-            if along[0] != 1 or not isinstance(step, int) or not isinstance(count, int):
+            step, elements = down[0], location.elements
+            if along[0] != 1 or not isinstance(step, int) or not isinstance(elements, int):
                 continue
             bytes = step * location.dtype.bytes
-            far = count * location.dtype.bytes >= self.schedule.far_bytes
+            far = elements * location.dtype.bytes >= self.schedule.far_bytes
             if far and ROW_BYTES[0] <= bytes <= ROW_BYTES[1]:
                 rows = 0 if stores else 2 if bytes <= ROW_BYTES[1] // 4 else 1
                 place = access.expression + step * rows
@@ -273,83 +313,38 @@ class _Emission:
 
         def ask() -> None:
             for location, place, use in dict.fromkeys(places):
-                self.e.prefetch(location, recombine(substitute(place, self.loops.env)), use)
+                self.e.prefetch(location, recombine(substitute(place, self.walk.env)), use)
 
         return ask if places else None
 
-    def _finish_row(self) -> None:
-        inner = {axis.name for axis in self.group.inner}
-        for value, index in self.group.internal.items():
-            # What a whole row shares is computed once, outside the loop over its elements.
-            shared = not used_axes(index) & inner and value not in self.reductions
-            if shared and in_range(index, value.shape):
-                self.e.element(value, self.loops.at(index))
-        self._store_roots(self.row_roots)
-        if self.full_roots and not self.inner:
-            self._store_roots(self.full_roots)
-        elif self.full_roots:
-            with self.loops.nested(self.inner[:-1]):
-                last = self.inner[-1]
-                self._vectors(last, self._parts(last), lambda: self._store_roots(self.full_roots))
-
-    def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
+    def _plan_spill(self) -> _Spill | None:
         """Plan to keep a value that several passes need in scratch, if the row is small and
         computing it each time is slower."""
-        row = extent([self.group.extents[axis.name] for axis in self.group.inner])
-        strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
-        by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
+        extents = [self.group.extents[axis.name] for axis in self.group.inner]
+        by_axis = {a.name: s for a, s in zip(self.group.inner, row_major(extents), strict=True)}
         for value, index in self.group.internal.items():
-            dims = _scratch_strides(index, by_axis)
-            if value in self.reductions:
+            if value in self.nest.reductions or not in_range(index, value.shape):
                 continue
-            users = self._passes_using(value, passes)
-            if not self.nest.costs.keeps(value, row, len(users)):
+            strides, users = _scratch_strides(index, by_axis), self._passes_using(value)
+            if strides is None or not any(strides):
                 continue
-            if users[0] == len(passes) or dims is None or not any(dims):
+            if not self.nest.costs.keeps(value, extent(extents), len(users)):
                 continue
-            if not in_range(index, value.shape):
-                continue
-            size = self._row_bytes(value)
-            if isinstance(size, int) and size > MAX_SPILL_BYTES:
-                continue
-            self.e.builder.kernel.scratch = size
-            location = ScratchLocation(value.dtype, dims)
-            return Spill(value, index, location, users[0])
+            size = product(extents) * value.dtype.compute.bytes
+            large = isinstance(size, int) and size > MAX_SPILL_BYTES
+            if users[0] != len(self.passes) and not large:
+                self.e.builder.kernel.scratch = size
+                return _Spill(value, index, strides, users[0])
         return None
 
-    def _row_bytes(self, value: Value) -> Dim:
-        extents = (self.group.extents[axis.name] for axis in self.group.inner)
-        return product(extents) * value.dtype.compute.bytes
-
-    def _passes_using(self, value: Value, passes: Sequence[Sequence[Node]]) -> list[int]:
+    def _passes_using(self, value: Value) -> list[int]:
         """Return the numbers of the passes that compute this value; the last pass stores."""
-        using = [
+        computed = [[o for node in nodes for o in node.operands] for nodes in self.passes]
+        return [
             number
-            for number, nodes in enumerate(passes)
-            if any(
-                value.node in self._upstream(node) - self._behind_reductions(node) for node in nodes
-            )
+            for number, values in enumerate([*computed, [*self.full_roots]])
+            if value.node in self._above(values, self.nest.reductions)
         ]
-        for root in self.full_roots:
-            node = root.node
-            direct = set() if node is None else self._upstream(node) - self._behind_reductions(node)
-            if root is value or value.node in direct:
-                using.append(len(passes))
-                break
-        return using
-
-    def _behind_reductions(self, node: Node) -> set[Node]:
-        """Return the nodes that `node` needs through other reductions only."""
-        direct: set[Node] = set()
-        pending = list(node.operands)
-        while pending:
-            value = pending.pop()
-            if value.node is None or value.node in direct or value in self.reductions:
-                continue
-            direct.add(value.node)
-            if self.e.stored(value) is None:
-                pending += value.node.operands
-        return self._upstream(node) - direct
 
     # ---- columns: the vector runs along an outer axis ------------------------------------------
 
@@ -357,76 +352,42 @@ class _Emission:
         vector = self.schedule.vector
         assert vector is not None
         others = [axis for axis in self.outer if axis is not vector]
-        fold = Fold(self.e, self.loops, self.group, self.reductions)
         parts = self._parts(vector) if others else ()
         if parts:
-            with self.loops.rows(others, count(self.inner) * vector.extent):
-                for part in parts:
-                    self._emit_columns_of(fold, vector, *part)
+            in_parts = lambda _: [self._emit_part(vector, *part) for part in parts]  # noqa: E731
+            self.walk.rows(others, count([*self.inner, vector]), in_parts)
             return
-        side_by_side = self._side_by_side(vector)
-        width = self.lanes * side_by_side
+        # Whole runs of memory go through the inner loops together.
+        whole = vector.extent // self.lanes if isinstance(vector.extent, int) else 1
+        number = next((n for n in (MOST_COLUMNS, 2) if n <= whole), 1)
+        width = self.lanes * number
         blocks = ceildiv(vector.extent, width)
         block = Axis(self.e.builder.fresh_symbol("c", 0, blocks - 1), blocks)
-        with self.loops.rows([*others, block], count(self.inner) * width):
-            first = self.loops.env[block.name] * width
-            columns = [
-                self._column(vector, first + number * self.lanes, width)
-                for number in range(side_by_side)
-            ]
-            self._fold_columns(fold, columns)
 
-    def _emit_columns_of(self, fold: Fold, vector: Axis, first: int, end: int) -> None:
+        def emit(_: list[Place]) -> None:
+            first = self.walk.env[block.name] * width
+            end = None if vector.extent % width == 0 else vector.extent
+            self._emit_passes([self.walk.places(vector, first, number, end)])
+
+        self.walk.rows([*others, block], count(self.inner) * width, emit)
+
+    def _emit_part(self, vector: Axis, first: int, end: int) -> None:
         """Emit a part of the axis: as many vectors together as allowed, then the rest, whose last
         vector repeats some elements of the one before it."""
-        lanes, whole = self.lanes, (end - first) // self.lanes
-        runs, left = divmod(whole, MOST_COLUMNS)
+        walk, lanes, width = self.walk, self.lanes, self.lanes * MOST_COLUMNS
+        runs, left = divmod((end - first) // lanes, MOST_COLUMNS)
         if runs:
-            width = lanes * MOST_COLUMNS
-            with self.loops.b.loop(0, runs, prefix="c") as loop, self.e.block():
+            with walk.b.loop(0, runs, prefix="c") as loop, self.e.block():
                 at = first + loop.index * width
-                self._fold_columns(
-                    fold, [Column(vector, at + n * lanes, None) for n in range(MOST_COLUMNS)]
-                )
-        rest = first + (whole - left) * lanes
-        columns = [Column(vector, rest + n * lanes, None) for n in range(left)]
-        if whole * lanes != end - first:
-            if whole:
-                columns.append(Column(vector, end - lanes, None))
-            else:
-                columns.append(
-                    Column(vector, first, self.loops.tail_mask(end - first), end - first)
-                )
+                self._emit_passes([walk.places(vector, at, MOST_COLUMNS)])
+        columns = walk.places(vector, first + runs * width, left)
+        if end - first < lanes:
+            columns = walk.places(vector, first, 1, end)
+        elif (end - first) % lanes:
+            columns.append(walk.place(vector, end - lanes))
         if columns:
             with self.e.block():
-                self._fold_columns(fold, columns)
-
-    def _fold_columns(self, fold: Fold, columns: Sequence[Column]) -> None:
-        for nodes in self._passes():
-            fold.along_outer(self.inner, [Reduction(node) for node in nodes], columns)
-        self._store_columns(fold, columns)
-
-    def _side_by_side(self, vector: Axis) -> int:
-        """Return the vectors to take through the inner loops together: whole runs of memory."""
-        if not isinstance(vector.extent, int):
-            return 1
-        whole = max(1, vector.extent // self.lanes)
-        return next(n for n in (MOST_COLUMNS, 2, 1) if n <= whole)
-
-    def _column(self, vector: Axis, start: Dim, width: int) -> Column:
-        if vector.extent % width == 0:
-            return Column(vector, start, None)
-        return Column(vector, start, self.loops.tail_mask(vector.extent - start))
-
-    def _store_columns(self, fold: Fold, columns: Sequence[Column]) -> None:
-        for column in columns:
-            with fold.column(column):
-                self._store_roots(self.row_roots)
-        if self.full_roots:
-            with self.loops.nested(self.inner):
-                for column in columns:
-                    with fold.column(column):
-                        self._store_roots(self.full_roots)
+                self._emit_passes([columns])
 
 
 def _scratch_strides(index: Index, strides: Mapping[str, Dim]) -> tuple[Dim, ...] | None:

@@ -19,11 +19,11 @@ from kernelmill.lower.elements.domain import (
     Axis,
     axes_of,
     collect,
+    count,
     merge_axes,
     stride_score,
 )  # fmt: skip
 from kernelmill.lower.elements.emitter import Location
-from kernelmill.lower.elements.loops import count
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group

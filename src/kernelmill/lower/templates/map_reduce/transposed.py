@@ -9,114 +9,99 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, linear_part
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import in_range
 from kernelmill.lower.elements.domain import Access, AccessKind, Axis
-from kernelmill.lower.elements.loops import Loops
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.microkernel import transpose
+from kernelmill.lower.templates.map_reduce.walk import Place, Walk
 
 
 def crosswise_axis(
     vector: Axis, others: Sequence[Axis], accesses: Sequence[Access], lanes: int
-) -> Axis | None:
-    """Return an axis along which something is contiguous that is not so along `vector`."""
+) -> tuple[Axis, list[tuple[Value, Index]]] | None:
+    """Return an axis along which loads are contiguous that are not so along `vector`, and these."""
     if not isinstance(vector.extent, int) or vector.extent < lanes or lanes & (lanes - 1):
         return None
     for axis in others:
-        long = isinstance(axis.extent, int) and axis.extent >= lanes
-        if long and crosswise_loads(vector, axis, accesses):
-            return axis
+        loads = [
+            (access.value, access.index)
+            for access in accesses
+            if access.value is not None and _is_crosswise(access, access.value, axis, vector)
+        ]
+        if loads and isinstance(axis.extent, int) and axis.extent >= lanes:
+            return axis, loads
     return None
 
 
-def crosswise_loads(
-    vector: Axis, axis: Axis, accesses: Sequence[Access]
-) -> list[tuple[Value, Index]]:
-    """Return the loads that are contiguous along `axis` and strided along `vector`.
-
-    A block is read ahead of what needs it: what is behind a condition, or looked up, is not.
-    """
-    found: list[tuple[Value, Index]] = []
-    for access in accesses:
-        if access.kind is not AccessKind.LOAD or access.value is None:
-            continue
-        if not in_range(access.index, access.value.shape):
-            continue
-        along = linear_part(access.expression, axis.name)
-        across = linear_part(access.expression, vector.name)
-        if along is None or across is None or along[0] != 1 or across[0] in (0, 1):
-            continue
-        found.append((access.value, access.index))
-    return found
+def _is_crosswise(access: Access, value: Value, axis: Axis, vector: Axis) -> bool:
+    """Return whether a load is contiguous along `axis` and strided along `vector`. A block is read
+    ahead of what needs it: what is behind a condition, or looked up, is not."""
+    if access.kind is not AccessKind.LOAD or not in_range(access.index, value.shape):
+        return False
+    along, across = (linear_part(access.expression, a.name) for a in (axis, vector))
+    return along is not None and across is not None and along[0] == 1 and across[0] not in (0, 1)
 
 
+@dataclass(frozen=True)
 class TransposeMap:
     """Emits a pure map in blocks of `lanes` x `lanes`; `body` computes and stores at the position
     that the loops are at."""
 
-    def __init__(
-        self, loops: Loops, vector: Axis, axis: Axis, loads: Sequence[tuple[Value, Index]],
-        body: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self.loops = loops
-        self.b = loops.b
-        self.vector = vector
-        self.axis = axis
-        self.loads = loads
-        self.body = body
+    walk: Walk
+    vector: Axis
+    axis: Axis
+    loads: Sequence[tuple[Value, Index]]
+    body: Callable[[], None]
 
     def emit(self, others: Sequence[Axis]) -> None:
         """Emit the whole kernel; `others` are the axes but for the two of the blocks."""
-        lanes = self.loops.lanes
+        walk, lanes = self.walk, self.walk.lanes
         blocks = ceildiv(self.axis.extent, lanes)
-        block = Axis(self.b.fresh_symbol("c", 0, blocks - 1), blocks)
-        with self.loops.rows([*others, block], self.vector.extent * lanes):
-            first = self.loops.env[block.name] * lanes
+        block = Axis(self.walk.b.fresh_symbol("c", 0, blocks - 1), blocks)
+
+        def column(_: object) -> None:
+            first = walk.env[block.name] * lanes
             whole = self.vector.extent // lanes
-            with self.b.loop(0, whole, prefix="v") as loop, self.loops.e.block():
+            with self.walk.b.loop(0, whole, prefix="v") as loop, walk.e.block():
                 self._block(first, loop.index * lanes, lanes)
             rest = self.vector.extent - whole * lanes
             if isinstance(rest, int) and rest:
                 self._block(first, whole * lanes, rest)
 
-    def _block(self, first: Dim, start: Dim, rows: int) -> None:
-        loops, lanes = self.loops, self.loops.lanes
-        even = self.axis.extent % lanes == 0
-        turned = [self._turn(value, index, first, start, rows) for value, index in self.loads]
-        mask = loops.tail_mask(rows) if rows < lanes else None
-        for lane in range(lanes):
-            loops.env[self.axis.name] = first + lane
-            if even:
-                self._row(turned, lane, start, mask)
-                continue
-            exists = self.b.op("lt", self.b.index(first + lane), self.b.index(self.axis.extent))
-            with self.b.when(exists), loops.e.block():
-                self._row(turned, lane, start, mask)
+        walk.rows([*others, block], self.vector.extent * lanes, column)
 
-    def _row(
-        self, turned: Sequence[Sequence[Register]], lane: int, start: Dim, mask: Register | None
-    ) -> None:
-        with self.loops.vector(self.vector, start, mask):
+    def _block(self, first: Dim, start: Dim, rows: int) -> None:
+        walk, lanes, extent = self.walk, self.walk.lanes, self.axis.extent
+        turned = [self._turn(value, index, first, start, rows) for value, index in self.loads]
+        place = walk.place(self.vector, start, rows if rows < lanes else None)
+        for row in range(lanes):
+            walk.env[self.axis.name] = first + row
+            if extent % lanes == 0:
+                self._row(turned, row, place)
+                continue
+            exists = walk.b.op("lt", walk.b.index(first + row), walk.b.index(extent))
+            with walk.b.when(exists), walk.e.block():
+                self._row(turned, row, place)
+
+    def _row(self, turned: Sequence[Sequence[Register]], row: int, place: Place) -> None:
+        with self.walk.inside(place):
             for (value, index), vectors in zip(self.loads, turned, strict=True):
-                self.loops.e.bind(value, self.loops.at(index), vectors[lane])
+                self.walk.e.bind(value, self.walk.at(index), vectors[row])
             self.body()
 
     def _turn(
         self, value: Value, index: Index, first: Dim, start: Dim, rows: int
     ) -> list[Register]:
         """Return the block's columns: vectors along the written axis, one a step of the other."""
-        loops, lanes = self.loops, self.loops.lanes
-        mask = None
-        if self.axis.extent % lanes != 0:
-            mask = loops.tail_mask(self.axis.extent - first)
+        walk, extent = self.walk, self.axis.extent
+        place = walk.place(self.axis, first, None if extent % walk.lanes == 0 else extent - first)
         vectors: list[Register] = []
         for row in range(rows):
-            loops.env[self.vector.name] = start + row
-            with loops.vector(self.axis, first, mask):
-                vectors.append(loops.e.element(value, loops.at(index)))
-        while len(vectors) < lanes:
-            vectors.append(vectors[-1])
-        return transpose(self.b, vectors)
+            walk.env[self.vector.name] = start + row
+            with walk.inside(place):
+                vectors.append(walk.e.element(value, walk.at(index)))
+        return transpose(walk.b, vectors + vectors[-1:] * (walk.lanes - rows))
