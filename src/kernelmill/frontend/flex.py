@@ -322,17 +322,9 @@ def _reads(value: Value, scores: Value) -> bool:
 
 def _number(value: Value) -> int | None:
     """Return the constant in each element of an index tensor, if it is one."""
-    while value.node is not None and value.node.op in ("reshape", "expand", "cast"):
-        value = value.node.operands[0]
-    known = (
-        value.node.attrs["value"] if value.node is not None and value.node.op == "full" else None
-    )
+    known = value.behind("reshape", "expand", "cast").number
     return known if isinstance(known, int) and not isinstance(known, bool) else None
 
 
 def _is_full(value: Value, number: object) -> bool:
-    while value.node is not None and value.node.op in ("reshape", "expand"):
-        value = value.node.operands[0]
-    return (
-        value.node is not None and value.node.op == "full" and value.node.attrs["value"] == number
-    )
+    return value.behind("reshape", "expand").number == number

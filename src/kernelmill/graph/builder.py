@@ -4,7 +4,7 @@ graph of a pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kernelmill.config.super_kernel_marks import UNMARKED
@@ -152,6 +152,20 @@ class Rewriter:
 
     def _result(self, result: Result) -> Result:
         return self.value(result) if isinstance(result, Value) else result
+
+
+def rewritten(graph: Graph, write: Callable[[Rewriter, Node], Value | None]) -> Graph:
+    """Return the graph with what `write` returns for a node in place of its result; nodes for which
+    it returns None are kept. Where it does for all, the graph is the same one."""
+    rewriter, written = Rewriter(graph), False
+    for node in graph.nodes:
+        new = write(rewriter, node)
+        if new is None:
+            rewriter.keep(node)
+        else:
+            written = True
+            rewriter.replace(node.result, new)
+    return rewriter.finish() if written else graph
 
 
 def live_values(graph: Graph) -> Iterable[Value]:

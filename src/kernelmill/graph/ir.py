@@ -92,6 +92,22 @@ class Value:
     def dtype(self) -> DType:
         return self.type.dtype
 
+    def made_by(self, *ops: str) -> Node | None:
+        """Return the node that computes the value, if it is one of these operators."""
+        return self.node if self.node is not None and self.node.op in ops else None
+
+    def behind(self, *ops: str) -> Value:
+        """Return what the value is made from by these operators, which have one operand each."""
+        value = self
+        while (node := value.made_by(*ops)) is not None:
+            (value,) = node.operands
+        return value
+
+    @property
+    def number(self) -> Attr:
+        """The number that a constant has in each element; None for other values."""
+        return None if (node := self.made_by("full")) is None else node.attrs["value"]
+
     def __repr__(self) -> str:
         return f"%{self.name}"
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, provably_less
 from kernelmill.core.scalar import roots
-from kernelmill.graph.builder import GraphBuilder, Rewriter
+from kernelmill.graph.builder import GraphBuilder, Rewriter, rewritten
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Attr, Graph, Node, Value
@@ -28,17 +28,16 @@ class FoldConstants:
     name: str = "fold-constants"
 
     def apply(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
         found = _found_on_the_way(graph)
-        for node in graph.nodes:
+
+        def folded(rewriter: Rewriter, node: Node) -> Value | None:
             number = _number(node, rewriter.operands(node), found)
             if number is None:
-                rewriter.keep(node)
-                continue
+                return None
             kind = node.result.type
-            folded = rewriter.emit(node, "full", value=number, dtype=kind.dtype, shape=kind.shape)
-            rewriter.replace(node.result, folded)
-        return rewriter.finish()
+            return rewriter.emit(node, "full", value=number, dtype=kind.dtype, shape=kind.shape)
+
+        return rewritten(graph, folded)
 
 
 def _found_on_the_way(graph: Graph) -> frozenset[str]:
@@ -55,7 +54,7 @@ def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Att
     decided = _decided(node, operands, found)
     if decided is not None:
         return decided
-    numbers = [_full_value(operand) for operand in operands]
+    numbers = [operand.number for operand in operands]
     if not numbers or any(number is None for number in numbers):
         return None
     definition = OPS[node.op]
@@ -89,16 +88,11 @@ def _size(value: Value) -> Dim | None:
     return size if type(size) is int or isinstance(size, Expr) else None
 
 
-def _full_value(value: Value) -> Attr:
-    node = value.node
-    return node.attrs["value"] if node is not None and node.op == "full" else None
-
-
 def _computed(node: Node, operands: Sequence[Value]) -> Attr:
     """Compute the node's operator on single elements by the reference interpreter."""
     builder = GraphBuilder("constant")
     singles = [
-        builder.emit("full", value=_full_value(operand), dtype=operand.dtype, shape=())
+        builder.emit("full", value=operand.number, dtype=operand.dtype, shape=())
         for operand in operands
     ]
     builder.graph.results = [builder.emit(node.op, *singles, **node.attrs)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.graph.builder import Rewriter, live_values
+from kernelmill.graph.builder import Rewriter, live_values, rewritten
 from kernelmill.graph.effects import has_effect, is_assertion
 from kernelmill.graph.ir import Graph, Node, Value
 
@@ -35,8 +35,7 @@ class EliminateDeadCode:
 
 def _holds(node: Node) -> bool:
     """Return whether the node asserts a condition that folding has found to be true."""
-    condition = node.operands[0].node if is_assertion(node) else None
-    return condition is not None and condition.op == "full" and condition.attrs["value"] is True
+    return is_assertion(node) and node.operands[0].number is True
 
 
 @dataclass(frozen=True)
@@ -49,20 +48,15 @@ class EliminateCommonSubexpressions:
     name: str = "cse"
 
     def apply(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
         seen: dict[Any, Value] = {}
-        for node in graph.nodes:
+
+        def known(rewriter: Rewriter, node: Node) -> Value | None:
             if node.op == "aten":
-                rewriter.keep(node)
-                continue
-            key = _key(node, rewriter.operands(node))
-            known = seen.get(key)
-            if known is None:
-                rewriter.keep(node)
-                seen[key] = rewriter.value(node.result)
-            else:
-                rewriter.replace(node.result, known)
-        return rewriter.finish()
+                return None
+            first = seen.setdefault(_key(node, rewriter.operands(node)), node.result)
+            return None if first is node.result else rewriter.value(first)
+
+        return rewritten(graph, known)
 
 
 def _key(node: Node, operands: tuple[Value, ...]) -> Any:

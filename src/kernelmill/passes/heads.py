@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.ir import Graph, Node, Value
 
 
@@ -19,32 +19,24 @@ class FoldRepeatedKV:
     name: str = "fold-repeated-kv"
 
     def apply(self, graph: Graph) -> Graph:
-        if not any(node.op == "attention" for node in graph.nodes):
-            return graph
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            grouped = _grouped(rewriter.operands(node)) if node.op == "attention" else None
-            if grouped is None:
-                rewriter.keep(node)
-            else:
-                fresh = rewriter.emit(node, "attention", *grouped, **node.attrs)
-                rewriter.replace(node.result, fresh)
-        return rewriter.finish()
+        return rewritten(graph, _grouped)
 
 
-def _grouped(operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    query, key, value, *mask = operands
+def _grouped(rewriter: Rewriter, node: Node) -> Value | None:
+    if node.op != "attention":
+        return None
+    query, key, value, *mask = rewriter.operands(node)
     few_keys, few_values = _unrepeated(key), _unrepeated(value)
     if few_keys is None or few_values is None or few_keys.shape[1] != few_values.shape[1]:
         return None
-    return (query, few_keys, few_values, *mask)
+    return rewriter.emit(node, "attention", query, few_keys, few_values, *mask, **node.attrs)
 
 
 def _unrepeated(x: Value) -> Value | None:
     """Return the value whose dim 1 was repeated, each entry several times in a row, to make x."""
-    merged = _made_by(x, "reshape")
-    expanded = None if merged is None else _made_by(merged.operands[0], "expand")
-    split = None if expanded is None else _made_by(expanded.operands[0], "reshape")
+    merged = x.made_by("reshape")
+    expanded = None if merged is None else merged.operands[0].made_by("expand")
+    split = None if expanded is None else expanded.operands[0].made_by("reshape")
     if expanded is None or split is None or len(expanded.result.shape) != 5:
         return None
     source = split.operands[0]
@@ -54,8 +46,3 @@ def _unrepeated(x: Value) -> Value | None:
     if source.shape != (batch, groups, length, width):
         return None
     return source if x.shape == (batch, groups * repeats, length, width) else None
-
-
-def _made_by(value: Value, op: str) -> Node | None:
-    node = value.node
-    return node if node is not None and node.op == op else None

@@ -6,7 +6,7 @@ import math
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import DType
-from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 
@@ -21,18 +21,12 @@ class RemoveIdentities:
     name: str = "remove-identities"
 
     def apply(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            same = _same(rewriter, node, rewriter.operands(node))
-            if same is None:
-                rewriter.keep(node)
-            else:
-                rewriter.replace(node.result, same)
-        return rewriter.finish()
+        return rewritten(graph, _same)
 
 
-def _same(rewriter: Rewriter, node: Node, operands: tuple[Value, ...]) -> Value | None:
+def _same(rewriter: Rewriter, node: Node) -> Value | None:
     """Return a value of the new graph that equals the node's result, or None."""
+    operands = rewriter.operands(node)
     if node.op == "cast":
         return _cast(rewriter, node, operands[0])
     if node.op == "where":
@@ -49,13 +43,8 @@ def _same(rewriter: Rewriter, node: Node, operands: tuple[Value, ...]) -> Value 
 
 def _constant(value: Value) -> bool | int | float | None:
     """Return the number in every element of a value, looking through expands and reshapes."""
-    node = value.node
-    while node is not None and node.op in ("expand", "reshape"):
-        node = node.operands[0].node
-    if node is None or node.op != "full":
-        return None
-    number = node.attrs["value"]
-    assert isinstance(number, (bool, int, float))
+    number = value.behind("expand", "reshape").number
+    assert number is None or isinstance(number, (bool, int, float))
     return number
 
 

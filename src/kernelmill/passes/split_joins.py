@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
-from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
@@ -23,27 +22,19 @@ class SplitJoins:
     name: str = "split-joins"
 
     def apply(self, graph: Graph) -> Graph:
-        if not any(self._is_long(node) for node in graph.nodes):
-            return graph
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if not self._is_long(node):
-                rewriter.keep(node)
-                continue
-            parts: list[Value] = list(rewriter.operands(node))
-            while len(parts) > 1:
-                runs = [parts[i : i + self.most] for i in range(0, len(parts), self.most)]
-                parts = [self._joined(rewriter, node, run) for run in runs]
-            rewriter.replace(node.result, parts[0])
-        return rewriter.finish()
+        return rewritten(graph, self._joined)
 
-    def _is_long(self, node: Node) -> bool:
-        return node.op == "concat" and len(node.operands) > self.most
-
-    def _joined(self, rewriter: Rewriter, node: Node, run: Sequence[Value]) -> Value:
-        if len(run) == 1:
-            return run[0]
-        return rewriter.emit(node, "concat", *run, dim=node.attrs["dim"])
+    def _joined(self, rewriter: Rewriter, node: Node) -> Value | None:
+        if node.op != "concat" or len(node.operands) <= self.most:
+            return None
+        parts = list(rewriter.operands(node))
+        while len(parts) > 1:
+            runs = [parts[i : i + self.most] for i in range(0, len(parts), self.most)]
+            parts = [
+                run[0] if len(run) == 1 else rewriter.emit(node, "concat", *run, **node.attrs)
+                for run in runs
+            ]
+        return parts[0]
 
 
 _PARTS = (64, 60, 56, 50, 49, 48, 40, 36, 32, 28, 25, 24, 20, 16)
@@ -60,14 +51,11 @@ class SplitReductions:
     name: str = "split-reductions"
 
     def apply(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
+        def split(rewriter: Rewriter, node: Node) -> Value | None:
             parts = self._parts(node)
-            if parts is None:
-                rewriter.keep(node)
-            else:
-                rewriter.replace(node.result, _split(rewriter, node, parts))
-        return rewriter.finish() if rewriter.graph.nodes != graph.nodes else graph
+            return None if parts is None else _split(rewriter, node, parts)
+
+        return rewritten(graph, split)
 
     def _parts(self, node: Node) -> int | None:
         if OPS[node.op].kind is not OpKind.REDUCE or OPS[node.op].kernel_op is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.ir import Graph, Node, Value
 
 
@@ -21,25 +21,17 @@ class MergeViews:
     name: str = "merge-views"
 
     def apply(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            merge = _MERGE.get(node.op)
-            merged = None if merge is None else merge(rewriter, node, *rewriter.operands(node))
-            if merged is None:
-                rewriter.keep(node)
-            else:
-                rewriter.replace(node.result, merged)
-        return rewriter.finish()
+        return rewritten(graph, _merged)
 
 
-def _source(value: Value, op: str) -> Node | None:
-    """Return the node that made the value, if it is of this kind."""
-    return value.node if value.node is not None and value.node.op == op else None
+def _merged(rewriter: Rewriter, node: Node) -> Value | None:
+    merge = _MERGE.get(node.op)
+    return None if merge is None else merge(rewriter, node, *rewriter.operands(node))
 
 
 def _outer(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
     """Drop the first of two views of which the second one's shape says all."""
-    inner = _source(x, node.op)
+    inner = x.made_by(node.op)
     source = x if inner is None else inner.operands[0]
     if source.shape == node.result.shape:
         return source
@@ -50,7 +42,7 @@ def _outer(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
 
 def _permute(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
     dims: Any = node.attrs["dims"]
-    inner = _source(x, "permute")
+    inner = x.made_by("permute")
     source = x
     if inner is not None:
         source = inner.operands[0]
@@ -67,7 +59,7 @@ def _permute(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
 
 
 def _flat_reshape(rewriter: Rewriter, node: Node, source: Value, shape: tuple[Dim, ...]) -> Value:
-    inner = _source(source, "reshape")
+    inner = source.made_by("reshape")
     source = source if inner is None else inner.operands[0]
     return source if source.shape == shape else rewriter.emit(node, "reshape", source, shape=shape)
 
@@ -77,7 +69,7 @@ def _slice(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
     dim, start, end, step = (attrs[name] for name in ("dim", "start", "end", "step"))
     if (start, end, step) == (0, x.shape[dim], 1):
         return x
-    inner = _source(x, "slice")
+    inner = x.made_by("slice")
     if inner is None or inner.attrs["dim"] != dim or inner.attrs["step"] != 1:
         return None
     first: Any = inner.attrs["start"]
@@ -88,7 +80,7 @@ def _slice(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
 
 def _layout(rewriter: Rewriter, node: Node, x: Value) -> Value | None:
     """Drop the first of two layouts, which does not count."""
-    inner = _source(x, "layout")
+    inner = x.made_by("layout")
     if inner is None:
         return None
     return rewriter.emit(node, "layout", inner.operands[0], strides=node.attrs["strides"])

@@ -157,8 +157,7 @@ def _never_zero(e: Emitter, divisor: Operand) -> bool:
 def _number(operand: Operand) -> Attr:
     """Return the constant that an operand is everywhere, or None if it is not known to be one."""
     if isinstance(operand, Value):
-        node = operand.node
-        return node.attrs["value"] if node is not None and node.op == "full" else None
+        return operand.number
     return None if isinstance(operand, (Expr, Computed)) else operand
 
 

@@ -129,10 +129,9 @@ def mm(e: Emitter, a: Value, b: Value) -> Value:
 def _widened(x: Value) -> Value | None:
     """Return the int8 value that was cast to this int32 one, if so. Products of two such values are
     exact either way, and int8 has instructions of its own."""
-    if x.dtype != I32 or x.node is None or x.node.op != "cast":
-        return None
-    source = x.node.operands[0]
-    return source if source.dtype == I8 else None
+    node = x.made_by("cast")
+    source = None if x.dtype != I32 or node is None else node.operands[0]
+    return source if source is not None and source.dtype == I8 else None
 
 
 @translates("_grouped_mm.default")

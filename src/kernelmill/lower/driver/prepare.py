@@ -328,9 +328,7 @@ def _find_lasting(graph: Graph, constants: Collection[Value]) -> set[Value]:
 
 
 def _without_border(value: Value) -> Value:
-    while value.node is not None and value.node.op == "pad":
-        value = value.node.operands[0]
-    return value
+    return value.behind("pad")
 
 
 def _image(value: Value) -> bool:

@@ -92,6 +92,15 @@ ScheduleT = TypeVar("ScheduleT")
 class Binding(ABC, Generic[SpecT]):
     """A fusion group as its template sees it. By default it packs no constant operands."""
 
+    def __init__(self, context: GroupContext) -> None:
+        self.context = context
+
+    @property
+    def seed(self) -> Node:
+        """The node that the group is around."""
+        assert self.context.group.seed is not None
+        return self.context.group.seed
+
     @property
     def f32_products(self) -> str:
         """Method of computing f32 products, for reports; "" where torch's setting of their

@@ -18,6 +18,7 @@ from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.domain import Access
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import panel_shape
+from kernelmill.lower.weights.panel_views import padded
 
 # ---- which weights --------------------------------------------------------------------------
 
@@ -176,9 +177,7 @@ class Leaf:
         count, _, _ = panel_shape(outer, rest, width)
         turned = builder.emit("permute", self.value, dims=self._order)
         rows = builder.emit("reshape", turned, shape=(outer, rest))
-        missing = count * width - outer
-        if missing != 0:
-            rows = builder.emit("pad", rows, low=(0, 0), high=(missing, 0), value=0)
+        rows = padded(builder, rows, (count * width, rest))
         tiles = builder.emit("reshape", rows, shape=(count, width, rest))
         return builder.emit("permute", tiles, dims=(0, 2, 1))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BF16, BOOL, F32, F64, I64, DType
 from kernelmill.core.errors import UnsupportedError
@@ -35,16 +34,12 @@ Reader = Callable[[Value, int, DType], Callable[..., Register]]
 """How an operand of which so many heads share one is read, in a type."""
 
 
-@dataclass(frozen=True)
 class AttentionBinding(Binding[AttentionSpec]):
     """A group around an attention node."""
 
-    context: GroupContext
-
     def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
         """Return the spec. UnsupportedError for symbolic depths or numbers of heads."""
-        node = self.context.group.seed
-        assert node is not None
+        node = self.seed
         query, key, value, *masks = node.operands
         dtype, reader = F64 if query.dtype == F64 else F32, partial(entry_reader, emitter)
         spec = spec_of(self.context, emitter, (query, key, value), node.attrs["scale"], dtype)
@@ -198,16 +193,12 @@ def _linear(value: Value) -> Linear | None:
     return a, b, c
 
 
-@dataclass(frozen=True)
 class FlexBinding(Binding[AttentionSpec]):
     """A group around a flex_attention node, which computes the scores that it reads."""
 
-    context: GroupContext
-
     def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
         """Return the spec. UnsupportedError for symbolic depths or numbers of heads."""
-        node = self.context.group.seed
-        assert node is not None
+        node = self.seed
         modified, value, *rest = node.operands
         scores = _scores(node, modified)
         query, key = scores.operands

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
@@ -16,11 +15,8 @@ from kernelmill.lower.templates.map_reduce.emit import emit_nest
 from kernelmill.lower.templates.map_reduce.schedule import Nest, NestSchedule, nest_loss, plan_nest
 
 
-@dataclass(frozen=True)
 class MapReduceBinding(Binding[Nest]):
     """A group without a seed."""
-
-    context: GroupContext
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> Nest:
         """Return the group as it is."""

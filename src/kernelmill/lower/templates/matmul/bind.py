@@ -83,9 +83,7 @@ class ContractionBinding(Binding[Contraction]):
     """
 
     def __init__(self, context: GroupContext, roles_from: Callable[[Node, Dim], Roles]) -> None:
-        assert context.group.seed is not None
-        self.context = context
-        self.seed = context.group.seed
+        super().__init__(context)
         self.grouped = self.seed.op == "grouped_matmul"
         self._roles_from = roles_from
 

@@ -24,7 +24,7 @@ from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import CELL_GATES
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.kernel.ir import Value as Register
@@ -33,7 +33,7 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.template import Binding, GroupContext, NodeTemplate
+from kernelmill.lower.schedule.template import Binding, NodeTemplate
 from kernelmill.lower.weights.panel_views import padded
 
 Load = Callable[[Dims, Lane], Register]
@@ -266,24 +266,15 @@ class _Columns:
         return self.first + self.lane.index
 
 
-@dataclass(frozen=True)
 class RecurrentBinding(Binding[RecurrentSpec]):
     """A recurrent layer, whose weight is packed as it is read where it is constant."""
 
-    context: GroupContext
-
-    @property
-    def node(self) -> Node:
-        """The layer."""
-        assert self.context.group.seed is not None
-        return self.context.group.seed
-
     def pack(self, packing: None) -> PackedWeights:
         """Store panels (panel, k, gate, lane) of the weight (k, gates * size)."""
-        weight, lanes = self.node.operands[1], self.context.machine.isa.lanes(F32)
+        weight, lanes = self.seed.operands[1], self.context.machine.isa.lanes(F32)
         size, wide = weight.shape
         assert isinstance(size, int) and isinstance(wide, int)
-        builder, panels = GraphBuilder("panels", self.node.origin), part_count(size, lanes)
+        builder, panels = GraphBuilder("panels", self.seed.origin), part_count(size, lanes)
         view = builder.emit("reshape", weight, shape=(size, wide // size, size))
         view = padded(builder, view, (size, wide // size, panels * lanes))
         view = builder.emit("reshape", view, shape=(size, wide // size, panels, lanes))
@@ -293,8 +284,8 @@ class RecurrentBinding(Binding[RecurrentSpec]):
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> RecurrentSpec:
         """What is computed."""
-        gates, weight, state, *more = self.node.operands
-        size, target = weight.shape[0], self.context.targets[self.node.result]
+        gates, weight, state, *more = self.seed.operands
+        size, target = weight.shape[0], self.context.targets[self.seed.result]
         assert isinstance(size, int)
 
         def load(value: Value) -> Load:
@@ -310,8 +301,8 @@ class RecurrentBinding(Binding[RecurrentSpec]):
             return emitter.builder.load(block, place, F32, lane.count)
 
         return RecurrentSpec(
-            str(self.node.attrs["cell"]), gates.shape[0], state.shape[0], size,
-            bool(self.node.attrs["backward"]), load(gates), load_weight, load(state),
+            str(self.seed.attrs["cell"]), gates.shape[0], state.shape[0], size,
+            bool(self.seed.attrs["backward"]), load(gates), load_weight, load(state),
             load(more[0]) if more else None,
             lambda index, lane, value: emitter.write(target, index, lane, value),
         )  # fmt: skip

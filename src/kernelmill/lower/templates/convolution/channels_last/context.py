@@ -18,7 +18,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     PixelTiles,
 )
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry
-from kernelmill.lower.templates.convolution.rows_inside import rows_inside
+from kernelmill.lower.templates.convolution.planar.padded_tile import rows_inside
 
 ScheduleT = TypeVar("ScheduleT", bound=PixelTiles)
 

@@ -179,11 +179,6 @@ class WeightPanels:
 class PlanarBinding(Binding[PlanarConvolution]):
     """A group around a convolution, with vectors of pixels."""
 
-    def __init__(self, context: GroupContext) -> None:
-        assert context.group.seed is not None
-        self.context = context
-        self.seed = context.group.seed
-
     @cached_property
     def roles(self) -> Roles:
         """Roles of the convolution's sizes and elements in a contraction."""

@@ -1,7 +1,7 @@
 """The padded input tile: rows of an image in scratch, with zeros around them.
 
-That of `channels_last/padded_tile.py` is filled and laid out otherwise, and shares with this one
-which rows are inside (`rows_inside.py`). There a pixel is a run of channels, sizes are known, and a
+That of `channels_last/context.py` is filled and laid out otherwise, and shares with this one which
+rows are inside (`rows_inside`). There a pixel is a run of channels, sizes are known, and a
 row is copied whole. Here a vector is neighbouring pixels, of sizes that may be symbolic, so that
 edges are masked; and the columns of a window that moves by several pixels are kept apart, for
 vectors of windows to be vectors of the tile.
@@ -21,7 +21,6 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.templates.convolution.planar.spec import Window
-from kernelmill.lower.templates.convolution.rows_inside import rows_inside
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,13 @@ def fill_tile(
     tile = PaddedTile(context, window, shape, batch, start, depth, first, last)
     tile.fill()
     return tile
+
+
+def rows_inside(top: Dim, count: Dim, height: Dim, step: int = 1) -> tuple[Dim, Dim]:
+    """Return the tile's rows [begin, end) that are in the image: of `count` rows, of which the
+    first is row `top` of the image and each is `step` rows below the one before."""
+    begin = minimum(count, maximum(0, ceildiv(0 - top, step)))
+    return begin, maximum(begin, minimum(count, ceildiv(height - top, step)))
 
 
 @dataclass(frozen=True)
