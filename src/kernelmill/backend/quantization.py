@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -15,20 +14,23 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from kernelmill.config.schemes import (
-    SMALLEST,
     Quantize,
-    group_of,
     layer_name,
     range_of,
     scheme_of,
-    steps_of,
     why_no_convolution,
     why_no_table,
     why_not,
     with_range,
 )  # fmt: skip
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import DType, from_torch
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
+from kernelmill.core.roles import InputRole
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.interpreter import run_graph
+from kernelmill.graph.ir import Value
+from kernelmill.passes.quantize import Quantize as Pass
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d)
@@ -98,7 +100,7 @@ def quantization(
     owners = {**tables, **owners}
     layers = {n: _planned(n, w, quantize, owners.get(id(w))) for n, w in weights.items()}
     if examples is None:
-        layers = {n: _without_range(each, weights[n]) for n, each in layers.items()}
+        layers = {n: _with_range(each, weights[n], None) for n, each in layers.items()}
     if not any(each.scheme for each in layers.values()):
         raise ConfigError(
             f"quantize: {type(model).__name__} has no layer to quantise: {_reasons(layers)}"
@@ -154,7 +156,9 @@ def _fewest(
         else:
             low = middle + 1
     if low == len(worst):
-        raise ConfigError(f"max_error={max_error:g} holds only if no layer is quantised")
+        finite = math.isfinite(error_without(worst))
+        why = "" if finite else ": the model's results on the examples are not finite"
+        raise ConfigError(f"max_error={max_error:g} holds only if no layer is quantised{why}")
     return worst[:low], found
 
 
@@ -195,23 +199,15 @@ def _planned(
     return LayerReport(name, "" if reason else scheme, reason)
 
 
-def _needs_range(layer: LayerReport, weight: Tensor) -> bool:
-    return weight.dim() > 2 and layer.scheme == "int8"
-
-
-def _without_range(layer: LayerReport, weight: Tensor) -> LayerReport:
-    """Return the report for a layer without examples, hence without a range of its inputs."""
-    if not _needs_range(layer, weight):
-        return layer
-    return replace(layer, scheme="", reason=_NO_RANGE)
-
-
 def _with_range(
-    layer: LayerReport, weight: Tensor, ranges: Mapping[str, tuple[float, float]]
+    layer: LayerReport, weight: Tensor, ranges: Mapping[str, tuple[float, float]] | None
 ) -> LayerReport:
-    """Return the report for a layer with the range of its inputs on the examples."""
-    if not _needs_range(layer, weight):
+    """Return the report for a layer with the range of its inputs on the examples, None without
+    these."""
+    if weight.dim() <= 2 or layer.scheme != "int8":
         return layer
+    if ranges is None:
+        return replace(layer, scheme="", reason=_NO_RANGE)
     if layer.name not in ranges:
         return replace(layer, scheme="", reason="the examples do not get to it")
     scheme = with_range(*ranges[layer.name])
@@ -329,7 +325,7 @@ class _Quantised(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in self._replaced:
             return called.quantised(self._replaced[name])
-        if called.convolve is not None and called.x.numel():
+        if called.stored.dim() > 2 and called.x.numel():
             low, high = map(float, called.x.aminmax())
             before = self.ranges.get(name, (low, high))
             self.ranges[name] = min(low, before[0]), max(high, before[1])
@@ -346,119 +342,102 @@ class _Quantised(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class _Product:
-    """A call of a product or a convolution. `stored` is the model's own weight, `weight` its view
-    as (outputs, inputs); `convolve` computes the call for another input and weight, without
-    bias, and `look_up` that of an embedding for another table, which is the input, too."""
+    """A call of a product, a convolution or an embedding with the model's own weight, `stored`.
+    `write` emits it, without its bias, for rows, images or places `x`, whose first dim is all that
+    the call has in its dims `lead`."""
 
     x: Tensor
+    lead: Sequence[int]
     stored: Tensor
-    weight: Tensor
     bias: Tensor | None
-    convolve: Callable[[Tensor, Tensor], Tensor] | None = None
-    look_up: Callable[[Tensor], Tensor] | None = None
+    write: Callable[[GraphBuilder, Value, Value], Value]
 
     def why_not(self, scheme: str) -> str:
         """Return why the layer is not quantised; "" where it is."""
-        outputs, inputs = self.weight.shape[:2]
-        if self.look_up:
-            return why_no_table(scheme, outputs)
-        return "" if self.convolve else why_not(scheme, inputs, outputs)
+        if not self.x.is_floating_point():
+            return why_no_table(scheme, len(self.stored))
+        outputs = self.stored.numel() // (self.x.shape[1] or 1)
+        return "" if self.x.dim() > 2 else why_not(scheme, self.x.shape[1], outputs)
 
     def quantised(self, scheme: str) -> Tensor:
-        """Return the result of the call, quantised as in passes/quantize.py."""
-        if self.look_up:
-            scales, numbers = _channels(self.weight)
-            return self.look_up((numbers * scales[:, None]).to(self.x.dtype))
-        result = self._convolved(scheme) if self.convolve else self._multiplied(scheme)
+        """Return the result of the call, quantised by the compiler's pass."""
+        builder, values = GraphBuilder("layer"), (self.x, self.stored)
+        roles = {"x": InputRole.USER, "layer.weight": InputRole.PARAM}
+        x, weight = (
+            builder.input(name, cast("DType", from_torch(value.dtype)), value.shape, role=role)
+            for (name, role), value in zip(roles.items(), values, strict=True)
+        )
+        builder.graph.results = [self.write(builder, x, weight)]
+        (result,) = run_graph(Pass(scheme).apply(builder.graph), values)
+        assert isinstance(result, Tensor)
         if self.bias is not None:
-            result = result + self._of_channels(self.bias)
-        return result.to(self.x.dtype)
-
-    def _convolved(self, scheme: str) -> Tensor:
-        assert self.convolve is not None
-        scales, numbers = _channels(self.weight)
-        whole, size = _in_steps(self.x, scheme)
-        return self.convolve(whole, numbers) * self._of_channels(scales * size)
-
-    def _of_channels(self, vector: Tensor) -> Tensor:
-        return vector.reshape(-1, *(1,) * (self.weight.dim() - 2))
-
-    def _multiplied(self, scheme: str) -> Tensor:
-        rows, w = self.x.reshape(-1, self.x.shape[-1]).float(), self.weight.float()
-        shape = (*self.x.shape[:-1], w.shape[0])
-        group = group_of(scheme)
-        if group:
-            return (rows.double() @ _of_four_bits(w, group).double().t()).reshape(shape)
-        scales, numbers = _channels(w)
-        size: float | Tensor = 1.0
-        if range_of(scheme):
-            rows, size = _in_steps(rows, scheme)
-        elif scheme == "int8":
-            rows, size = _by_row(rows)
-        return ((rows.double() @ numbers.double().t()) * size * scales).reshape(shape)
+            result = result + self.bias.reshape(-1, *(1,) * (result.dim() - 2))
+        return result.reshape(*self.lead, *result.shape[1:])
 
 
 def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Product | None:
-    """Return the product or convolution of a call; None for other calls."""
+    """Return the product, convolution or lookup of a call; None for other calls."""
     if func in (torch.nn.functional.linear, *_CONVOLUTIONS):
         given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
-        x, weight, bias = given["input"], given["weight"], given.get("bias")
-        if func is torch.nn.functional.linear:
-            return _Product(x, weight, weight, bias)
-        more = {name: given[name] for name in _ARGUMENTS[3:] if name in given}
-        return _Product(x, weight, weight, bias, lambda x, weight: func(x, weight, **more))
+        if func in _CONVOLUTIONS:
+            return _convolution(**given)
+        return _of_rows(given["input"], given["weight"], given.get("bias"), (1, 0))
     if (
         func is torch.nn.functional.embedding
         and args[1:]
         and not any((*args[3:4], kwargs.get("max_norm")))
     ):
-        table = args[1]
-        look_up = partial(func, args[0], **{**kwargs, "padding_idx": None})
-        return _Product(table, table, table, None, look_up=look_up)
+        places, table = args[:2]
+        return _Product(places.reshape(-1).long(), places.shape, table, None, _look_up)
     if func in (torch.addmm, torch.Tensor.addmm) and len(args) == 3 and not kwargs:
-        return _Product(args[1], args[2], args[2].t(), args[0])
+        return _of_rows(args[1], args[2], args[0], (0, 1))
     if func in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__):
         whole = len(args) == 2 and not kwargs and args[1].dim() == 2
-        return _Product(args[0], args[1], args[1].t(), None) if whole else None
+        return _of_rows(args[0], args[1], None, (0, 1)) if whole else None
     return None
 
 
 _ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 
 
-def _channels(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a weight's scales, one for each output, and its quantised numbers."""
-    w = weight.float()
-    scales = (w.abs().flatten(1).amax(1) / 127).clamp_min(SMALLEST)
-    factors = scales.reciprocal().reshape(-1, *(1,) * (w.dim() - 1))
-    return scales, (w * factors).round()
+def _look_up(builder: GraphBuilder, places: Value, table: Value) -> Value:
+    return builder.emit("index", table, places, dims=(0,), at=0, unsigned=True)
 
 
-def _of_four_bits(w: Tensor, group: int) -> Tensor:
-    parts = w.reshape(w.shape[0], -1, group)
-    low, high = parts.amin(2, keepdim=True), parts.amax(2, keepdim=True)
-    scales = torch.where(-low > high, low, high) / -8
-    scales = torch.where(scales.abs() < SMALLEST, SMALLEST, scales)
-    numbers = (parts * scales.reciprocal()).round().clamp_max(7)
-    return (numbers * scales).reshape(w.shape)
+def _of_rows(x: Tensor, weight: Tensor, bias: Tensor | None, dims: tuple[int, int]) -> _Product:
+    """Return the product with a weight of which these dims are (inputs, outputs)."""
+
+    def write(builder: GraphBuilder, rows: Value, weight: Value) -> Value:
+        return builder.emit("matmul", rows, builder.emit("permute", weight, dims=dims))
+
+    rows = x.reshape(-1, x.shape[-1]).to(weight.dtype)
+    return _Product(rows, x.shape[:-1], weight, bias, write)
 
 
-def _by_row(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows rounded to whole steps, and the size of a step of each."""
-    low = rows.amin(1, keepdim=True).clamp_max(0)
-    width = rows.amax(1, keepdim=True).clamp_min(0) - low
-    size = (width / 255).clamp_min(SMALLEST)
-    zero = (low * size.reciprocal()).round() + 128
-    return ((rows * size.reciprocal()).round() - zero).clamp_max(127) + zero, size
+def _convolution(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> _Product:  # fmt: skip
+    rank = weight.dim() - 2
+    stride, dilation = (_whole(sizes, rank) for sizes in (stride, dilation))
+    lead = input.shape[: input.dim() - rank - 1]
+    images = input.reshape(-1, *input.shape[-rank - 1 :]).to(weight.dtype)
+    if isinstance(padding, str):
+        # Torch pads at the end what one side has more.
+        reach = [d * (size - 1) for d, size in zip(dilation, weight.shape[2:], strict=True)]
+        around = [side for r in reach[::-1] for side in (r // 2, r - r // 2)]
+        images = torch.nn.functional.pad(images, around) if padding == "same" else images
+        padding = 0
+    attrs = {"stride": stride, "padding": _whole(padding, rank), "dilation": dilation}
+
+    def write(builder: GraphBuilder, images: Value, weight: Value) -> Value:
+        return builder.emit("conv", images, weight, **attrs, groups=groups)
+
+    return _Product(images, lead, weight, bias, write)
 
 
-def _in_steps(x: Tensor, scheme: str) -> tuple[Tensor, float]:
-    """Return inputs rounded to whole steps of the scheme's range, and the size of a step."""
-    found = range_of(scheme)
-    assert found is not None
-    steps = steps_of(*found)
-    whole = ((x.float() * steps.factor).round() - steps.zero).clamp(-128, 127)
-    return whole + steps.zero, steps.size
+def _whole(sizes: Any, rank: int) -> tuple[int, ...]:
+    return (sizes,) * rank if isinstance(sizes, int) else tuple(sizes) * (rank // len(sizes))
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

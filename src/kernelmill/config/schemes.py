@@ -158,10 +158,12 @@ def why_no_convolution(
     outputs, channels, *kernel = shape
     if scheme != "int8" and range_of(scheme) is None:
         return f"{scheme} is for products of matrices"
-    if groups != 1 or transposed or len(kernel) > 2:
-        kind = "transposed" if transposed else "one of groups" if groups != 1 else "of three axes"
-        return f"the convolution is {kind}"
-    if channels < LEAST_OUTPUTS:
+    depthwise = groups == outputs > 1 == channels
+    if transposed or len(kernel) > 2:
+        return f"the convolution is {'transposed' if transposed else 'of three axes'}"
+    if groups > 1 and not depthwise:
+        return "the convolution is one of groups"
+    if channels < LEAST_OUTPUTS and not depthwise:
         return f"it has fewer than {LEAST_OUTPUTS} input channels"
     return why_not("int8", channels * math.prod(kernel), outputs)
 

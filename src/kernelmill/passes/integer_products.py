@@ -1,8 +1,9 @@
-"""Products of dequantised tensors become products of their integers; numbers of bf16 products for
-f32.
+"""Products and convolutions of dequantised tensors become those of their integers; numbers of bf16
+products for f32.
 
 PT2E's exported models multiply (A - za) * x by (B - zb[n]) * w[n], where A (m, k) and B (k, n) are
-integers of eight bits, za and x numbers, and zb and w vectors of the model, or numbers too:
+integers of eight bits, za and x numbers, and zb and w vectors of the model, or numbers too. Of a
+convolution k are taps and channels, and a border is za:
 
     Y = (A @ B - za * sum_k B - zb * sum_k A + k * za * zb) * (x * w)
 
@@ -11,22 +12,27 @@ The sums are exact, in i32. Those of B are computed when weights are packed.
 
 from __future__ import annotations
 
+from math import prod
+
+from kernelmill.config.schemes import why_no_convolution, why_not
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import product
 from kernelmill.core.dtype import F32, I8, I32, I64, U8
-from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.passes.dce import EliminateDeadCode
-from kernelmill.passes.quantize import Emit, constant_inputs
+from kernelmill.passes.quantize import Emit, bordered, constant_inputs, convolved, of_channels
 
 _BYTES = (I8, U8)
-_LEAST_COLUMNS = 16
+_LARGEST_ZERO = 255
 _MOST_DEPTH = 1 << 14
 """Sums of so many products and offsets fit into 32 bits."""
 
 
 @dataclass(frozen=True)
 class MultiplyIntegers:
-    """Rewrites products of two matrices that are dequantised, the second one a weight."""
+    """Rewrites products of two matrices, and convolutions, that are dequantised, the second one a
+    weight."""
 
     name: str = "multiply-integers"
 
@@ -35,22 +41,19 @@ class MultiplyIntegers:
         found = {
             node: operands
             for node in graph.nodes
-            if node.op == "matmul" and (operands := _operands(node, weights)) is not None
+            if node.op in ("matmul", "conv") and (operands := _operands(node, weights)) is not None
         }
-        if not found:
-            return graph
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if node in found:
-                rewriter.replace(node.result, _product(Emit(rewriter, node), *found[node]))
-            else:
-                rewriter.keep(node)
-        return EliminateDeadCode().apply(rewriter.finish())
+
+        def write(rewriter: Rewriter, node: Node) -> Value | None:
+            return _product(Emit(rewriter, node), *found[node]) if node in found else None
+
+        return EliminateDeadCode().apply(rewritten(graph, write))
 
 
 @dataclass(frozen=True)
 class _Dequantised:
-    """(numbers - zero) * scale. The scale and the zero are numbers, or vectors along `axis`."""
+    """(numbers - zero) * scale. The scale and the zero are numbers, values of one element, or
+    vectors along `axis`."""
 
     numbers: Value
     scale: Value | float
@@ -60,37 +63,58 @@ class _Dequantised:
 
 def _operands(node: Node, weights: set[Value]) -> tuple[_Dequantised, _Dequantised] | None:
     """Return both operands, the second one as (n, k); None where the product stays as it is."""
-    if len(node.result.shape) != 2 or node.result.dtype != F32:
-        return None
     a, b = node.operands
-    while a.node is not None and a.node.op == "reshape":
-        a = a.node.operands[0]
-    if b.node is None or b.node.op != "permute" or b.node.attrs["dims"] != (1, 0):
-        return None
-    rows, columns = _dequantised(a), _dequantised(b.node.operands[0])
+    if node.op == "matmul":
+        turned = b.made_by("permute")
+        if len(b.shape) != 2 or turned is None:
+            return None
+        a, (b,) = a.behind("reshape"), turned.operands
+    rows, columns = _dequantised(a), _dequantised(b)
     if rows is None or columns is None or columns.numbers not in weights:
         return None
-    if rows.axis is not None or columns.axis == 1:
+    if rows.axis is not None or columns.axis not in (None, 0):
         return None
-    k, n = b.shape
-    if not isinstance(k, int) or not isinstance(n, int):
+    shape = tuple(size for size in b.shape if isinstance(size, int))
+    if len(shape) != len(b.shape) or prod(shape[1:]) > _MOST_DEPTH:
         return None
-    return (rows, columns) if n >= _LEAST_COLUMNS and 0 < k <= _MOST_DEPTH else None
+    if node.op == "matmul":
+        reason, fits = why_not("int8", shape[1], shape[0]), _is_clamped(rows.zero)
+    else:
+        # A border is of the zero's number.
+        low = -128 if rows.numbers.dtype == I8 else 0
+        fits = isinstance(rows.zero, float) and low <= rows.zero < low + 256
+        reason, fits = why_no_convolution("int8", shape), fits and node.attrs["groups"] == 1
+    return (rows, columns) if fits and not reason else None
+
+
+def _is_clamped(zero: Value | float) -> bool:
+    """Return whether a zero is a number, or clamped to integers that sums have room for."""
+    if not isinstance(zero, Value):
+        return True
+    for op in ("minimum", "maximum"):
+        node = zero.behind("cast", "reshape").made_by(op)
+        if node is None:
+            return False
+        limit, zero = node.operands
+        if not isinstance(limit.number, int) or abs(limit.number) > _LARGEST_ZERO:
+            return False
+    return not zero.dtype.is_float
 
 
 def _dequantised(value: Value) -> _Dequantised | None:
-    if value.node is None or value.node.op != "mul" or value.dtype != F32:
+    node = value.made_by("mul")
+    if node is None or value.dtype != F32:
         return None
-    wide, factor = value.node.operands
+    wide, factor = node.operands
     numbers, taken = _uncast(wide), None
-    if numbers.node is not None and numbers.node.op == "sub" and numbers.dtype in (F32, I32, I64):
-        numbers, taken = numbers.node.operands
+    if (node := numbers.made_by("sub")) is not None and numbers.dtype in (F32, I32, I64):
+        numbers, taken = node.operands
     numbers = _uncast(numbers)
     scale, zeros = _along(factor), (0.0, None) if taken is None else _along(taken)
     if numbers.dtype not in _BYTES or scale is None or zeros is None:
         return None
     zero = zeros[0]
-    whole = isinstance(zero, Value) or (float(zero).is_integer() and abs(zero) <= 255)
+    whole = isinstance(zero, Value) or (float(zero).is_integer() and abs(zero) <= _LARGEST_ZERO)
     if not whole or (None not in (scale[1], zeros[1]) and scale[1] != zeros[1]):
         return None
     return _Dequantised(numbers, scale[0], zero, zeros[1] if scale[1] is None else scale[1])
@@ -98,22 +122,23 @@ def _dequantised(value: Value) -> _Dequantised | None:
 
 def _uncast(value: Value) -> Value:
     """Return what a value is a wider copy of."""
-    while value.dtype not in _BYTES and value.node is not None and value.node.op == "cast":
-        value = value.node.operands[0]
+    while value.dtype not in _BYTES and (node := value.made_by("cast")) is not None:
+        (value,) = node.operands
     return value
 
 
 def _along(value: Value) -> tuple[Value | float, int | None] | None:
     """Return what a tensor has everywhere, or the vector that it repeats and its axis."""
-    node = value.node
-    if node is not None and node.op == "full":
-        number = node.attrs["value"]
-        return (float(number), None) if isinstance(number, int | float) else None
-    if node is None or node.op != "expand":
+    if isinstance(value.number, int | float):
+        return float(value.number), None
+    node = value.made_by("expand")
+    if node is None:
         return None
     (column,) = node.operands
-    node = column.node
-    if node is None or node.op != "reshape" or len(node.operands[0].shape) != 1:
+    if product(column.shape) == 1:
+        return column, None
+    node = column.made_by("reshape")
+    if node is None or len(node.operands[0].shape) != 1:
         return None
     (vector,) = node.operands
     axes = [axis for axis, size in enumerate(column.shape) if size == vector.shape[0] != 1]
@@ -121,24 +146,52 @@ def _along(value: Value) -> tuple[Value | float, int | None] | None:
 
 
 def _product(e: Emit, rows: _Dequantised, columns: _Dequantised) -> Value:
-    (m, n), depth = e.like.result.shape, e.like.operands[0].shape[1]
-    assert isinstance(depth, int) and not isinstance(rows.zero, Value | str)
-    a, low_a = _in_i8(e, rows.numbers)
-    b, low_b = _in_i8(e, columns.numbers)
-    a, zero = e.kept(e("reshape", a, shape=(m, depth))), int(rows.zero) - low_a
-    total = e("matmul", a, e.permute(b, (1, 0)), dtype=I32)
-    sums = e("reduce_sum", e.cast(b, I32), dims=(1,))
+    (a, low_a), (b, low_b) = _in_i8(e, rows.numbers), _in_i8(e, columns.numbers)
+    outputs, depth, shape = b.shape[0], product(b.shape[1:]), e.like.result.shape
+    assert isinstance(depth, int)
+    if e.like.op == "matmul":
+        a = e.kept(e("reshape", a, shape=(shape[0], depth)))
+        total = e("matmul", a, e.permute(b, (1, 0)), dtype=I32)
+    else:
+        assert not isinstance(rows.zero, Value)
+        a = bordered(e, a, int(rows.zero) - low_a)
+        total = convolved(e, a, b)
+    sums = e("reshape", e.cast(b, I32), shape=(outputs, depth))
+    sums = e("reduce_sum", sums, dims=(1,))
     zeros = e("sub", _vector(e, columns.zero, sums), e.full(low_b, sums))
-    # What depends on the weight alone is computed when it is packed.
-    offsets = e("sub", e("mul", zeros, e.full(depth, sums)), sums)
-    offsets = e.kept(e("mul", offsets, e.full(zero, sums)))
-    total = e("add", total, e.spread(offsets, 1, (m, n)))
     if isinstance(columns.zero, Value) or columns.zero != low_b:
-        of_rows = e.spread(e("reduce_sum", e.cast(a, I32), dims=(1,)), 0, (m, n))
-        total = e("sub", total, e("mul", of_rows, e.spread(e.kept(zeros), 1, (m, n))))
+        of_zeros = e("mul", _sums(e, a), e.spread(e.kept(zeros), 1, shape))
+        total = e("sub", total, of_zeros)
+    offsets = e("sub", e("mul", zeros, e.full(depth, sums)), sums)
+    zero = e("sub", _vector(e, rows.zero, sums), e.full(low_a, sums))
+    offsets = _times(e, offsets, zero, rows.zero)
     scales = _vector(e, columns.scale, e.cast(sums, F32))
-    scales = e.kept(e("mul", scales, _vector(e, rows.scale, scales)))
-    return e("mul", e.cast(total, F32), e.spread(scales, 1, (m, n)))
+    scales = _times(e, scales, _vector(e, rows.scale, scales), rows.scale)
+    return of_channels(e, total, offsets, scales)
+
+
+def _times(e: Emit, of_weight: Value, by: Value, number: Value | float) -> Value:
+    """Multiply what depends on the weight alone, computed when it is packed, by a number, which a
+    call may find."""
+    if isinstance(number, Value):
+        return e("mul", e.kept(of_weight), by)
+    return e.kept(e("mul", of_weight, by))
+
+
+def _sums(e: Emit, a: Value) -> Value:
+    """Return the sums of the rows of integers that a product reads, or of the windows."""
+    total, node = e("reduce_sum", e.cast(a, I32), dims=(1,)), e.like
+    if node.op == "matmul":
+        return e.spread(total, 0, node.result.shape)
+    kernel, (images, _, *sizes) = node.operands[1].shape[2:], node.result.shape
+    rank, none = len(kernel), (0,) * len(kernel)
+    around = e(
+        "window", total, dims=tuple(range(1, rank + 1)), size=kernel, stride=node.attrs["stride"],
+        dilation=node.attrs["dilation"], low=none, high=none, value=0,
+    )  # fmt: skip
+    total = e("reduce_sum", around, dims=tuple(range(rank + 1, 2 * rank + 1)))
+    total = e.kept(e("reshape", total, shape=(images, 1, *sizes)))
+    return e("expand", total, shape=node.result.shape)
 
 
 def _in_i8(e: Emit, numbers: Value) -> tuple[Value, int]:
@@ -152,9 +205,12 @@ def _in_i8(e: Emit, numbers: Value) -> tuple[Value, int]:
 
 def _vector(e: Emit, number: Value | float, like: Value) -> Value:
     """Return a number in each element, or a vector in the dtype, of another value."""
-    if isinstance(number, Value):
-        return e.cast(e.rewriter.value(number), like.dtype)
-    return e.full(number if like.dtype.is_float else int(number), like)
+    if not isinstance(number, Value):
+        return e.full(number if like.dtype.is_float else int(number), like)
+    found = e.cast(e.rewriter.value(number), like.dtype)
+    if product(found.shape) == 1:
+        return e("expand", e("reshape", found, shape=(1,)), shape=like.shape)
+    return found
 
 
 def multiplies_f32(node: Node) -> bool:
@@ -175,8 +231,5 @@ class AllowProducts:
             return graph
         rewriter = Rewriter(graph)
         for node in graph.nodes:
-            if multiplies_f32(node):
-                rewriter.keep(node, products=self.products)
-            else:
-                rewriter.keep(node)
+            rewriter.keep(node, **({"products": self.products} if multiplies_f32(node) else {}))
         return rewriter.finish()

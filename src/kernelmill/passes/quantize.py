@@ -20,6 +20,7 @@ weights are packed. `round` is to nearest even; a scale is at least 2**-100.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import cast
 
 from kernelmill.config.schemes import (
     SMALLEST,
@@ -38,7 +39,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType
 from kernelmill.core.roles import InputRole
-from kernelmill.graph.builder import Rewriter
+from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.passes.dce import EliminateDeadCode
 
@@ -55,19 +56,14 @@ class Quantize:
 
     def apply(self, graph: Graph) -> Graph:
         layers = quantised_layers(graph, self.schemes)
-        if not layers:
-            return graph
-        rewriter = Rewriter(graph)
-        writer = _Writer(rewriter)
-        for node in graph.nodes:
-            layer = layers.get(node)
-            if layer is None:
-                rewriter.keep(node)
-            else:
-                written = {"conv": writer.convolution, "index": writer.rows_of_table}
-                write = written.get(node.op, writer.product)
-                rewriter.replace(node.result, write(node, layer))
-        return EliminateDeadCode().apply(rewriter.finish())
+        writer = _Writer()
+        writers = {"conv": writer.convolution, "index": writer.rows_of_table}
+
+        def write(rewriter: Rewriter, node: Node) -> Value | None:
+            written = writers.get(node.op, writer.product)
+            return written(Emit(rewriter, node), layers[node]) if node in layers else None
+
+        return EliminateDeadCode().apply(rewritten(graph, write))
 
 
 @dataclass(frozen=True)
@@ -167,21 +163,19 @@ class _Channels:
 class _Writer:
     """Writes quantised products. Rows and weights that several products read are written once."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self._rewriter = rewriter
+    def __init__(self) -> None:
         self._rows: dict[Value, _Rows] = {}
         self._stepped: dict[tuple[Value, Steps], Value] = {}
         self._weights: dict[tuple[Value, int], _Channels] = {}
 
-    def product(self, node: Node, layer: Layer) -> Value:
+    def product(self, e: Emit, layer: Layer) -> Value:
         """Write the quantised product that replaces a node."""
-        e = Emit(self._rewriter, node)
-        a, dtype = self._rewriter.value(node.operands[0]), node.result.dtype
+        (a, _), dtype = e.rewriter.operands(e.like), e.like.result.dtype
         if group_of(layer.scheme):
             weight = e.permute(_four_bits(e, layer), (1, 0))
             return e.cast(e("matmul", e.cast(a, F32), weight), dtype)
         weight = self._channels(e, layer)
-        m, n = node.result.shape
+        m, n = e.like.result.shape
         scales = e.spread(weight.scales, 1, (m, n))
         if layer.scheme == "int8-weights":
             b = e.permute(e.cast(e.kept(weight.numbers), a.dtype), (1, 0))
@@ -199,29 +193,22 @@ class _Writer:
         scaled = e("mul", e.cast(e("add", sums, offsets), F32), e.spread(rows.scales, 0, (m, n)))
         return e.cast(e("mul", scaled, scales), dtype)
 
-    def convolution(self, node: Node, layer: Layer) -> Value:
+    def convolution(self, e: Emit, layer: Layer) -> Value:
         """Write the quantised convolution that replaces a node. A border of the number that stands
         for zero lets all pixels have the same offset."""
-        e = Emit(self._rewriter, node)
         found = range_of(layer.scheme)
         assert found is not None
-        steps, padding = steps_of(*found), node.attrs["padding"]
-        assert isinstance(padding, tuple)
-        image = self._in_steps(e, self._rewriter.value(node.operands[0]), steps)
-        if any(padding):
-            border = (0, 0, *padding)
-            image = e("pad", image, low=border, high=border, value=-steps.zero)
+        steps = steps_of(*found)
+        image = self._in_steps(e, e.rewriter.operands(e.like)[0], steps)
         weight = self._channels(e, layer)
         numbers = e("reshape", weight.numbers, shape=layer.value.shape)
-        attrs = {**node.attrs, "padding": (0,) * len(padding), "dtype": I32}
-        sums = e("conv", image, numbers, **attrs)
-        return e.cast(_of_steps(e, sums, weight, steps), node.result.dtype)
+        sums = convolved(e, bordered(e, image, -steps.zero), numbers)
+        return e.cast(_of_steps(e, sums, weight, steps), e.like.result.dtype)
 
-    def rows_of_table(self, node: Node, layer: Layer) -> Value:
+    def rows_of_table(self, e: Emit, layer: Layer) -> Value:
         """Write the quantised rows that replace those of a table."""
-        e = Emit(self._rewriter, node)
-        weight = self._channels(e, layer)
-        places, shape = self._rewriter.value(node.operands[1]), node.result.shape
+        weight, node = self._channels(e, layer), e.like
+        (_, places), shape = e.rewriter.operands(node), node.result.shape
         numbers, scales = (
             e("index", e.kept(part), places, **node.attrs)
             for part in (weight.numbers, weight.scales)
@@ -250,8 +237,26 @@ def _of_steps(e: Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
     alone, and computed when weights are packed."""
     offsets = e.kept(e("mul", weight.sums, e.full(steps.zero, weight.sums)))
     scales = e.kept(e("mul", weight.scales, e.full(steps.size, weight.scales)))
+    return of_channels(e, sums, offsets, scales)
+
+
+def of_channels(e: Emit, sums: Value, offsets: Value, scales: Value) -> Value:
+    """Return (sums + offsets) * scales in f32, where the sums are (m, n) or those of an image, and
+    the others (n,)."""
     sums = e("add", sums, e.spread(offsets, 1, sums.shape))
     return e("mul", e.cast(sums, F32), e.spread(scales, 1, sums.shape))
+
+
+def bordered(e: Emit, image: Value, number: int) -> Value:
+    """Return the image with the border of the convolution that is replaced, of this number."""
+    border = (0, 0, *cast("tuple[int, ...]", e.like.attrs["padding"]))
+    return e("pad", image, low=border, high=border, value=number) if any(border) else image
+
+
+def convolved(e: Emit, image: Value, numbers: Value) -> Value:
+    """Return the sums, in i32, of the convolution that is replaced, of an image with its border."""
+    attrs = {**e.like.attrs, "padding": (0,) * (len(image.shape) - 2), "dtype": I32}
+    return e("conv", image, numbers, **attrs)
 
 
 def _channels(e: Emit, layer: Layer) -> _Channels:

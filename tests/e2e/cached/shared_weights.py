@@ -1,4 +1,7 @@
-"""A cached method whose packed weights are mapped; says how they are mapped, and who packed."""
+"""A cached method whose packed weights are mapped; says how they are mapped, and who packed.
+
+Arguments: the seed, and the scheme by which weights are quantised, if any.
+"""
 
 import sys
 
@@ -8,6 +11,10 @@ from torch import nn
 from kernelmill.config import CompilerConfig
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.weights.packing import Parameters
+
+SCHEME = sys.argv[2] if len(sys.argv) > 2 else None
+SIZE = 512 if SCHEME else 96
+NEAR = {"atol": 0.05, "rtol": 0.0} if SCHEME else {"atol": 1e-4, "rtol": 1e-4}
 
 
 def mapped(text):
@@ -19,9 +26,10 @@ def mapped(text):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(*[nn.Linear(96, 96) for _ in range(3)])
+        self.layers = nn.Sequential(*[nn.Linear(SIZE, SIZE) for _ in range(3)])
         config = CompilerConfig()
         config.float32_pieces = False  # one piece of packed memory for each weight
+        config.quantize = SCHEME
         self.cached = cache_compile(
             self.run, config=config, cache_dir="cache", mmap_packed_weights=True
         )
@@ -44,12 +52,12 @@ def count_packing():
 
 if __name__ == "__main__":
     torch.manual_seed(int(sys.argv[1]))
-    model, x = Model(), torch.randn(64, 96)
+    model, x = Model(), torch.randn(64, SIZE)
     runs = count_packing()
     with torch.no_grad():
         for _ in range(2):
-            torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(model.cached(x), model.run(x), **NEAR)
         first = len(runs)
         model.layers[1].weight.mul_(2.0)
-        torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(model.cached(x), model.run(x), **NEAR)
     print(mapped(".packed"), model.cached.statistics["loaded"], first, len(runs) - first)

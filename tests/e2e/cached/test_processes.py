@@ -88,3 +88,16 @@ def test_packed_weights_are_mapped_by_all_and_never_stale(fresh, tmp_path):
     assert len(list(files.rglob("*.packed"))) == 6
     packed[0].write_bytes(packed[0].read_bytes()[:5000])
     assert run(0) == ["['r--s'", "1 1 1\n"]
+
+
+def test_quantised_weights_are_mapped_too_and_have_no_copies_in_float32(fresh, tmp_path):
+    def run():
+        command = (HERE / "shared_weights.py", 0, "int8")
+        return fresh.output(*command, cwd=tmp_path, env=environment(tmp_path)).split("] ")
+
+    maps, counts = run()
+    assert maps == "['r--s'" and counts.startswith("0 ")
+    packed = list((tmp_path / "cache").rglob("*.packed"))
+    assert 0 < sum(file.stat().st_size for file in packed) < 0.6 * 3 * 512 * 512 * 4
+    _, packed_again, changed = run()[1].split()
+    assert packed_again == "0" and int(changed) > 0

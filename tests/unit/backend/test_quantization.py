@@ -124,6 +124,7 @@ def test_a_model_without_layers() -> None:
         (nn.Embedding(4, 32), "it has fewer than 16 rows"),
         (nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(4, 16, 1)), "0 and 1 more: it has fewer"),
         (nn.Conv2d(16, 16, 3), "pass examples"),
+        (nn.Conv2d(32, 64, 3, groups=2), "the convolution is one of groups"),
     ):
         with pytest.raises(ConfigError, match=f"no layer to quantise: .*{why}"):
             quantization(model, model, "int8")
@@ -175,13 +176,13 @@ def test_convolutions_get_the_ranges_of_examples() -> None:
     quantized = seen(model, x)
     layers = {each.name: each for each in quantized.layers}
     assert layers["stem"].reason == "it has fewer than 16 input channels"
-    assert layers["depthwise"].reason == "the convolution is one of groups"
     assert layers["up"].reason == "the convolution is transposed"
     assert layers["point"].scheme.startswith("int8(-") and layers["wide"].scheme[:8] == "int8(0, "
+    assert layers["depthwise"].scheme.startswith("int8(0, ")
     assert layers["head"].scheme == "int8"
-    assert all(0 < (layers[name].error or 0) < 0.03 for name in ("point", "wide", "head"))
+    assert all(0 < (layers[name].error or 0) < 0.03 for name in ("depthwise", "point", "wide"))
     assert isinstance(quantized.quantize, dict)
-    assert list(quantized.quantize) == ["point", "wide", "*"]
+    assert list(quantized.quantize) == ["depthwise", "point", "wide", "*"]
     again = quantization(model, model, quantized.quantize, examples=(x,))
     assert (again.error, again.quantize) == (quantized.error, quantized.quantize)
     assert quantization(model, model, quantized.quantize).layers[3].scheme == layers["wide"].scheme

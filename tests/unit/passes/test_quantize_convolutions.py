@@ -72,7 +72,7 @@ def by_definition(graph: Graph, x: Tensor, w: Tensor, low: float, high: float) -
     convolve: Any = torch.nn.functional.conv1d if w.dim() == 3 else torch.nn.functional.conv2d
     result = convolve(
         image, numbers.double() * scales.double(), None, attrs["stride"], attrs["padding"],
-        attrs["dilation"],
+        attrs["dilation"], attrs["groups"],
     )  # fmt: skip
     return result.movedim(1, -1)
 
@@ -84,6 +84,9 @@ WINDOWS: list[tuple[tuple[int, ...], int, tuple[int, ...], dict[str, Any]]] = [
     ((1, 18, 6, 7), 16, (3, 2), {"padding": (2, 1), "stride": (2, 1), "dilation": (1, 2)}),
     ((2, 64, 4, 4), 16, (5, 5), {"padding": (2, 2)}),
     ((2, 20, 9), 24, (5,), {"padding": (2, 0), "stride": (3, 1)}),
+    ((2, 40, 7, 6), 40, (3, 3), {"padding": (1, 1), "groups": 40}),
+    ((1, 18, 9, 8), 18, (5, 3), {"padding": (2, 1), "stride": (2, 1), "groups": 18}),
+    ((3, 70, 9), 70, (3,), {"padding": (1, 0), "dilation": (2, 1), "groups": 70}),
 ]
 RANGES = [(-2.0, 2.5), (0.0, 3.0), (-1.5, 0.0), (-0.25, 4.0)]
 
@@ -194,7 +197,8 @@ def test_no_images() -> None:
         (layer((1, 16, 4, 4), 15, (3, 3)), "int8(-1, 1)"),
         (layer((1, 15, 4, 4), 16, (3, 3)), "int8(-1, 1)"),
         (layer((1, 32, 4, 4), 32, (3, 3), groups=2), "int8(-1, 1)"),
-        (layer((1, 32, 4, 4), 32, (3, 3), groups=32), "int8(-1, 1)"),
+        (layer((1, 32, 4, 4), 64, (3, 3), groups=32), "int8(-1, 1)"),
+        (layer((1, 15, 4, 4), 15, (3, 3), groups=15), "int8(-1, 1)"),
         (layer((1, 16, 4, 4), 16, (3, 3), role=InputRole.USER), "int8(-1, 1)"),
     ],
 )

@@ -1,9 +1,10 @@
 """Tensors that are quantised and dequantised one after the other, as PT2E's exported models have
-them: the operators of torch's library `quantized_decomposed`."""
+them: the operators of torch's library `quantized_decomposed`. A scale and a zero that a call finds
+are those of torch.ao.quantization.utils.determine_qparams."""
 
 from __future__ import annotations
 
-from kernelmill.core.dtype import F32, F64, DType
+from kernelmill.core.dtype import F32, F64, I32, I64, U8, DType
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates_foreign
 from kernelmill.graph.ir import Value
@@ -58,6 +59,47 @@ def dequantize_per_channel(
         x = e.sub(e.cast(x, zeros.dtype), e.align(zeros, len(x.shape), axis))
     result = e.mul(e.cast(x, scales.dtype), e.align(scales, len(x.shape), axis))
     return e.cast(result, out_dtype or F32)
+
+
+@translates_foreign("quantized_decomposed.choose_qparams")
+def choose_qparams(
+    e: Emitter, x: Value, low: int, high: int, eps: float, dtype: DType
+) -> tuple[Value, Value]:
+    """The scale and the zero for the least and the largest number of a tensor."""
+    least, most = _range(e, x)
+    scale = _scale(e, e.div(e.sub(most, least), float(high - low)), eps)
+    steps = e.cast(e.pointwise("round", e.div(e.cast(least, F32), scale)), I32)
+    zero = e.clamp(e.sub(e.constant(low, I32), steps), low, high)
+    return _one(e, scale, F64), _one(e, zero, I64)
+
+
+@translates_foreign("quantized_decomposed.choose_qparams_symmetric")
+def choose_qparams_symmetric(
+    e: Emitter, x: Value, low: int, high: int, eps: float, dtype: DType
+) -> tuple[Value, Value]:
+    """The scale for the number that is largest in size, and the zero in the middle."""
+    least, most = _range(e, x)
+    size = e.pointwise("maximum", e.pointwise("neg", least), most)
+    scale = _scale(e, e.div(size, (high - low) / 2), eps)
+    return _one(e, scale, F64), e.constant(128 if dtype == U8 else 0, I64, (1,))
+
+
+def _range(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """Return the least and the largest number of a tensor and zero."""
+    dims = range(len(x.shape))
+    none = e.constant(0, x.dtype)
+    return (
+        e.pointwise("minimum", e.reduce("reduce_min", x, dims), none),
+        e.pointwise("maximum", e.reduce("reduce_max", x, dims), none),
+    )
+
+
+def _scale(e: Emitter, scale: Value, eps: float) -> Value:
+    return e.pointwise("maximum", e.cast(scale, F32), e.constant(eps, F32))
+
+
+def _one(e: Emitter, number: Value, dtype: DType) -> Value:
+    return e.reshape(e.cast(number, dtype), (1,))
 
 
 def _quantised(

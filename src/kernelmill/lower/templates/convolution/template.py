@@ -33,6 +33,7 @@ from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.matmul.spec import Places, Roles
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 from kernelmill.lower.weights.dot_operand import unit_of_product
+from kernelmill.lower.weights.panel_views import padded
 
 
 class PixelTiles(MatmulTemplate):
@@ -47,11 +48,9 @@ class PixelTiles(MatmulTemplate):
         if not convolves_last(context):
             return False
         geometry = ChannelsLastBinding(context).geometry
-        if geometry.accumulate == I32:
-            return True
-        if geometry.groups > 1 or geometry.planar:
-            return False
-        return self.bind(context).unit.on_tiles
+        if geometry.groups > 1 or geometry.accumulate == I32:
+            return geometry.groups == 1
+        return not geometry.planar and self.bind(context).unit.on_tiles
 
     def bind(self, context: GroupContext) -> TiledConvolution:
         """Bind the group as a product."""
@@ -62,7 +61,6 @@ class TiledConvolution(ContractionBinding):
     """A group around a convolution, as a product of words."""
 
     def __init__(self, context: GroupContext) -> None:
-        assert context.group.seed is not None
         super().__init__(context, lambda node, _: tap_roles(node, self.unit, self._in_place))
 
     @property
@@ -114,7 +112,8 @@ def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
         image, *place = pixel(bi, mi)
         return (image, ni, *place)
 
-    a = _widened(x if in_place else windows(node), more)
+    a = x if in_place else windows(node)
+    a = padded(GraphBuilder("widened"), a, (a.shape[0], channels + more, *a.shape[2:]))
     k = (product(inner),) if unit.on_tiles else (product(kernel), channels + more)
     return Roles(
         () if together else (images,),
@@ -143,17 +142,7 @@ def _by_taps(weight: Value, more: Dim, flat: bool) -> Value:
     if flat:
         return builder.emit("reshape", last, shape=(outs, product((*kernel, channels))))
     taps = builder.emit("reshape", last, shape=(outs, product(kernel), channels))
-    return (
-        taps if more == 0 else builder.emit("pad", taps, low=(0, 0, 0), high=(0, 0, more), value=0)
-    )
-
-
-def _widened(image: Value, more: Dim) -> Value:
-    if more == 0:
-        return image
-    none = (0,) * len(image.shape)
-    high = (0, more, *none[2:])
-    return GraphBuilder("widened").emit("pad", image, low=none, high=high, value=0)
+    return padded(builder, taps, (outs, product(kernel), channels + more))
 
 
 LAYOUTS: tuple[Template[Any, Any], ...] = (PixelTiles(), ChannelsLast(), Planar(), Pixels())

@@ -86,12 +86,12 @@ def blockable(node: Node) -> bool:
     groups = node.attrs["groups"]
     if not all(isinstance(size, int) for size in known) or not isinstance(groups, int):
         return False
-    if product(known) == 0 or not (x.dtype.is_float or (x.dtype == I8 and groups == 1)):
+    if product(known) == 0 or not (x.dtype.is_float or x.dtype == I8):
         return False
     outs, channels = weight.shape[0], weight.shape[1]
     assert isinstance(outs, int)
-    depthwise = outs == groups and channels == 1
-    return groups == 1 or depthwise or outs // groups >= FEW_OUTS
+    single = groups == 1 or (outs == groups and channels == 1)
+    return single or (x.dtype.is_float and outs // groups >= FEW_OUTS)
 
 
 FEW_OUTS = 12
@@ -100,11 +100,6 @@ FEW_OUTS = 12
 
 class ChannelsLastBinding(Binding["Convolution[Schedule]"]):
     """A group around a convolution, with vectors of channels."""
-
-    def __init__(self, context: GroupContext) -> None:
-        assert context.group.seed is not None
-        self.context = context
-        self.seed = context.group.seed
 
     def packing(self, candidate: Candidate) -> Schedule:
         """Return the schedule, in whose order weights are packed."""
