@@ -25,19 +25,17 @@ from kernelmill.core.target.machine import Machine, host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.numeric import numpy_dtype
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import parse_kernel, print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.plan.ir import BufferSpec, DimResult, Launch, SymbolInput, TensorResult
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
 from tests import guard_pages

@@ -70,11 +70,11 @@ def _leave_out(names: list[str]) -> None:
     """Have the probes of these fail in this process and those that it starts."""
     if not names:
         return
-    from kernelmill.torch_internals import inventory, registry
+    from kernelmill.torch_internals import registry
 
     # The variable first: some modules ask for what they need as they are imported.
     os.environ["KERNELMILL_WITHOUT_INTERNALS"] = ",".join(names)
-    inventory.register_all()
+    registry.register_all()
     if unknown := set(names) - registry.known().keys():
         known = ", ".join(sorted(registry.known()))
         raise pytest.UsageError(f"--without-internal {', '.join(unknown)}: there are {known}")

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, Sym, ceildiv, of_atom
-from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType, InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import DimInput, Graph, Value
 

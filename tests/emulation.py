@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kernelmill.core.target import isa
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from tools.reach.environment import Emulated, emulated
 
 Memory = np.ndarray | Tensor

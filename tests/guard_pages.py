@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.runtime.memory import allocation, dims
 from kernelmill.runtime.memory import frames as memory
-from kernelmill.runtime.memory import large_pages, results, sizes
 from kernelmill.runtime.memory.allocation import elements_of
 
 Memory = np.ndarray | Tensor
@@ -164,13 +164,13 @@ class GuardedMemory:
         self._spare: list[tuple[Tensor, Tensor]] = []
 
     def __enter__(self) -> GuardedMemory:
-        for module in (large_pages, sizes, results):
+        for module in (allocation, dims):
             self._patch.setattr(module, "empty_strided", self.empty_strided)
-        self._patch.setattr(sizes, "result_tensor", self.empty_strided)
-        self._patch.setattr(large_pages, "PAGE_BYTES", 1 << 60)  # no room beyond what is needed
+        self._patch.setattr(dims, "result_tensor", self.empty_strided)
+        self._patch.setattr(allocation, "PAGE_BYTES", 1 << 60)  # no room beyond what is needed
         adopt = memory.Frame.adopt
 
-        def anew(frame: memory.Frame, needed: sizes.Sizes) -> None:
+        def anew(frame: memory.Frame, needed: dims.Sizes) -> None:
             frame.arena_bytes = frame._header.scratch_bytes = 0
             adopt(frame, needed)
 

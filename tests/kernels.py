@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from kernelmill.core.dim import Dim, Sym, bounds, maximum, minimum, of_atom
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, F64, I32, I64, DType
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import SCRATCH, STATUS, Kernel, Value, VType
+from kernelmill.kernel.ir import COMPARE, SCRATCH, STATUS, Kernel, Value, VType
 from kernelmill.kernel.numeric import Array, numpy_dtype
-from kernelmill.kernel.ops import COMPARE
 
 ELEMENTS = 100
 DIM = "n"

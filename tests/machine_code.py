@@ -16,7 +16,7 @@ from torch import Tensor
 from kernelmill import codegen
 from kernelmill.core.target.isa import Isa, why_not_here
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from tests import guard_pages
 from tests.emulation import Memory, emulator
 

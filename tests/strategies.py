@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from kernelmill.core.dim import Dim, bounds, product, sym
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F16, F32, F64, I64, DType
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.definition import Cost
-from kernelmill.graph.ir import Graph, Value, row_major
+from kernelmill.graph.ir import Cost, Graph, Value, row_major
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import bit_pointwise, float_pointwise, predicate, shift
 from tests.arguments import arguments

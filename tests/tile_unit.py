@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kernelmill.core.target import isa, machine, tile_permission
+from kernelmill.core.target import isa, machine
 from kernelmill.core.target.isa import NAMED, cpuinfo_flags
 from kernelmill.store import installer
 
@@ -58,7 +58,7 @@ def machine_with_tiles(system: System) -> Iterator[None]:
         patch.setattr(isa.platform, "machine", lambda: "x86_64")
         patch.setattr(isa, "cpuinfo_flags", lambda: flags)
         patch.setattr(installer, "_cpu_flags", lambda: set(flags))
-        patch.setattr(tile_permission, "_arch_prctl", system.arch_prctl)
+        patch.setattr(isa, "_arch_prctl", system.arch_prctl)
         _forget()
         yield
     _forget()
@@ -66,5 +66,5 @@ def machine_with_tiles(system: System) -> Iterator[None]:
 
 def _forget() -> None:
     """What this process has found out about its machine."""
-    for known in (tile_permission.refusal, isa.machine_isa, isa._forced, machine._host):
+    for known in (isa.refusal, isa.machine_isa, isa._forced, machine._host):
         known.cache_clear()

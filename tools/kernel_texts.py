@@ -70,11 +70,11 @@ def digests(folder: Path, result: Path, targets: list[str]) -> None:
 
 def _lines(path: Path, target: str, manner: str) -> Iterator[str]:
     from kernelmill.core.target.machine import profile
-    from kernelmill.graph.parser import parse_graph
-    from kernelmill.kernel.printer import print_kernel
+    from kernelmill.graph.text import parse_graph
+    from kernelmill.kernel.text import print_kernel
     from kernelmill.lower.driver.program import lower_graph
     from kernelmill.passes import DEFAULT, run_pipeline
-    from kernelmill.plan.printer import print_plan
+    from kernelmill.plan.text import print_plan
 
     graph = run_pipeline(parse_graph(path.read_text()), DEFAULT)
     lowered = lower_graph(graph, profile(target), manner == "separate")

@@ -37,9 +37,9 @@ import torch
 from torch import nn
 
 from kernelmill import aot
-from kernelmill.compiler import compile_graph
+from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.config import CompilerConfig
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.runtime import executor
 from kernelmill.runtime.linking import linker
 from kernelmill.torch_internals.libraries import address_of

@@ -47,7 +47,7 @@ from typing import TypeVar
 
 import torch
 
-from kernelmill.torch_internals import inventory, registry
+from kernelmill.torch_internals import registry
 from tests import outcomes, shares
 from tests.fresh import FreshProcesses, fresh_processes
 from tests.outcomes import Result
@@ -316,7 +316,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the pairs; 1 if one failed."""
     options = _options(arguments)
-    inventory.register_all()
+    registry.register_all()
     parts = sorted(options.part or registry.known())
     share = shares.part_of(options.share)
     paths = options.paths or [str(path) for part in SUITE for path in sorted(ROOT.glob(part))]

@@ -12,8 +12,7 @@ from kernelmill.core.dtype import BF16, F32
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.numeric import Array, cast, numpy_dtype
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import parse_kernel, print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from tests.kernels import DIM, LARGEST, SCRATCH_BYTES, kernels, memory
 from tests.unit.codegen.native import Native

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernelmill.core.dtype import F32, F64, DType
 from kernelmill.core.target.isa import Isa, host_isa
-from kernelmill.kernel.ops import MATH, MATH_BINARY
+from kernelmill.kernel.ir import MATH, MATH_BINARY
 from tests.unit.codegen.native import TARGETS, Native, map_kernel, run_map
 
 BINARY = sorted(MATH_BINARY - {"nextafter"})  # which has no rounding to measure

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import Dim, Sym, evaluate, of_atom
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.emit.pieces import DEPTH
 from kernelmill.runtime.program import Program
 from tests.compiled import lowered, program

@@ -12,8 +12,7 @@ from kernelmill.core.dtype import BF16, BOOL, F32, F64, I64, U8, DType
 from kernelmill.core.target.machine import committed, host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
-from kernelmill.kernel.ir import Gather, Kernel
-from kernelmill.kernel.walk import statements_of
+from kernelmill.kernel.ir import Gather, Kernel, statements_of
 from kernelmill.lower.driver.lowered import Lowered
 from tests.compiled import check, graph, whole
 from tests.unit.codegen.native import TARGETS as LEVELS

@@ -13,8 +13,7 @@ from kernelmill.core.dtype import BF16, F32, I64, U8, DType, to_torch
 from kernelmill.core.target.machine import committed
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
-from kernelmill.kernel.ir import Instr
-from kernelmill.kernel.walk import statements_of
+from kernelmill.kernel.ir import Instr, statements_of
 from kernelmill.lower.driver.lowered import Lowered
 from tests.compiled import check, graph, reported, whole
 from tests.unit.codegen.native import TARGETS as LEVELS

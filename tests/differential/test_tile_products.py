@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F32, I8, I32, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, I8, I32, DType, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph

@@ -18,7 +18,7 @@ from torch import nn
 
 from kernelmill import CompilerConfig, scope
 from kernelmill.artifact.container import KMILL
-from kernelmill.backend import tested_torch
+from kernelmill.backend import capture
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 from kernelmill.runtime.gears import padded_calls
@@ -582,7 +582,7 @@ def test_an_argument_that_is_the_modules_own_is_not_kept(
 def test_a_method_is_not_kept_with_a_torch_that_was_not_tested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(tested_torch, "TESTED", frozenset({"1.0"}))
+    monkeypatch.setattr(capture, "TESTED", frozenset({"1.0"}))
     model = Model(tmp_path)
     check(model, torch.randn(3, 6))
     check(model, torch.randn(5, 6))

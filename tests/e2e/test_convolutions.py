@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelmill.backend.entry import Backend
-from kernelmill.compiler import Compiled
+from kernelmill.compiler.linking import Compiled
 from kernelmill.plan.ir import Launch, Plan
 from tests.e2e.convolution_models import MODELS, build
 from tests.tolerances import assert_close

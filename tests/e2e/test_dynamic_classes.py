@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import kernelmill
-from kernelmill.compiler import CompileReport
+from kernelmill.compiler.report import CompileReport
 from tests.compiled import reported
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kernelmill import CompilerConfig, codegen, get_backend
 from kernelmill.core.target.isa import NAMED, why_not_here
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.ops import quant_matmul, weight_quant_matmul
 from tests import zoo
 from tests.tolerances import assert_close

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.compiler import CompileReport
+from kernelmill.compiler.report import CompileReport
 from tests import zoo
 from tests.compiled import reported
 from tests.tolerances import assert_near

@@ -19,12 +19,12 @@ from torch._dynamo.exc import BackendCompilerFailed
 import kernelmill
 from kernelmill import CompilerConfig, codegen, get_backend
 from kernelmill.artifact.container import KMILL, read_artifact
-from kernelmill.compiler import CompileReport
+from kernelmill.compiler.report import CompileReport
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.target import isa
 from kernelmill.core.target.isa import NAMED, Isa, host_isa, machine_isa
 from kernelmill.inference import cache_compile, set_dim_gears
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.store.sealed import SealedFile
 from kernelmill.store.store import open_store
 from tests.compiled import reported
@@ -282,7 +282,7 @@ def test_a_file_that_cannot_be_compiled_here_is_refused(
     )
     flags = frozenset(NAMED["x86-64-v2"].cpu_flags)
     monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
-    monkeypatch.setitem(sys.modules, "kernelmill.aot.compiled", None)  # as without LLVM
+    monkeypatch.setitem(sys.modules, "kernelmill.aot.exporting", None)  # as without LLVM
     with pytest.raises(UnsupportedError, match=r"is x86-64-v3, .*lacks .*It cannot be compiled"):
         kernelmill.aot.load(file)
 

@@ -15,7 +15,7 @@ from kernelmill.codegen import compile
 from kernelmill.core.target.isa import host_isa
 from kernelmill.inference import cache_compile, finish_packing
 from kernelmill.runtime import background, executor
-from kernelmill.runtime.weights import pack_job, streaming
+from kernelmill.runtime.weights import binding, streaming
 from kernelmill.runtime.weights.packing import Parameters
 from kernelmill.store import Store
 from tests.forking import in_child
@@ -134,7 +134,7 @@ def test_a_fork_inside_of_another_threads_call(tmp_path, monkeypatch, owner, nam
 def test_a_fork_during_packing(tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
     monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
-    held = Held(monkeypatch, pack_job.PackJob, "_packed")
+    held = Held(monkeypatch, binding.PackJob, "_packed")
     model = Model(tmp_path / "parent")
     check(model.cached, model)
     assert held.reached.wait(60)

@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
 from kernelmill.backend.gear_calls import GearedCalls
-from kernelmill.compiler import Compiler, CompileReport
+from kernelmill.compiler.pipeline import Compiler, CompileReport
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
 from kernelmill.runtime.gears import padded_calls

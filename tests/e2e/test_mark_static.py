@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch._dynamo import mark_static, mark_static_address
 
 from kernelmill import get_backend
-from kernelmill.compiler import Compiler, CompileReport
+from kernelmill.compiler.pipeline import Compiler
+from kernelmill.compiler.report import CompileReport
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.ir import Graph
 from kernelmill.runtime.program import Program

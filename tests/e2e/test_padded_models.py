@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kernelmill.compiler import Compiler
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.core.errors import PaddingError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph
-from kernelmill.passes.padding import padding_of
+from kernelmill.passes.padding.analysis import padding_of
 from kernelmill.runtime.gears.padded_calls import Resizing
 from tests import zoo
 from tests.tolerances import assert_close

@@ -12,7 +12,7 @@ import kernelmill
 from kernelmill import aot
 from kernelmill.cli.main import main
 from kernelmill.cli.output import FINE, FOUND
-from kernelmill.compiler import gear_kernels, pipeline
+from kernelmill.compiler import linking, pipeline
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.fleet import Job, LocalPool, RayExecutor, pull
 from kernelmill.inference import set_dim_gears
@@ -84,7 +84,7 @@ def test_a_string_is_the_job_of_that_model(tmp_path):
 def test_sizes_that_no_gears_have_are_numbers(tmp_path, monkeypatch, caplog):
     """Also of a model that would take any: a service has them as numbers, and gears that share the
     kernels of the program for all sizes look for other ones where more sizes are open."""
-    monkeypatch.setattr(gear_kernels, "_MOST_LOST", math.inf)
+    monkeypatch.setattr(linking, "_MOST_LOST", math.inf)
     sizes = tuple(range(2, 9))
     job = Job("tests.e2e.fleet_models:unsized", gears={"x": {0: sizes}})
     with threads() as executor, caplog.at_level(logging.INFO, "kernelmill"):

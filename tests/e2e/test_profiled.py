@@ -18,7 +18,7 @@ from kernelmill.backend.entry import Backend
 from kernelmill.compiler.linking import Compiled
 from kernelmill.core.dim import evaluate
 from kernelmill.plan.ir import AtenCall, Launch
-from kernelmill.runtime.linking import perf_map
+from kernelmill.runtime.linking import linker
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.recorder import Recorder, Span
 from tests.forking import in_child
@@ -154,8 +154,8 @@ def test_a_recording_of_one_thread_has_the_same_steps(request: pytest.FixtureReq
 def test_perf_finds_the_code_of_each_kernel_under_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = Path(perf_map.path())
-    monkeypatch.setattr(perf_map, "_named", {})
+    path = Path(linker.path())
+    monkeypatch.setattr(linker, "_named", {})
     monkeypatch.setenv("KERNELMILL_PERF_MAP", "1")
     try:
         model, made = with_programs(nn.Sequential(nn.Linear(64, 16), nn.Softmax(-1)))
@@ -174,7 +174,7 @@ def test_perf_finds_the_code_of_each_kernel_under_its_name(
 
 
 def _same_text(path: Path) -> None:
-    own = Path(perf_map.path())
+    own = Path(linker.path())
     assert own != path and own.read_text() == path.read_text()
     own.unlink()
 
@@ -184,9 +184,9 @@ def test_a_file_for_perf_that_is_a_link_is_not_written(
 ) -> None:
     target = tmp_path / "precious"
     target.write_text("mine")
-    monkeypatch.setattr(perf_map, "_named", {})
-    monkeypatch.setattr(perf_map, "path", lambda: str(tmp_path / "perf.map"))
+    monkeypatch.setattr(linker, "_named", {})
+    monkeypatch.setattr(linker, "path", lambda: str(tmp_path / "perf.map"))
     os.symlink(target, tmp_path / "perf.map")
-    perf_map.name(0x1000, 16, "kernel")
+    linker.name(0x1000, 16, "kernel")
     assert target.read_text() == "mine"
     assert "perf does not get the names of kernels" in caplog.text

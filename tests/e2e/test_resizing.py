@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from kernelmill.backend.entry import Backend
 from kernelmill.compiler.pipeline import Compiled
-from kernelmill.kernel.ir import Gather
-from kernelmill.kernel.walk import statements_of
+from kernelmill.kernel.ir import Gather, statements_of
 from kernelmill.plan.ir import Launch
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from kernelmill import CompilerConfig, codegen, get_backend
 from kernelmill.core.target.isa import NAMED, Isa, why_not_here, withheld
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.ops import quant_matmul
 from tests.forking import in_child
 from tests.tile_unit import REAL

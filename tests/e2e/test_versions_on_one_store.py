@@ -15,7 +15,7 @@ from kernelmill.core.errors import StoreError
 from kernelmill.core.target.isa import named_isa
 from kernelmill.fleet import Job, clean, pull
 from kernelmill.fleet.manifest import SharedManifests, manifest_name, own_compiler
-from kernelmill.store.shared import open_shared
+from kernelmill.store.remote import open_shared
 from tests.compiled import reported
 from tests.e2e.fleet_models import net
 from tests.servers import redis_server

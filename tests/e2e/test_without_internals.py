@@ -11,13 +11,13 @@ from torch import nn
 
 import kernelmill
 from kernelmill.core.errors import KernelmillError, UnsupportedError
-from kernelmill.frontend import decomposition_table
+from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.executor import executor
-from kernelmill.torch_internals import forced, inventory, registry
+from kernelmill.torch_internals import forced, registry
 from tests import kept_methods
 
-inventory.register_all()
+registry.register_all()
 
 NEEDED_FOR_FILES = {"export.trees", "native.packed", "tensors.handle"}
 """Without these a model cannot be made a file, or a file not be called: it has no other way."""

@@ -9,7 +9,7 @@ import pytest
 from kernelmill import codegen
 from kernelmill.core.target.isa import NAMED
 from kernelmill.core.target.machine import PROFILES
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.passes import run_pipeline
 from tests.compiled import lowered
 from tests.emulation import Emulator

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import kernelmill
 from kernelmill.artifact.container import KMILL, Artifact, read_artifact
-from kernelmill.artifact.objects import graph_texts
+from kernelmill.artifact.program_set import graph_texts
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.core.dim import evaluate
 from kernelmill.core.target.isa import NAMED
 from kernelmill.core.target.machine import PROFILES, host
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import Lowered

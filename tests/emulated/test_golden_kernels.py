@@ -16,7 +16,7 @@ from kernelmill.core.dtype import DType, to_torch
 from kernelmill.core.target.machine import host
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.passes import run_pipeline

@@ -12,7 +12,8 @@ from kernelmill import codegen
 from kernelmill.core.target.machine import host
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.plan.ir import Plan, sub_launches
-from kernelmill.superkernel import driver_ir, form
+from kernelmill.superkernel.driver import driver_ir
+from kernelmill.superkernel.launch_fusion import form
 from tests.emulation import Emulator
 from tests.properties.test_super_kernels import (
     OPTIONS,

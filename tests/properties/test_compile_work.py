@@ -22,18 +22,18 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernelmill
 from kernelmill.codegen import llvm_ir
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.target.machine import host, profile
-from kernelmill.frontend import import_fx
+from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import run_pipeline
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import print_plan
 from kernelmill.plan.verifier import verify_plan
 from tests.compiled import program
 

@@ -8,13 +8,12 @@ import torch
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
-from kernelmill.compiler import compile_graph
+from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.config import CompilerConfig
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.ir import Graph, OpKind
 from kernelmill.graph.ops import OPS
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from tests.differential.opinfo import Flat, compile_flat
 from tests.strategies import arguments, graphs
 from tests.tolerances import mismatch

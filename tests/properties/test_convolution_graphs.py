@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from tests.compiled import check

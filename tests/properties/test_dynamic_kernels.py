@@ -15,7 +15,7 @@ from torch import Tensor
 from kernelmill.core.dtype import F32, DType
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from tests import guard_pages
 from tests.arguments import whole_arguments
 from tests.compiled import interpreted, lowered, program

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.core.dim import Dim, Expr, evaluate, floordiv, maximum, minimum, mod, sym
-from kernelmill.core.equations import Equations
+from kernelmill.core.dim import Dim, Equations, Expr, evaluate, floordiv, maximum, minimum, mod, sym
 
 SIZES = {name: sym(name, low) for name, low in (("s0", 2), ("s1", 2), ("s2", 0))}
 POSITIVE = st.one_of(st.integers(1, 9), st.sampled_from((SIZES["s0"], SIZES["s1"])))

@@ -8,8 +8,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.gears.cover import best_grid, best_rows, grid_work, work_of
-from kernelmill.gears.ladder import best_ladder, padded
+from kernelmill.gears.cover import best_grid, best_ladder, best_rows, grid_work, padded, work_of
 
 SIZES = st.dictionaries(st.integers(0, 60), st.integers(1, 50), min_size=1, max_size=9)
 POINT = st.tuples(st.integers(1, 12), st.integers(1, 12))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmill.core.errors import GearError
-from kernelmill.gears.declaration import MOST_GEARS, DimGears
-from kernelmill.gears.gear_set import Marked, combine
+from kernelmill.gears.gear_set import MOST_GEARS, DimGears, Marked, combine
 from kernelmill.runtime.gears.padded_calls import smallest_holding
 
 Declared = list[tuple[int, dict[int, list[int]]]]

@@ -15,8 +15,7 @@ from kernelmill.core.dtype import F32, F64
 from kernelmill.core.errors import VerificationError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Node, TensorType
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from tests.strategies import arguments, graphs
 

@@ -16,7 +16,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from tests.unit.codegen.native import TARGETS, Native
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kernelmill.core.dim import symbols
 from kernelmill.core.errors import PaddingError
 from kernelmill.graph.ir import DimInput, Graph
-from kernelmill.graph.printer import print_graph
-from kernelmill.passes.padding import padding_of
+from kernelmill.graph.text import print_graph
+from kernelmill.passes.padding.analysis import padding_of
 from tests.padded import padded_difference
 from tests.strategies import arguments, graphs
 

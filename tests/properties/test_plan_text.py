@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from kernelmill.core.target.machine import host
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.program import lower_graph
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from tests.strategies import graphs
 

@@ -16,7 +16,7 @@ from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Input, Value
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from tests.compiled import lowered, program, whole
 
 GRAPHS = settings(settings.get_profile("graphs"), suppress_health_check=list(HealthCheck))

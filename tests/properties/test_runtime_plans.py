@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from kernelmill.core.dim import Dim, Sym, evaluate, of_atom
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import BufferSpec, Launch, Plan, SymbolInput, TensorResult
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.runtime.program import load
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernelmill.backend import Backend, capture
-from kernelmill.compiler import Compiler
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from tests.programs.check import Checker, Verdict, by_name
 from tests.programs.generator import generate
 from tests.programs.modes import Compiled, Mode

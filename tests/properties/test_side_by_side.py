@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from kernelmill.core.dim import evaluate
 from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import Launch, Order, Plan
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
-from kernelmill.superkernel import run_side_by_side
 from kernelmill.superkernel.footprint import Footprints
+from kernelmill.superkernel.side_by_side import run_side_by_side
 from tests.properties.test_super_kernels import (
     Step,
     image,

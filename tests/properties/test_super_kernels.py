@@ -14,15 +14,15 @@ from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import evaluate
 from kernelmill.core.target.machine import host
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorResult, sub_launches
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
-from kernelmill.superkernel import driver_ir, form
+from kernelmill.superkernel.driver import driver_ir
 from kernelmill.superkernel.footprint import footprints
+from kernelmill.superkernel.launch_fusion import form
 from tests.unit.runtime.kernels import buffer, tensor_input
 from tests.unit.superkernel.checker import uncovered
 

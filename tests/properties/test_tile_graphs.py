@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kernelmill.core.dim import Dim, evaluate, sym
-from kernelmill.core.dtype import BF16, F32, I8, I32, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, I8, I32, DType, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Input, Value
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from tests.compiled import lowered, program, whole
 from tests.unit.lower.for_tiles import ALWAYS, texts
 

@@ -19,7 +19,7 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
     # Imports inside of functions and for type checkers alone count: who reads a file needs these.
     graph = grimp.build_graph("kernelmill", cache_dir=None)
     imports = {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
-    assert len(imports) > 500
+    assert len(imports) > 400
     assert circle(imports) == []
 
 

@@ -43,7 +43,7 @@ def first_call(how: str, batches: Sequence[int]) -> dict[str, float]:
     from torch._dynamo.utils import counters
 
     from kernelmill.backend.entry import Backend
-    from kernelmill.compiler import Compiled
+    from kernelmill.compiler.linking import Compiled
     from kernelmill.inference import set_dim_gears
 
     model, tokens = _bert(batches[0])

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from kernelmill import aot
-from kernelmill.compiler import compile_graph
+from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.config import CompilerConfig
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.inference import cache_compile
 from tools.bench.contestants import CONTESTANTS, FLOOR, Call, first_tensor
 from tools.bench.harness import child, in_turns, spent

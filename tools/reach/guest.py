@@ -22,7 +22,7 @@ from kernelmill import codegen
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.target.isa import parse_isa
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.runtime.layout import Changes, Flags
 from kernelmill.runtime.linking import elf_loader, linker
 from kernelmill.store.sealed import SealedFile

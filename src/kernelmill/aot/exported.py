@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from torch.export.graph_signature import (
 )
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from kernelmill.aot.refused_writes import refused_write
 from kernelmill.artifact.fingerprint import fingerprint, name_of
 from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.manifest import Guard, Parameter
@@ -35,16 +34,59 @@ from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.runnable import settle_given
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.frontend import (
-    UpdatedArguments,
-    decomposition_table,
-    keep_strides,
-    overlaps,
-    recurrent_decompositions,
-    refused_by_eager,
-)
+from kernelmill.frontend.context import overlaps
+from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.eager_checks import refused_by_eager
+from kernelmill.frontend.recurrent import recurrent_decompositions
+from kernelmill.frontend.results import UpdatedArguments, keep_strides
 from kernelmill.runtime.weights.contents import span_of
-from kernelmill.torch_internals.operators import is_composite, make_token
+from kernelmill.torch_internals.operators import OpOverload, is_composite, make_token, schema_of
+
+
+def refused_write(program: ExportedProgram) -> str | None:
+    """Describe the tensors of a program, that torch has failed to decompose, with writes that it
+    cannot follow, and the remedy; None where there is none."""
+    holders: dict[torch.UntypedStorage, list[str]] = {}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    for spec in program.graph_signature.input_specs:
+        traced = nodes[spec.arg.name].meta.get("val")
+        if isinstance(traced, torch.Tensor) and traced.layout == torch.strided:
+            name = spec.target or spec.arg.name
+            holders.setdefault(traced.untyped_storage(), []).append(name)
+    for written in _written(program.graph):
+        names = holders.get(written.meta["val"].untyped_storage(), [])
+        if len(names) > 1:
+            listed = " and ".join(names)
+            return f"{listed} share memory, and one of them is written to: clone it before"
+        if any(view.target is _aten.as_strided.default for view in _views(written)):
+            name = names[0] if names else "a tensor"
+            return (
+                f"{name} is written to through as_strided in a way that no trace can follow: "
+                "write through slices of it, or to a clone"
+            )
+    return None
+
+
+def _written(graph: fx.Graph) -> Iterator[fx.Node]:
+    for node in graph.nodes:
+        if not isinstance(node.target, OpOverload):
+            continue
+        for argument, value in zip(schema_of(node.target).arguments, node.args, strict=False):
+            alias: Any = argument.alias_info
+            if alias is not None and alias.is_write and isinstance(value, fx.Node):
+                yield value
+
+
+def _views(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield a tensor, and those it is a view of, up to the owner of the memory."""
+    memory = node.meta["val"].untyped_storage()
+    while True:
+        yield node
+        first = node.args[0] if node.args else None
+        if not isinstance(first, fx.Node) or first.meta["val"].untyped_storage() != memory:
+            return
+        node = first
+
 
 _ROLES = {
     InputKind.PARAMETER: "parameter",

@@ -15,28 +15,47 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, export
 
-from kernelmill.aot.allowed_sizes import allowed_sizes, line_of, sizes_in
-from kernelmill.aot.asked_layouts import asked_layouts, results_follow_order
-from kernelmill.aot.compiled import check_target, compiled
+from kernelmill.aot.allowed_sizes import (
+    allowed_sizes,
+    asked_layouts,
+    line_of,
+    results_follow_order,
+    sizes_in,
+)
 from kernelmill.aot.exported import Exported, decomposed, read
-from kernelmill.aot.gears import DeclaredGears, GivenGears, with_gears
+from kernelmill.aot.gears import DeclaredGears, GearPrograms, GivenGears, with_gears
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
+from kernelmill.artifact.guards import equal_integers
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
-from kernelmill.artifact.objects import plans_of
-from kernelmill.artifact.packed_weights import PackCollector, bind_weights
 from kernelmill.artifact.paths import name_of_argument
-from kernelmill.artifact.program_set import program_set
-from kernelmill.artifact.sizes import equal_integers
-from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
+from kernelmill.artifact.program_set import (
+    artifact_of,
+    graph_texts,
+    plans_of,
+    program_set,
+    with_objects,
+)
+from kernelmill.artifact.tensors import (
+    Held,
+    PackCollector,
+    WeightLayout,
+    bind_weights,
+    held_constants,
+    tensors_of,
+)
+from kernelmill.artifact.versions import versions
 from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.entry import Decompositions, configured, given_decompositions
 from kernelmill.backend.quantization import quantization
-from kernelmill.compiler import Compiler
+from kernelmill.compiler.linking import Compiled
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.config.schemes import Quantize
+from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import (
     ConfigError,
     InputError,
@@ -46,12 +65,14 @@ from kernelmill.core.errors import (
     file_errors,
 )
 from kernelmill.core.interpreter import collection_paused
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend import import_fx
+from kernelmill.core.target.isa import target_isa, why_not_here
 from kernelmill.frontend.conditions import squeezed
+from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
+from kernelmill.graph.text import parse_graph
 from kernelmill.plan.ir import Plan
-from kernelmill.store.sealed import write_sealed
+from kernelmill.store.sealed import Pieces, write_sealed
+from kernelmill.store.store import open_store
 from kernelmill.torch_internals.export import (
     SizeQuestion,
     keep_lines,
@@ -60,6 +81,84 @@ from kernelmill.torch_internals.export import (
     size_questions,
     trees,
 )
+
+
+def compiled(
+    graph: Graph,
+    config: CompilerConfig,
+    manifest: Manifest,
+    tensors: Sequence[torch.Tensor],
+    pieces: Mapping[str, Pieces],
+    gears: GearPrograms | None = None,
+) -> Artifact:
+    """Return the artifact of a graph compiled for `config.target`, through the kernel folder; of
+    one with gears, for each of them.
+
+    ConfigError for options that leave work to later calls; else raises as `compile_graph` does.
+    """
+    _check_options(config, graph)
+    compiler = Compiler(config, to_run=False)
+    if gears is None:
+        made = compiler.compile_all([graph])
+    else:
+        rest = compiler.compile_all([graph]) if gears.gears.otherwise == 0 else ()
+        made = [*rest, *compiler.compile_at_sizes(graph, gears.named)]
+        manifest = replace(manifest, gears=gears.gears)
+    return _one_artifact(made, config, manifest, tensors, pieces)
+
+
+def _check_options(config: CompilerConfig, graph: Graph) -> None:
+    for option, is_set in (
+        ("debug.run_eagerly", config.debug.run_eagerly),
+        ("debug.data_dump", config.debug.data_dump.type is not None),
+        ("dump_config.enable_dump", config.dump_config.enable_dump),
+    ):
+        if is_set:
+            raise ConfigError(f"config.{option} and aot.compile do not go together")
+    if config.mode == REDUCE_OVERHEAD and graph.symbols:
+        raise ConfigError(
+            f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "
+            "compiler: compile ahead of time with sizes that are fixed, or in the other mode"
+        )
+
+
+def _one_artifact(
+    made: Sequence[Compiled[Any]],
+    config: CompilerConfig,
+    manifest: Manifest,
+    tensors: Sequence[torch.Tensor],
+    pieces: Mapping[str, Pieces],
+) -> Artifact:
+    isa = target_isa(config.target, to_run=False)
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
+    manifest = replace(manifest, ingredients=versions(isa))
+    # All of its objects are there by now.
+    return with_objects(artifact_of(manifest, made, isa, tensors, pieces), store)
+
+
+def retargeted(artifact: Artifact) -> Artifact:
+    """Return the same programs for this machine: graphs compiled again, without packed weights."""
+    manifest = replace(artifact.manifest, packed=())
+    options = {name: value for name, value in manifest.options.items() if name != "target"}
+    config = configured(CompilerConfig(), options=options)
+    graphs = [parse_graph(text) for text in graph_texts(artifact)]
+    made = Compiler(config, to_run=False).compile_all(graphs)
+    return _one_artifact(made, config, manifest, tensors_of(artifact), {})
+
+
+def check_target(config: CompilerConfig, mmap_packed_weights: bool) -> None:
+    """Raise ConfigError for options that run kernels, where this machine cannot run them."""
+    reason = why_not_here(target_isa(config.target, to_run=False))
+    if reason and config.aoe_config.aoe_mode is not None:
+        raise ConfigError(
+            f"config.aoe_config.aoe_mode measures kernels, and cannot those of config.target="
+            f"{config.target!r}: {reason}"
+        )
+    if reason and mmap_packed_weights:
+        raise ConfigError(
+            f"mmap_packed_weights packs the weights with kernels, and cannot with those of "
+            f"config.target={config.target!r}: {reason}"
+        )
 
 
 def compile(

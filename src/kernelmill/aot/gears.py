@@ -11,17 +11,17 @@ import torch
 from torch.export import Dim
 
 from kernelmill.aot.allowed_sizes import line_of
+from kernelmill.artifact.guards import broken_sizes
 from kernelmill.artifact.manifest import CallSpec, Gears, Source
-from kernelmill.artifact.sizes import broken_sizes
-from kernelmill.compiler import Compiler, GearCompiler
-from kernelmill.compiler.gear_kernels import GearSizes
+from kernelmill.compiler.gears import GearCompiler
+from kernelmill.compiler.linking import GearSizes
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import ConfigError, GearError, GearTypeError
 from kernelmill.core.log import get_logger
-from kernelmill.gears.declaration import declare
-from kernelmill.gears.gear_set import Gear, GearSet, Marked, combine
+from kernelmill.gears.gear_set import Gear, GearSet, Marked, combine, declare
 from kernelmill.graph.ir import Graph, Input
 
 GivenGears = Mapping[str, Mapping[int, Sequence[int]]]

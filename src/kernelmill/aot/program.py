@@ -14,11 +14,9 @@ import torch
 from kernelmill.artifact.bind import Bound
 from kernelmill.artifact.container import KMILL, Artifact, read_artifact, used
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.objects import plans_of
-from kernelmill.artifact.packed_weights import PacksOfFile, bind_weights
-from kernelmill.artifact.program_set import ProgramSet, program_set
+from kernelmill.artifact.program_set import ProgramSet, plans_of, program_set
 from kernelmill.artifact.target import Binder
-from kernelmill.artifact.tensors import tensors_of
+from kernelmill.artifact.tensors import PacksOfFile, bind_weights, tensors_of
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.errors import (
@@ -35,7 +33,7 @@ from kernelmill.plan.ir import AtenCall
 from kernelmill.runtime.counters import summed
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.sealed import SealedFile
-from kernelmill.torch_internals.inventory import counters
+from kernelmill.torch_internals.registry import counters
 
 _MOST_NAMES = 3
 
@@ -92,7 +90,7 @@ def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:
     if not rebuild:
         raise UnsupportedError(f"{made}. Compile it here, or let load(rebuild=True)")
     try:
-        from kernelmill.aot.compiled import retargeted
+        from kernelmill.aot.exporting import retargeted
     except ImportError as error:
         raise UnsupportedError(f"{made}. It cannot be compiled here: {error}") from error
 

@@ -4,6 +4,11 @@ function that was traced.
 Each call checks, without tracing, the state that may have changed: torch's settings, objects read
 from outside of the arguments (by identity), and arguments that are no tensors. The native entry
 checks the tensors. When a check fails, nothing is run and InputError names the difference.
+
+The fast path into a bound program (runtime/quick.py), with tables kept up to date.
+
+The tables are made from a full call. A later call that does not fit them is a full call again, and
+they are rebuilt if that pays.
 """
 
 from __future__ import annotations
@@ -14,17 +19,16 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.code import changed_code
-from kernelmill.artifact.effects import Effects, build_all
-from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guard_records import Place
+from kernelmill.artifact.guard_kinds import is_about_layout
+from kernelmill.artifact.guard_records import Place, Watch, place_of_input
 from kernelmill.artifact.guards import (
     ArgumentChecks,
     ArgumentCode,
     ArgumentLayouts,
+    asked_symbols,
     in_words,
 )
-from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import (
@@ -37,16 +41,135 @@ from kernelmill.artifact.paths import (
     name_of_argument,
 )
 from kernelmill.artifact.program_set import ProgramSet
+from kernelmill.artifact.results import Effects, build_all
 from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.target import Target, Values
+from kernelmill.artifact.unpacker import ArgumentUnpacker
 from kernelmill.artifact.versions import version_of
-from kernelmill.artifact.watch import Watch, place_of_input
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import of_atom
 from kernelmill.core.errors import GradientError, InputError
-from kernelmill.runtime.calls.object_checks import supported
-from kernelmill.runtime.quick import REFUSED, NativeWatch
+from kernelmill.core.scalar import roots
+from kernelmill.plan.ir import SymbolInput, TensorInput
+from kernelmill.runtime import quick
+from kernelmill.runtime.calls.engine import supported
+from kernelmill.runtime.layout import Refusal
+from kernelmill.runtime.memory.dims import plan_dims
+from kernelmill.runtime.program import Program
+from kernelmill.runtime.quick import REFUSED, NativeWatch, QuickCall, Row
 from kernelmill.runtime.weights.contents import memory_behind, span_of
 from kernelmill.runtime.weights.page_scan import overlap
+
+_MOST_STRUCTURES = 8
+"""Limit on rebuilding the tables for arguments of another structure."""
+
+
+def fast_path_of(
+    manifest: Manifest, program: Program | None, effects: Effects | None, code: ArgumentCode
+) -> FastPath | None:
+    """Return the fast path into a program, or None if it cannot have one."""
+    if program is None or not quick.suits(program):
+        return None
+    integers = _integers(manifest, program)
+    return None if integers is None else FastPath(manifest, program, integers, effects, code)
+
+
+def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
+    """Return the integer arguments to read at each call, with the number of the dim of each.
+
+    The size of a tensor argument is checked with the tensor; strides and offsets are not, or not
+    all. None when one cannot be read.
+    """
+    engine = program.engine
+    checked = engine.tables.tensor_arguments
+    inputs = manifest.spec.inputs
+    tensors = {inputs[i].path: engine.plan.inputs[i] for i in checked}
+    dims = {symbol.name: of_atom(symbol) for symbol in engine.plan.symbols}
+    read = roots(plan_dims(engine.plan))
+    asked = read | asked_symbols(manifest.spec, engine.plan)
+    found: dict[int, int] = {}
+    for n, argument in enumerate(engine.plan.inputs):
+        source = inputs[n]
+        if not isinstance(argument, SymbolInput):
+            continue
+        if source.part != "size" and argument.symbol not in asked:
+            continue
+        if source.axis >= 0 and source.part == "size":
+            tensor = tensors.get(source.path)
+            if not isinstance(tensor, TensorInput):
+                return None
+            # One that nothing reads is equal to another size, by which the tensor is checked.
+            if argument.symbol in read and str(tensor.shape[source.axis]) != argument.symbol:
+                return None
+        elif not source.own:
+            return None
+        else:
+            found[n] = engine.dims.number(dims[argument.symbol])
+    return found
+
+
+class FastPath(QuickCall):
+    """The fast path of a bound program; its `caller` takes the tuple of a call's values."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        program: Program,
+        integers: Mapping[int, int],
+        effects: Effects | None,
+        code: ArgumentCode,
+    ) -> None:
+        self._manifest, self._integers, self._effects = manifest, integers, effects
+        self._code = code
+        self._own_inputs = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
+        self._tensors = program.engine.tables.tensor_arguments
+        own = [n in self._own_inputs for n in self._tensors]
+        super().__init__(program, own)
+        self._structures = 0
+        self._structure: ArgumentUnpacker | None = None
+        self._ready = False
+        self.generation = 0
+
+    def watch(self, rows: Sequence[Row] | None) -> None:
+        """Watch these rows, refusing calls until a full one. Without rows, refuse for good."""
+        self.close()
+        self.generation += 1
+        super().watch(rows)
+
+    def learn(self, values: Values, arguments: Sequence[Any], generation: int) -> None:
+        """A call with these values has gone through in full, and these were the program's; the
+        generation is that of before they were looked for."""
+        if not self._watching or generation != self.generation:
+            return
+        known = self._structure is None or self._structure.holds()
+        if self.refusal == Refusal.STRUCTURE or not known:
+            self.refusal = 0
+            self._take_apart(values, arguments)
+        if not self._ready:
+            return
+        parameters, binding = self._program.engine.parameters, None
+        if parameters is not None:
+            binding = parameters.bindings.get(id(arguments[parameters.key_argument]))
+            if binding is None:  # good for one call only
+                return
+        if self.closed or binding is not self.binding:
+            kept = (None if n in self._own_inputs else value for n, value in enumerate(arguments))
+            self.open(tuple(kept), binding)
+
+    def _take_apart(self, values: Values, arguments: Sequence[Any]) -> None:
+        self.close()
+        self._structures += 1
+        self._ready = False
+        if self._structures > _MOST_STRUCTURES:
+            return
+        count = len(arguments)
+        structure = ArgumentUnpacker(self._manifest, values, count, self._integers, self._code)
+        self._structure = structure
+        symbols = self._program.engine.sources
+        unpacking = structure.unpacking(self._tensors, symbols, self._effects)
+        if unpacking is not None:
+            self.set_steps(unpacking)
+            self._ready = True
 
 
 class Mismatch(InputError):

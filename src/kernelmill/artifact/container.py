@@ -25,8 +25,7 @@ from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any
 
-from kernelmill.artifact.manifest import Manifest, read_manifest
-from kernelmill.artifact.typed import UNFIT, maker
+from kernelmill.artifact.manifest import UNFIT, Manifest, maker, read_manifest
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import DIGEST_BYTES, digest_of
 from kernelmill.core.errors import KernelmillError, StoreError

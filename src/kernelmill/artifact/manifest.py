@@ -5,21 +5,41 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
     CallSpec    parameters, guards of arguments, inputs of the program, results, sizes, effects
     Guards      state outside of the arguments that a trace depended on; empty if compiled ahead
     Gears       choice among several plans, where there are several
+
+Shapes of the values that a call returns or sets, as JSON: a grammar checked without torch.
+
+{"result": N} {"input": PATH} {"constant": JSON}     a result of the program, an object that it
+{"constant": HEX, "float": true}                     was given, data, a float exactly
+{"item": N}                                          `item()` of result N
+{"dtype": NAME} {"device": NAME}                     "float32", "cpu"
+{"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
+{"dict": [[K, V]], "ordered": true}                   an OrderedDict
+{"named": NAME, "names": [...], "items": [...]}       a named tuple or one of
+                                                      torch.return_types, by "module:Class"
+{"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
+
+Values of declared types, made from JSON.
+
+str, bool, float, None, int     unchanged; an int has 64 bits
+DATA                            one of these, an int of any length
+tuple, Mapping                  from a list, from an object
+a dataclass                     from the list of its fields
+X | None, int | Expr            the first that fits; an Expr from its text
+Annotated[T, check]             a T for which `check` does not return False
 """
 
-# Without annotations as texts: the types of fields say how they are read, and texts of types would
-# be compiled at each load.
+from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from kernelmill.artifact.paths import Path, Tree, read_places, text_of
-from kernelmill.artifact.shapes import Shape, read_shape
-from kernelmill.artifact.typed import DATA, UNFIT, kept_fields, made_of, maker, of_type
+from kernelmill.artifact.paths import Path, Tree, check_path, read_places, text_of
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Expr
+from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.ir import Padding
 
@@ -120,7 +140,7 @@ class Root:
 @dataclass(frozen=True)
 class Effect:
     """A side effect of a call on an object that it was passed, at `path`. `kind` is "attribute",
-    "item" or "append", `key` the name, number or key, and `value` a shape (effects.py)."""
+    "item" or "append", `key` the name, number or key, and `value` a shape (results.py)."""
 
     path: Path
     kind: Annotated[str, {"attribute", "item", "append"}.__contains__]
@@ -373,3 +393,152 @@ def _option(value: Any) -> Any:
     for part in parts if isinstance(value, (dict, list)) else (value,):
         maker(DATA, {})(part)
     return value
+
+
+Make = Callable[[Any], Any]
+
+DATA = bool | int | float | str | None
+
+UNFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors raised for data in a file that is malformed."""
+
+_LARGEST = 1 << 63
+
+
+def maker(kind: Any, own: Mapping[Any, Make]) -> Make:
+    """Return a function that makes values of a type, and raises one of `UNFIT` for others. `own`
+    are makers of the types that the caller makes itself."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in own:
+        return own[kind]
+    if kind is int:
+        return _integer
+    if kind is Expr:
+        return _dim
+    if origin is Annotated:
+        return _checked(maker(args[0], own), *args[1:])
+    if origin is Mapping:
+        make = maker(args[1], own)
+        return lambda value: {name: make(part) for name, part in of_type(value, dict).items()}
+    if origin is tuple and args[-1] is Ellipsis:
+        make = maker(args[0], own)
+        return lambda rows: tuple([make(row) for row in of_type(rows, list)])
+    if origin is tuple or is_dataclass(kind):
+        makers = [maker(part, own) for part in args or kept_fields(kind).values()]
+        whole: Any = kind if is_dataclass(kind) else lambda *parts: parts
+        return lambda row: whole(*made_of(makers, row))
+    if origin in (Union, UnionType):
+        return _first([maker(part, own) for part in args]) if kind != DATA else _data
+    return lambda value: of_type(value, kind)
+
+
+def kept_fields(kind: Any) -> dict[str, Any]:
+    """Return the types of the fields that a dataclass is saved with: those it is compared by."""
+    types = get_type_hints(kind, include_extras=True)
+    return {each.name: types[each.name] for each in fields(kind) if each.compare}
+
+
+def of_type(value: Any, *kinds: type) -> Any:
+    """Return the value. TypeError where its class is none of these."""
+    if type(value) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"expected {names}, and there is {value!r:.60}")
+    return value
+
+
+def made_of(makers: Sequence[Make], row: Any) -> list[Any]:
+    """Return the values made from the parts of a list, which has as many parts as makers."""
+    return [make(part) for make, part in zip(makers, of_type(row, list), strict=True)]
+
+
+def _first(makers: Sequence[Make]) -> Make:
+    def made(value: Any) -> Any:
+        for make in makers[:-1]:
+            try:
+                return make(value)
+            except TypeError:
+                continue
+        return makers[-1](value)
+
+    return made
+
+
+def _checked(make: Make, check: Callable[[Any], Any]) -> Make:
+    def made(value: Any) -> Any:
+        if check(found := make(value)) is False:
+            raise ValueError(f"there cannot be {value!r:.60}")
+        return found
+
+    return made
+
+
+def _data(value: Any) -> Any:
+    return of_type(value, bool, int, float, str, NoneType)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"expected int, and there is {value!r:.60}")
+    if not -_LARGEST <= value < _LARGEST:
+        raise ValueError(f"out of range: {value!r:.40}")
+    return value
+
+
+def _dim(value: Any) -> Dim:
+    names = re.findall(r"[^\W\d]\w*", of_type(value, str))
+    return parse(value, {name: sym(name) for name in names})
+
+
+Shape = Annotated[Mapping[str, Any], "a shape"]
+
+DEEPEST = 100
+"""Limit on nested containers. Each is built by a few nested calls."""
+
+_Number = Annotated[int, lambda number: number >= 0]
+_Exact = Annotated[str, float.fromhex]
+
+_GRAMMAR: Mapping[tuple[str, ...], tuple[Any, ...]] = {
+    ("result",): (_Number,),
+    ("item",): (_Number,),
+    ("input",): (Annotated[tuple[tuple[DATA, ...], ...], check_path],),
+    ("constant",): (DATA,),
+    ("constant", "float"): (_Exact, bool),
+    ("dtype",): (str,),
+    ("device",): (str,),
+    ("list",): (tuple[Shape, ...],),
+    ("tuple",): (tuple[Shape, ...],),
+    ("dict",): (tuple[tuple[DATA, Shape], ...],),
+    ("dict", "ordered"): (tuple[tuple[DATA, Shape], ...], bool),
+    ("named", "names", "items"): (str, tuple[str, ...], tuple[Shape, ...]),
+    ("object", "fields"): (str, tuple[tuple[str, Shape], ...]),
+}
+"""The types of the parts of a shape, by its names."""
+
+
+def shapes_in(value: Any) -> Iterator[Shape]:
+    """Yield a shape and all those inside of it, each checked. TypeError or ValueError for a value
+    that is none, or nests too deep."""
+    level, depth = [value], 0
+    while level:
+        if depth > DEEPEST:
+            raise ValueError(f"what it returns nests deeper than {DEEPEST}")
+        inner: list[Any] = []
+        for shape in level:
+            kinds = _GRAMMAR.get(tuple(of_type(shape, dict)))
+            if kinds is None:
+                raise ValueError(f"it returns {shape!r:.60}")
+            for kind, part in zip(kinds, shape.values(), strict=True):
+                maker(kind, {Shape: inner.append})(part)
+            yield shape
+        level, depth = inner, depth + 1
+
+
+def read_shape(value: Any) -> Shape:
+    """Check a value as a whole and return it."""
+    shape, *_ = shapes_in(value)
+    return shape
+
+
+def results_in(shape: Shape) -> int:
+    """Return the number of results that a shape needs from the program."""
+    return 1 + max(part.get("result", part.get("item", -1)) for part in shapes_in(shape))

@@ -32,6 +32,7 @@ from kernelmill.artifact.fingerprint import (
     metaclass_text,
     name_of,
 )
+from kernelmill.artifact.guard_kinds import layout_of, layout_text
 from kernelmill.artifact.guard_records import (
     CELL,
     CLASS,
@@ -43,7 +44,6 @@ from kernelmill.artifact.guard_records import (
     found_by,
     held_in_context,
 )
-from kernelmill.artifact.layouts import layout_of, layout_text
 from kernelmill.artifact.manifest import Root
 from kernelmill.artifact.paths import CONTEXT, MISSING, Path, Tree, as_bytes, step_into, text_of
 from kernelmill.core.dataclass import dataclass

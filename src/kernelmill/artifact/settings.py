@@ -17,7 +17,7 @@ import torch
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime import quick
-from kernelmill.runtime.calls.object_checks import supported
+from kernelmill.runtime.calls.engine import supported
 from kernelmill.runtime.executor import ask_for_flags
 from kernelmill.runtime.layout import SettingBits
 from kernelmill.torch_internals.dispatch import active_modes, float32_precision

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.effects import Effects
-from kernelmill.artifact.guard_kinds import is_lasting
+from kernelmill.artifact.guard_kinds import is_about_layout, is_lasting
 from kernelmill.artifact.guards import ArgumentCode
-from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
+from kernelmill.artifact.results import Effects
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import StepKind, StepRecord, SymbolRecord, words
 from kernelmill.runtime.memory.dims import SizeSource

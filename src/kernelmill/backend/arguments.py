@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import InputRole
 from kernelmill.torch_internals.autograd import position_of
 
 _ITEM = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\w+))\]")

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -18,51 +20,58 @@ from torch.compiler import disable
 from torch.fx.traceback import preserve_node_meta
 
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
-from kernelmill.backend.background_calls import BackgroundCalls
 from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.data_dump import asked_dump, data_dump
-from kernelmill.backend.determinism import note_determinism
-from kernelmill.backend.dynamo_compiles import watch_compiles
-from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
+from kernelmill.backend.gear_calls import BackgroundCalls, GearedCalls, check_squeezes
 from kernelmill.backend.gears import (
     CaptureGears,
     capture_gears,
+    linked_results,
+    recall,
     relax_guards,
+    remember,
     shapes_of,
     shown_errors,
     traced_arguments,
 )
-from kernelmill.backend.precision import by_precision
-from kernelmill.backend.regions import linked_results
+from kernelmill.backend.graph_breaks import watch_compiles
 from kernelmill.backend.report import Capture, or_in_torch
-from kernelmill.backend.retraces import recall, remember
-from kernelmill.backend.runnable import name_complex_constants, settle_given
-from kernelmill.backend.strides import report_output_strides
-from kernelmill.backend.tested_torch import is_tested
-from kernelmill.compiler import Compiler
+from kernelmill.backend.runnable import name_complex_constants, note_determinism, settle_given
+from kernelmill.compiler.pipeline import Compiler
+from kernelmill.compiler.precision import by_precision
 from kernelmill.config import CompilerConfig
-from kernelmill.core.compile_debug import write_stage
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
 from kernelmill.core.interpreter import collection_paused
-from kernelmill.core.log import get_logger
-from kernelmill.core.roles import InputRole
+from kernelmill.core.log import get_logger, write_stage
 from kernelmill.core.scalar import FUNCTIONS, TO_WORD
-from kernelmill.frontend import (
-    ImportedGraph,
-    UpdatedArguments,
-    decomposition_table,
-    import_fx,
-    refused_by_eager,
-    settle_recurrent,
-)
+from kernelmill.core.version import minor_of
 from kernelmill.frontend.conditions import squeezed
-from kernelmill.graph.ir import Graph
+from kernelmill.frontend.context import lies_row_major
+from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.eager_checks import refused_by_eager
+from kernelmill.frontend.importer import ImportedGraph, import_fx
+from kernelmill.frontend.recurrent import settle_recurrent
+from kernelmill.frontend.results import UpdatedArguments
+from kernelmill.graph.ir import Graph, Value
 from kernelmill.torch_internals import autograd
+from kernelmill.torch_internals.autograd import output_strides
 from kernelmill.torch_internals.compiles import drops_guards
 from kernelmill.torch_internals.dispatch import outside_modes, plain_calls
 from kernelmill.torch_internals.dynamo import source_names
 from kernelmill.torch_internals.tracing import sizes_when_read
+
+TESTED = frozenset({"2.12", "2.13", "2.14", "2.15"})
+"""Versions of torch with which all tests of cached methods and files have passed (`make compat`).
+With others, ways around Dynamo's guards (gears that check sizes themselves, programs that are kept
+on disk) and around AOTAutograd's wrapper are not taken."""
+
+
+def is_tested() -> bool:
+    """Return whether this version of torch has been tested."""
+    return minor_of(torch.__version__) in TESTED
+
 
 _log = get_logger("backend")
 _numbers = itertools.count()
@@ -476,3 +485,21 @@ def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:
     if not constants:
         return call
     return lambda *args: call(*args, *constants)
+
+
+def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
+    """Fill the tracing context's list: strides of a result that is row-major here and was traced
+    with gaps (a slice of a larger tensor), None for every other one."""
+    asked = output_strides()
+    if asked is None:
+        return
+    traced: Any = gm.graph.output_node().args[0]
+    for node, result in zip(traced, graph.results, strict=True):
+        made = isinstance(result, Value) and result.node is not None and result.type.strides is None
+        moved = made and not lies_row_major(node.meta["val"])
+        asked.append(_row_major(node.meta["val"].shape) if moved else None)
+
+
+def _row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Return strides of a dense row-major tensor of this shape; symbolic where the shape is."""
+    return tuple(accumulate(reversed(shape), mul, initial=1))[-2::-1]

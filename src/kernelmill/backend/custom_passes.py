@@ -23,8 +23,8 @@ from torch import fx
 from kernelmill.backend.replacements import REPLACEMENTS, functions_of
 from kernelmill.config import CompilerConfig
 from kernelmill.config.super_kernel_marks import MARK_KEY, STREAM_KEY, THREADS_KEY
-from kernelmill.core.compile_debug import write_stage
 from kernelmill.core.errors import ConfigError
+from kernelmill.core.log import write_stage
 from kernelmill.frontend.waits import SCOPE_ENTER, SCOPE_EXIT
 
 

@@ -84,7 +84,7 @@ def get_backend(
 
     Imports torch._dynamo and the compiler. ConfigTypeError for arguments of another type.
     """
-    from kernelmill.backend.dynamo_compiles import watch_compiles
+    from kernelmill.backend.graph_breaks import watch_compiles
 
     import_module("kernelmill.backend.capture")
     watch_compiles()
@@ -159,7 +159,7 @@ def _is_ours(name: object) -> bool:
     """Return whether an option is in our tree, or unknown to Inductor too."""
     if not isinstance(name, str) or name.partition(".")[0] in CompilerConfig.names():
         return True
-    from kernelmill.torch_internals.inductor import inductor_options
+    from kernelmill.torch_internals.compiles import inductor_options
 
     return name.replace("-", "_") not in (inductor_options.get() or ())
 

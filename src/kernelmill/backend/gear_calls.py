@@ -20,21 +20,21 @@ from torch import fx
 
 from kernelmill.backend.gears import CaptureGears, at, shapes_of, symbolic
 from kernelmill.backend.report import or_in_torch
-from kernelmill.compiler import Compiler, GearCompiler
+from kernelmill.compiler.gears import GearCompiler
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dim import evaluate, symbols
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import GearError, InputError, PaddingError, UnsupportedError
 from kernelmill.core.log import get_logger
-from kernelmill.core.roles import InputRole
 from kernelmill.frontend.conditions import squeezed
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.passes.dce import DropSizeChecks
-from kernelmill.passes.padding import padding_of
+from kernelmill.passes.padding.analysis import padding_of
 from kernelmill.runtime import background
-from kernelmill.runtime.gears.geared import GearedProgram
-from kernelmill.runtime.gears.padded_calls import PaddedCalls, smallest_holding
+from kernelmill.runtime.gears.padded_calls import GearedProgram, PaddedCalls, smallest_holding
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals.dispatch import outside_modes
 
@@ -263,3 +263,45 @@ def check_squeezes(gm: fx.GraphModule, gears: CaptureGears) -> None:
                 raise GearError(
                     gears.misfit(gear, f"squeeze would take out dim {dim}, and the trace keeps it")
                 )
+
+
+Call = Callable[..., Any]
+
+
+class BackgroundCalls:
+    """A graph run by torch until it is compiled in the background, then by the result of `compile`.
+
+    The compile begins after the first call. Where `compile` raises, later calls compile themselves,
+    and raise its error until its cause is removed.
+    """
+
+    def __init__(self, compile: Callable[[], Call], in_torch: Call) -> None:
+        self._compile, self._in_torch = compile, in_torch
+        self._run: Call = self._meanwhile
+        self._begun = background.Begun(self._pieces)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the graph."""
+        return self._run(*args)
+
+    def _meanwhile(self, *args: Any) -> Any:
+        results = self._in_torch(*args)
+        self._begun.submit()  # after the first answer, which would share its core with the compile
+        return results
+
+    def _pieces(self) -> Iterator[None]:
+        try:
+            self._use(self._compile())
+        except Exception:  # the next call meets it, when it tries itself
+            self._run = self._at_once
+        yield
+
+    def _at_once(self, *args: Any) -> Any:
+        self._use(outside_modes(self._compile))
+        return self._run(*args)
+
+    def _use(self, run: Call) -> None:
+        # Callers may be on their way to any of these. The graphs go that nothing else needs, and
+        # work that two callers have submitted is done once.
+        self._run = self._in_torch = run
+        self._compile = lambda: run

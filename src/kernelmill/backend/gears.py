@@ -1,32 +1,44 @@
-"""Gears of one graph of Dynamo's: from the marks on its arguments to values of its symbols."""
+"""Gears of one graph of Dynamo's: from the marks on its arguments to values of its symbols.
+
+The gears of frames are kept, so that a retrace for another size is recognised: Dynamo guards the
+sizes that it took for static in a trace. A call with another one makes it trace the frame again,
+and the arguments of that call carry no gears: without this record it would look like a model that
+never had any.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import sympy
 import torch
-from torch import fx
+from torch import fx, nn
 
 from kernelmill.backend.arguments import names_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
-from kernelmill.gears.declaration import gears_of
 from kernelmill.gears.gear_set import (
+    ATTRIBUTE,
     Axis,
+    DimGears,
     Gear,
     GearSet,
+    Link,
     Marked,
     check_small,
     combine,
+    gears_of,
     graph_options,
 )
-from kernelmill.torch_internals.dynamo import is_static, shown_error, source_names
+from kernelmill.torch_internals import dynamo
+from kernelmill.torch_internals.dynamo import current_trace, is_static, shown_error, source_names
 
 _log = get_logger("backend")
 
@@ -289,3 +301,105 @@ def _where(stack: Any) -> str:
         return ""
     frame = list(stack)[-1]
     return f" ({frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name})"
+
+
+_MOST_REMEMBERED = 64
+
+
+_frames: weakref.WeakKeyDictionary[CodeType, list[tuple[weakref.ref[Any] | None, CaptureGears]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""The traces of each frame: the module it belongs to (or None), and its gears."""
+
+
+def remember(gears: CaptureGears) -> None:
+    """Record the gears of the frame that Dynamo is tracing."""
+    code, owner = _traced_now()
+    if code is not None:
+        known = _frames.setdefault(code, [])
+        known.append((None if owner is None else weakref.ref(owner), gears))
+        del known[:-_MOST_REMEMBERED]
+
+
+def recall(arguments: Sequence[TracedArgument]) -> CaptureGears | None:
+    """Return the gears of an earlier trace of this frame whose arguments differ only in sizes."""
+    code, owner = _traced_now()
+    for known, gears in reversed(_frames.get(code, []) if code is not None else []):
+        of = None if known is None else known()
+        same = of is owner and (known is None) == (owner is None)  # else its owner is gone
+        if same and _signature(gears.arguments) == _signature(arguments):
+            return gears
+    return None
+
+
+def _traced_now() -> tuple[CodeType | None, Any]:
+    tx = current_trace()
+    if tx is None:
+        return None, None
+    # A method's first argument need not be called self, and torch.nn's own containers are traced
+    # through a function that holds the module as `fn`.
+    held = tx.f_locals.values()
+    owner = next((v for v in held if isinstance(v, nn.Module)), tx.f_locals.get("self"))
+    try:
+        weakref.ref(owner)
+    except TypeError:
+        owner = None
+    return tx.f_code, owner
+
+
+def _signature(arguments: Sequence[TracedArgument]) -> list[tuple[Any, ...]]:
+    tensors = (argument for argument in arguments if argument.dtype is not None)
+    return [(one.source, one.dtype, len(one.shape)) for one in tensors]
+
+
+Call = Callable[..., Any]
+
+
+def linked_results(gm: fx.GraphModule, gears: CaptureGears) -> Callable[[Call], Call]:
+    """Return a wrapper for the call of Dynamo's graph that sets gears on the tensors it returns.
+
+    The gears of a result's dim are its sizes for each gear of the graph. They are linked with those
+    of the graph's arguments, which the next graph may take too.
+    """
+    link = Link()
+    nodes = gm.graph.find_nodes(op="placeholder")
+    for node, argument in zip(nodes, gears.arguments, strict=True):
+        declared = argument.gears
+        if declared is not None and (rows := _rows(argument.dims, gears)):
+            setattr(node.meta["grapharg"].example, ATTRIBUTE, DimGears(declared.dims, link, rows))
+    marks: list[DimGears | None] = []
+    results: Any = gm.graph.output_node().args[0]
+    for node in results:
+        fake = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+        dims = map(symbolic, fake.shape) if isinstance(fake, torch.Tensor) else ()
+        rows = _rows(dims, gears)
+        marks.append(DimGears(rows, link, rows) if rows else None)
+
+    def wrap(call: Call) -> Call:
+        def run(*args: Any) -> Any:
+            made = call(*args)
+            _mark(made, marks)
+            return made
+
+        return run
+
+    return wrap
+
+
+def _rows(dims: Iterable[Any], gears: CaptureGears) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the dims of a tensor whose size depends on the gear: (dim, size for each gear)."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for dim, expression in enumerate(dims):
+        sizes = [at(expression, values) for values in gears.values.values()]
+        if len(set(sizes)) > 1 and all(size.is_number for size in sizes):
+            found.append((dim, tuple(map(int, sizes))))
+    return tuple(found)
+
+
+def _mark(results: Sequence[Any], marks: Sequence[DimGears | None]) -> None:
+    functions = dynamo.marks.get()
+    for result, mark in zip(results, marks, strict=True):
+        if mark is not None and functions is not None and isinstance(result, torch.Tensor):
+            setattr(result, ATTRIBUTE, mark)
+            for dim, _ in mark.dims:
+                functions.dynamic(result, dim)

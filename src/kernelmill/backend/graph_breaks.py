@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
 
+from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.log import get_logger
+from kernelmill.core.version import BACKEND_NAME
+from kernelmill.torch_internals.compiles import around_compiles, backend_of_compile, watch_forks
 from kernelmill.torch_internals.dynamo import RECURRENT_BREAK, GraphBreak, graph_breaks
 
 _log = get_logger("backend")
@@ -58,3 +63,25 @@ def say_breaks() -> None:
         if text not in _said:
             _said.add(text)
             _log.warning(text)
+
+
+_tracing = ExitStack()
+
+
+def watch_compiles() -> None:
+    """Pause garbage collection while Dynamo traces for this backend, and log breaks also for models
+    of which nothing is captured. Until `torch._dynamo.reset()`; may be called again."""
+    watch_forks()
+    say_breaks()
+    around_compiles(_before, _after)
+
+
+def _before(_: Any) -> None:
+    # Other backends may take minutes, and make more garbage than memory has room for.
+    if backend_of_compile() == BACKEND_NAME:
+        _tracing.enter_context(collection_paused())
+
+
+def _after(_: Any) -> None:
+    _tracing.close()
+    say_breaks()

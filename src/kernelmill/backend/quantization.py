@@ -24,9 +24,8 @@ from kernelmill.config.schemes import (
     with_range,
 )  # fmt: skip
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dtype import DType, from_torch
+from kernelmill.core.dtype import DType, InputRole, from_torch
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
-from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Value

@@ -22,10 +22,10 @@ from kernelmill.artifact.bytecode import (
     methods_in,
     names_in,
 )
-from kernelmill.artifact.code import modules_of, uses_of
+from kernelmill.artifact.code import modules_of, reached_by_calls, reached_from, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guards import ArgumentCode, with_value
+from kernelmill.artifact.guards import ArgumentCode, equal_integers, where_of, with_value
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
@@ -38,7 +38,6 @@ from kernelmill.artifact.manifest import (
     Source,
     read_manifest,
 )
-from kernelmill.artifact.objects import artifact_of
 from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import (
     CONTEXT,
@@ -51,36 +50,40 @@ from kernelmill.artifact.paths import (
     is_outside,
     name_of_argument,
 )
-from kernelmill.artifact.reached_code import reached_by_calls, reached_from
+from kernelmill.artifact.program_set import artifact_of
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
-from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import WeightLayout, held_constants
 from kernelmill.artifact.versions import packages_of
-from kernelmill.backend.capture import Traced, compile_capture
-from kernelmill.backend.composites import packages_of_composites
+from kernelmill.backend.capture import TESTED, Traced, compile_capture, is_tested
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
-from kernelmill.backend.guards import Reads, identities, keys_of_objects, missed, reads_of
-from kernelmill.backend.layouts import Layouts
+from kernelmill.backend.guards import Layouts, Reads, identities, keys_of_objects, missed, reads_of
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
-from kernelmill.backend.result_marks import MarkedInteger, MarkedTensor, marked, unmarked
-from kernelmill.backend.shared_memory import SharedMemory, with_storages_apart
-from kernelmill.backend.side_effects import CountsUp, SideEffects
+from kernelmill.backend.runnable import packages_of_composites
+from kernelmill.backend.side_effects import (
+    CountsUp,
+    MarkedInteger,
+    MarkedTensor,
+    SharedMemory,
+    SideEffects,
+    marked,
+    unmarked,
+    with_storages_apart,
+)
 from kernelmill.backend.sources import SourceReader, Wrapped
-from kernelmill.backend.tested_torch import TESTED, is_tested
-from kernelmill.compiler import Compiler
 from kernelmill.compiler.linking import Compiled, without_bodies
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import target_isa
 from kernelmill.core.version import BACKEND_NAME
-from kernelmill.frontend import conditions_from, conditions_of
+from kernelmill.frontend.conditions import conditions_from, conditions_of
 from kernelmill.plan.ir import Padding
 from kernelmill.runtime.memory.dims import given_symbols
 from kernelmill.runtime.program import Program

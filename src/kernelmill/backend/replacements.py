@@ -29,7 +29,7 @@ class _Replacements:
         self._matcher: Any = None
 
     def matcher(self) -> Any:
-        from kernelmill.torch_internals.inductor import pattern_matcher
+        from kernelmill.torch_internals.compiles import pattern_matcher
 
         if self._matcher is None:
             self._matcher = pattern_matcher.require().PatternMatcherPass("kernelmill_replacements")
@@ -72,8 +72,8 @@ def register_replacement(
         if not callable(function):
             raise ConfigTypeError(f"register_replacement: {name} is {function!r}, no function")
     # Imported here: methods that are loaded need neither.
-    from kernelmill.frontend import decomposition_table
-    from kernelmill.torch_internals.inductor import pattern_matcher
+    from kernelmill.frontend.decompositions import decomposition_table
+    from kernelmill.torch_internals.compiles import pattern_matcher
 
     torchs = pattern_matcher.require()
     torchs.register_replacement(
@@ -96,7 +96,7 @@ def register_replacement(
 
 def _trace(function: Function, args: Sequence[Any], **options: Any) -> Any:
     """Trace as torch does, without Inductor's rewrites, which are not applied to graphs here."""
-    from kernelmill.torch_internals.inductor import pattern_matcher
+    from kernelmill.torch_internals.compiles import pattern_matcher
 
     traced = pattern_matcher.require().fwd_only(
         function, args, run_functional_passes=False, **options

@@ -1,9 +1,14 @@
-"""Rewrites of graphs that torch cannot run or decompose unchanged."""
+"""Rewrites of graphs that torch cannot run or decompose unchanged.
+
+AOTAutograd runs the Python code of composite operators, which neither Dynamo nor the code guards
+see, and calls of `torch.use_deterministic_algorithms`, of which its graph then has none.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from operator import getitem
 from typing import Any
 
@@ -11,16 +16,21 @@ import torch
 from torch import fx
 from torch.fx.graph import CodeGen
 
+from kernelmill.artifact.fingerprint import OPERATORS
+from kernelmill.artifact.versions import packages_of
+from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.dynamo import determinism_setter
 from kernelmill.torch_internals.operators import (
     OpOverload,
     gives_arguments,
+    is_composite,
     schema_of,
     writing_form,
     written_argument,
 )
-from kernelmill.torch_internals.tracing import graph_modules
+from kernelmill.torch_internals.tracing import all_nodes, graph_modules
 
 
 def settle_given(gm: fx.GraphModule) -> str | None:
@@ -153,3 +163,58 @@ def name_complex_constants(gm: fx.GraphModule) -> None:
         if any(isinstance(a, complex) and not math.isfinite(abs(a)) for a in arguments):
             part.graph.set_codegen(_ComplexNames())
             part.recompile()
+
+
+def note_determinism(gm: fx.GraphModule) -> None:
+    """Mark the nodes after such a call with torch's mode (`torch.set_deterministic_debug_mode`),
+    which nodes traced from them keep."""
+    setter = determinism_setter.get()
+    if setter is None:
+        return
+    for part in graph_modules(gm):
+        mode: int | None = None
+        for node in part.graph.nodes:
+            if node.target is setter:
+                mode = _mode(*node.args, **node.kwargs)
+            elif mode is not None:
+                node.meta["custom"] = {DETERMINISTIC_KEY: mode, **(node.meta.get("custom") or {})}
+
+
+def _mode(enabled: Any, *, warn_only: Any = False) -> int:
+    return 0 if not enabled else 1 if warn_only else 2
+
+
+_KNOWN = frozenset(
+    "aten c10d_functional inductor kernelmill mkldnn prim prims quantized quantized_decomposed "
+    "sparse".split()
+)
+"""Namespaces of torch's and of ours, whose versions every entry depends on."""
+
+_OPERATOR, _OVERLOAD = OPERATORS
+
+
+def packages_of_composites(gm: torch.fx.GraphModule) -> Mapping[str, str]:
+    """Return the packages that bring composite operators, with versions, which stand for the code.
+    UnsupportedError names an operator that no package brings."""
+    found: dict[str, str] = {}
+    for overload in _composite_overloads(gm):
+        if overload.namespace in _KNOWN or not is_composite(overload):
+            continue
+        module = sys.modules.get(overload.namespace)
+        versions = {} if module is None else packages_of([module])
+        if not versions:
+            raise UnsupportedError(
+                f"it calls {overload.name()}, which torch takes apart by code that cannot be "
+                "compared: register it for CPU, or with torch.library.custom_op"
+            )
+        found |= versions
+    return found
+
+
+def _composite_overloads(gm: torch.fx.GraphModule) -> Iterator[Any]:
+    for node in all_nodes(gm):
+        target: Any = node.target
+        if isinstance(target, _OVERLOAD):
+            yield target
+        elif isinstance(target, _OPERATOR):
+            yield from (getattr(target, name) for name in target.overloads())

@@ -3,23 +3,34 @@
 Dynamo has the places that change, and the source of a new value that existed before; the object
 itself has the new value after the call. A change that these two do not explain makes a method
 uncacheable.
+
+Marks on the results of a recorded program, which identify them in the value that the function
+returns and in the objects it changes.
+
+Torch tells memory apart by storages. Two tensors over one array (`torch.from_numpy`,
+`torch.frombuffer`) have one each, and are traced as if a write to the one were not visible in the
+other. In eager it is: such calls are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
 import torch
 
-from kernelmill.artifact.effects import PUTS, is_new_value
-from kernelmill.artifact.manifest import Effect, Guard
+from kernelmill.artifact.manifest import Effect, Guard, Shape
 from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, step_into, text_of
-from kernelmill.artifact.results import Shaper
-from kernelmill.artifact.shapes import Shape
+from kernelmill.artifact.results import PUTS, Shaper, is_new_value, tuple_of
 from kernelmill.backend.sources import SourceReader
+from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.plan.ir import TensorInput
+from kernelmill.runtime.weights.contents import memory_behind
+from kernelmill.runtime.weights.page_scan import overlap
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.dynamo import Mutation
 
@@ -194,3 +205,110 @@ def _is_plain(owner: Any, name: str) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class MarkedInteger(int):
+    """An integer that is a result of the program, told from others of the same value."""
+
+
+class MarkedFloat(float):
+    """A number that was read from a result, told from others of the same value."""
+
+
+class MarkedTensor(torch.Tensor):
+    """A result of the program with a number that the function computes with or returns, as
+    `x.sum().item()`: Dynamo reads it from the result. `taken` are such numbers, `plain` is the
+    result itself."""
+
+    plain: torch.Tensor
+    taken: list[MarkedFloat]
+
+    @classmethod
+    def of(cls, result: torch.Tensor) -> MarkedTensor:
+        """Return the result, marked."""
+        made = result.as_subclass(cls)
+        made.plain, made.taken = result, []
+        return made
+
+    def item(self) -> float:
+        """Return its number, marked too."""
+        number = MarkedFloat(self.plain.item())
+        self.taken.append(number)
+        return number
+
+
+def marked(number: int, result: Any, scalars: Collection[int]) -> Any:
+    """Mark a result of a program, by its number, if it needs a mark; `scalars` are the results from
+    which numbers are read."""
+    if type(result) is int:
+        return MarkedInteger(result)
+    return MarkedTensor.of(result) if number in scalars else result
+
+
+def unmarked(value: Any) -> Any:
+    """Return a value with its marked parts replaced by plain ones; containers in place."""
+    if isinstance(value, MarkedInteger):
+        return int(value)
+    if isinstance(value, MarkedFloat):
+        return float(value)
+    if isinstance(value, MarkedTensor):
+        return value.plain
+    if isinstance(value, dict):
+        for key in list(value):
+            value[key] = unmarked(value[key])
+        return value
+    if isinstance(value, type):
+        return value
+    if is_dataclass(value):
+        for each in fields(value):
+            if hasattr(value, each.name):  # it need not be set
+                object.__setattr__(value, each.name, unmarked(getattr(value, each.name)))
+        return value
+    if isinstance(value, (list, deque)):
+        for place, part in enumerate(cast("list[Any]", value)):
+            value[place] = unmarked(part)
+        return value
+    if isinstance(value, tuple):
+        return tuple_of(type(value), [unmarked(part) for part in value])
+    for name, part in list(getattr(value, "__dict__", {}).items()):
+        if isinstance(
+            part, (MarkedInteger, MarkedFloat, MarkedTensor)
+        ):  # it may be a model: no deeper
+            vars(value)[name] = unmarked(part)
+    return value
+
+
+class SharedMemory(Exception):
+    """A graph that writes to an argument was called with shared memory. Nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("arguments that share memory are written to")
+
+
+def with_storages_apart(
+    call: Callable[..., Any], made: Sequence[LoweredProgram]
+) -> Callable[..., Any]:
+    """Wrap the `call` of a graph, compiled to these programs, so that it raises SharedMemory. A
+    call without writes to arguments is returned unchanged."""
+    if made and not any(map(_writes, made)):
+        return call
+
+    def checked(*args: Any) -> Any:
+        if overlap([memory_behind(storage) for storage in _storages(args)]):
+            raise SharedMemory
+        return call(*args)
+
+    return checked
+
+
+def _writes(program: LoweredProgram) -> bool:
+    entries = program.lowered.plan.inputs
+    return any(isinstance(entry, TensorInput) and entry.updated for entry in entries)
+
+
+def _storages(arguments: Iterable[Any]) -> set[torch.UntypedStorage]:
+    return {
+        value.untyped_storage()
+        for value in arguments
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.numel()
+    }

@@ -8,9 +8,19 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.compiling import Mode, Settings, config_of
-from kernelmill.cli.files import FactoryName, check_writable
-from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, user_output
+from kernelmill.cli.output import (
+    FINE,
+    FactoryName,
+    Json,
+    Mode,
+    Settings,
+    check_writable,
+    config_of,
+    examples,
+    print_json,
+    print_text,
+    user_output,
+)
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.core.factory import load, user_code
 from kernelmill.core.text import counted

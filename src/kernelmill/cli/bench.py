@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
-from kernelmill.cli.files import FactoryName
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output, wide_console
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    Dynamic,
+    FactoryName,
+    Json,
+    Mode,
+    Settings,
+    Threads,
+    config_of,
+    examples,
+    on_threads,
+    print_json,
+    user_output,
+    wide_console,
+)
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load
 from kernelmill.core.text import counted

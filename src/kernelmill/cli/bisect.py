@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.files import FactoryName, check_folder
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    FactoryName,
+    Json,
+    check_folder,
+    examples,
+    print_json,
+    print_text,
+    user_output,
+)
 from kernelmill.core.factory import load, user_code
 from kernelmill.core.text import counted
 

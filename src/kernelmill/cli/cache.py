@@ -8,8 +8,18 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.files import Folder, check_folder, check_writable, written_to
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    Folder,
+    Json,
+    check_folder,
+    check_writable,
+    examples,
+    print_json,
+    print_text,
+    written_to,
+)
 from kernelmill.core.errors import StoreError
 from kernelmill.core.text import counted
 from kernelmill.store import default_folders

@@ -7,8 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelmill.cli.files import Folder, check_folder, written_to
-from kernelmill.cli.output import FINE, Json, examples, print_indented, print_json, wide_console
+from kernelmill.cli.output import (
+    FINE,
+    Folder,
+    Json,
+    check_folder,
+    examples,
+    print_indented,
+    print_json,
+    wide_console,
+    written_to,
+)
 
 
 def add(app: typer.Typer) -> None:

@@ -10,8 +10,7 @@ import typer
 from kernelmill.cli.checks import storage, system, threads
 from kernelmill.cli.checks.finding import Section
 from kernelmill.cli.checks.versions import versions
-from kernelmill.cli.files import Folder
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
+from kernelmill.cli.output import FINE, FOUND, Folder, Json, examples, print_json, wide_console
 from kernelmill.core.text import counted
 
 if TYPE_CHECKING:

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelmill.cli.compiling import Dynamic, Mode, Settings, Threads, config_of, on_threads
-from kernelmill.cli.files import FactoryName, check_writable, text_of
 from kernelmill.cli.output import (
     FINE,
     FOUND,
+    Dynamic,
+    FactoryName,
     Json,
+    Mode,
+    Settings,
+    Threads,
+    check_writable,
+    config_of,
     examples,
+    on_threads,
     print_indented,
     print_json,
     print_text,
+    text_of,
     user_output,
     wide_console,
 )

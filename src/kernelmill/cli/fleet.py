@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelmill.cli.files import Folder, check_writable
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text, user_output
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    Folder,
+    Json,
+    check_writable,
+    examples,
+    print_json,
+    print_text,
+    user_output,
+)
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.text import counted
 
@@ -223,7 +232,7 @@ def collect(
 ) -> int:  # fmt: skip
     """Remove kernels that no manifest names and that nobody has used for long."""
     from kernelmill import fleet
-    from kernelmill.store.shared import open_shared
+    from kernelmill.store.remote import open_shared
 
     shared = open_shared(store)
     if shared is None:

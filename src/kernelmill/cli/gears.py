@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kernelmill.cli.files import text_of
-from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
+from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, text_of
 from kernelmill.gears.shape_log import read_shapes
 
 

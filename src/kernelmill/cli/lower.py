@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.files import text_of
-from kernelmill.cli.output import FINE, Json, examples, print_json, print_text
+from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, text_of
 from kernelmill.core.errors import ConfigError
 
 STAGES = ("graph", "schedule", "kernels", "plan", "call", "llvm", "asm")

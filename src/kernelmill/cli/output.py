@@ -1,4 +1,4 @@
-"""Output of commands: JSON for programs, and examples below a command's help."""
+"""Options, files and output of commands: JSON for programs, and examples below a command's help."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from kernelmill.core.errors import ConfigError, ConfigTypeError
 from kernelmill.core.text import printable
+from kernelmill.store import default_folders
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from kernelmill.config import CompilerConfig
 
 FINE = 0
 FOUND = 1
@@ -111,3 +116,133 @@ def wide_console() -> Console:
                 yield segment if control else Segment(printable(text), style)
 
     return Printable(width=shutil.get_terminal_size((10_000, 24)).columns, highlight=False)
+
+
+Mode = Annotated[
+    str | None,
+    typer.Option("--mode", metavar="MODE", help="A mode of the config. Default: max-autotune."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="NAME=VALUE", help="An option of the config, by its dotted name; "
+        "may be repeated.",
+    ),
+]  # fmt: skip
+Dynamic = Annotated[
+    bool | None,
+    typer.Option(
+        "--dynamic/--static", help="Sizes vary, or none does, as dynamic of torch. Default: "
+        "those that change between calls.", show_default=False,
+    ),
+]  # fmt: skip
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", metavar="N", min=1, help="Of torch. Default: what torch takes."),
+]
+
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def config_of(mode: str | None, settings: Iterable[str] | None) -> CompilerConfig:
+    """Return the config of a command's options. ConfigError for an unknown option, or an invalid
+    value."""
+    from kernelmill.config import CompilerConfig
+
+    config = CompilerConfig()
+    if mode is not None:
+        config.mode = mode
+    for setting in settings or ():
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--config {setting}: write NAME=VALUE, as in --config mode=...")
+        try:
+            config.set(name, _value(text) if text[:1] == "{" else text)
+        except ConfigTypeError:
+            value = _value(text)
+            if value == text:
+                raise
+            config.set(name, value)
+    return config
+
+
+def _value(text: str) -> Any:
+    """Parse a value of no declared type: a number, True, None, a list, a dict."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@contextmanager
+def on_threads(count: int | None) -> Generator[None]:
+    """Run torch with so many threads; None: its default."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def text_of(file: str | os.PathLike[str]) -> str:
+    """Return the text of a file. OSError when it cannot be read, ConfigError when it is no text."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{os.fspath(file)} is no text file") from None
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse, before the work, a folder that files could not be written to after it; one that is
+    not there is made then. ConfigError."""
+    folder = Path(path).absolute()
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        raise ConfigError(f"{os.fspath(path)}: {there} is a file, and no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{os.fspath(path)}: {there} cannot be written here")
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse, before the work, a file that could not be written after it. ConfigError."""
+    file = Path(path)
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder; name a file in it")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: there is no folder {file.parent}; make it first")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{file} cannot be written here")
+
+
+FactoryName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FUNCTION",
+        help="package.module:function or file.py:function; the function returns (model, args) or "
+        "(model, args, kwargs).",
+    ),
+]
+
+
+Folder = Annotated[
+    str | None,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        help="Of compiled kernels. Default: KERNELMILL_KERNEL_META, else kernelmill/kernel_meta in "
+        "$XDG_CACHE_HOME or ~/.cache.",
+        show_default=False,
+    ),
+]
+"""None when it is not given."""
+
+
+def written_to(folder: str | None) -> str:
+    """Return the named folder, or the default one that is written to: read-only ones before it are
+    somebody else's."""
+    return folder or default_folders()[-1]

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice, in_short, place_of
-from kernelmill.compiler import CompileReport
+from kernelmill.compiler.report import CompileReport
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass

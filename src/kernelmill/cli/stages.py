@@ -8,14 +8,13 @@ from kernelmill.codegen import assembly, llvm_ir
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.lower.schedule.text import check_sizes, parse_candidate, print_schedule
 from kernelmill.passes import DEFAULT, Pass
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import print_plan
 from kernelmill.runtime.calls.steps import print_steps, steps_of
 
 

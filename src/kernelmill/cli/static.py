@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernelmill.cli.files import Folder, check_folder, written_to
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, print_text
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    Folder,
+    Json,
+    check_folder,
+    examples,
+    print_json,
+    print_text,
+    written_to,
+)
 
 if TYPE_CHECKING:
     from kernelmill.static_kernels import Built

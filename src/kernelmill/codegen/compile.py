@@ -19,7 +19,7 @@ import llvmlite.binding as llvm
 
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.index import Indices
-from kernelmill.codegen.promises import Promises, promises
+from kernelmill.codegen.memory import Promises, promises
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
 from kernelmill.codegen.targets import answers
 from kernelmill.core.digest import Key

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelmill.codegen.code import Code
-from kernelmill.codegen.llvm_types import in_memory
+from kernelmill.codegen.code import Code, in_memory
 from kernelmill.core.dim import (
     Atom,
     Dim,

@@ -5,20 +5,84 @@ Masks that can be computed while compiling never reach LLVM's masked memory oper
 LLVM 22 has been seen to go wrong there: with AVX2 a constant mask that came from a comparison with
 zero loses its canonical form and lanes that are off are loaded; with AVX-512 a truncating store of
 one known lane writes the whole element. A known first part of the lanes is faster plain anyway.
+
+Promises to LLVM about a kernel's memory are made only here. An output `over` an input may be the
+same memory, so nothing is promised of either but that no one writes through the input's own
+address. Every other buffer is memory of its own where anything is written, and what is only read
+stays as it is while the kernel runs; of arguments that are one memory, none of which is written,
+that is true as well.
+
+Non-temporal stores: to buffers that the kernel marks so. They write past the caches, in place of
+fetching each line, changing it and writing it back.
+
+Such a store needs a whole, aligned vector. Where the memory is aligned is only known at the call,
+so a kernel with one is generated twice (compile.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from kernelmill.codegen import promises
-from kernelmill.codegen.code import Code, Module, Reg
-from kernelmill.codegen.llvm_types import in_memory, llvm_type, vector
+from kernelmill.codegen.code import Code, Module, Reg, in_memory, llvm_type, vector
 from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import shuffle, slice_lanes
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import mod
 from kernelmill.core.dtype import BOOL, I64, U8, DType
-from kernelmill.kernel.ir import VType
+from kernelmill.core.target.isa import Isa
+from kernelmill.kernel.ir import SCRATCH, Kernel, Store, VType
+
+
+@dataclass(frozen=True)
+class Promises:
+    """Of one buffer.
+
+    alone    what is written here is read and written through this address alone, and what is
+             read here is not written through another one
+    readonly nothing is written through this address
+    aligned  the address is a multiple of a vector register, and stores may go past the caches
+    """
+
+    alone: bool
+    readonly: bool
+    aligned: bool = False
+
+    @property
+    def constant(self) -> bool:
+        """True if a load gives the same whenever it is done: LLVM may move it past all stores."""
+        return self.alone and self.readonly
+
+    @property
+    def attributes(self) -> str:
+        """Attributes of the parameter that holds the address."""
+        return f"{' noalias' if self.alone else ''}{' readonly' if self.readonly else ''}"
+
+
+def promises(kernel: Kernel, aligned: bool = False) -> Mapping[str, Promises]:
+    """Return the promises by the names of buffers, and of scratch. `aligned`: nontemporal buffers
+    are aligned."""
+    shared = {
+        name for buffer in kernel.buffers if buffer.over for name in (buffer.name, *buffer.over)
+    }
+    found = {
+        buffer.name: Promises(
+            buffer.name not in shared, buffer.access == "in", aligned and buffer.nontemporal
+        )
+        for buffer in kernel.buffers
+    }
+    return {**found, SCRATCH: Promises(alone=True, readonly=False)}
+
+
+MARK = ", !nontemporal !{i32 1}"
+
+
+def fills_vectors(statement: Store, lanes: int, bytes: int, isa: Isa) -> bool:
+    """Return whether a store writes whole vector registers, aligned if its buffer is."""
+    whole = lanes * bytes * 8 % isa.vector_bits == 0
+    plain = statement.mask is None and statement.stride == 1
+    return whole and plain and mod(statement.index, lanes) == 0
+
 
 _NAMES = re.compile(r"%[\w.]+")
 _COMPUTED = re.compile(
@@ -167,7 +231,7 @@ class Access:
         size = stored.dtype.bytes
         if mask is None:
             align = self.aligned or size
-            mark = promises.MARK if self.aligned else ""
+            mark = MARK if self.aligned else ""
             self.code.line(f"store {stored.typed}, ptr {self.address}, align {align}{mark}")
             return
         if _by_branches(self.code, stored.type):

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from kernelmill.codegen import arithmetic, convert, memory, vectors
+from kernelmill.codegen import arithmetic, memory, vectors
 from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
-from kernelmill.codegen.memory import Access
-from kernelmill.codegen.promises import Promises, fills_vectors
+from kernelmill.codegen.memory import Access, Promises, fills_vectors
 from kernelmill.codegen.run_loads import RunLoads
 from kernelmill.codegen.targets import answers, tiles
 from kernelmill.core.dim import Dim, Sym, provably_less
@@ -19,8 +18,7 @@ from kernelmill.core.dtype import BOOL, F64, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit
 from kernelmill.kernel import ir
-from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
-from kernelmill.kernel.walk import statements_of
+from kernelmill.kernel.ir import COMPARE, MATH, REDUCE, statements_of
 
 INDEX = ir.VType(I64)
 
@@ -212,9 +210,9 @@ class Body:
         source = self.operand(args[0], ir.VType(self._dtype_of(args[:1])))
         if op == "cast":
             outside = str(statement.attrs.get("outside", ""))
-            return self.code.splat(convert.cast(source, type.dtype, outside), type.lanes)
+            return self.code.splat(arithmetic.cast(source, type.dtype, outside), type.lanes)
         if op == "bitcast":
-            return convert.bitcast(source, type)
+            return arithmetic.bitcast(source, type)
         if op == "splat":
             return self.operand(args[0], type)
         if op == "lane_mask":

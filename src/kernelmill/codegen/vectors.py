@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.codegen import arithmetic
-from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import constant, element, llvm_type
+from kernelmill.codegen.code import Code, Reg, constant, element, llvm_type
 from kernelmill.core.dtype import BOOL, I8, I32, I64
 from kernelmill.kernel.ir import VType
 

@@ -4,7 +4,6 @@
 process.
 """
 
-from kernelmill.compat.install import install
-from kernelmill.compat.script import run_script
+from kernelmill.compat.install import install, run_script
 
 __all__ = ["install", "run_script"]

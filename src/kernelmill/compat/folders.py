@@ -16,11 +16,10 @@ import tempfile
 import warnings
 from contextlib import suppress
 
-from kernelmill.compat.warned import warn_once
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.knobs import Knob
-from kernelmill.core.log import configure
+from kernelmill.core.log import configure, warn_once
 
 KERNEL_META = "kernel_meta"
 METHODS = ".torchair_cache"

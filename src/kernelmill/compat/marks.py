@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from kernelmill import scope as own
-from kernelmill.compat.warned import warn_once
 from kernelmill.config.super_kernel_marks import HARDWARE_OPTIONS
 from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill.core.log import warn_once
 
 
 @contextmanager

@@ -20,10 +20,10 @@ import torch
 from torch.fx.traceback import annotate
 
 from kernelmill.compat.devices import NAME, is_npu
-from kernelmill.compat.warned import warn_once
 from kernelmill.config.super_kernel_marks import STREAM_KEY
 from kernelmill.core import knobs
 from kernelmill.core.errors import InputError
+from kernelmill.core.log import warn_once
 from kernelmill.frontend.waits import AWAIT, RECORD
 from kernelmill.torch_internals.devices import can_seed
 

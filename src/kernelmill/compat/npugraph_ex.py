@@ -21,7 +21,6 @@ from kernelmill import inference, scope
 from kernelmill.backend.entry import Backend, Decompositions
 from kernelmill.backend.replacements import register_replacement
 from kernelmill.compat.marks import limit_core_num
-from kernelmill.compat.warned import warn_once
 from kernelmill.config import CompilerConfig as OwnConfig
 from kernelmill.config.accepted import NO_POOL, pool
 from kernelmill.config.option import Choice, Group, Instance, Number, Option, Path, Switch
@@ -33,6 +32,7 @@ from kernelmill.config.tree import (
     mapping,
 )  # fmt: skip
 from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill.core.log import warn_once
 
 if TYPE_CHECKING:
     from kernelmill.inference.cached_method import CachedMethod
@@ -203,7 +203,7 @@ def compiler_of(
     """Return such a compiler with our options."""
     # Imported here: it loads the compiler.
     from kernelmill.backend.capture import compile_traced
-    from kernelmill.compiler import Compiler
+    from kernelmill.compiler.pipeline import Compiler
 
     compiler = Compiler(config)
     return lambda gm, example_inputs=None: compile_traced(gm, example_inputs, compiler)

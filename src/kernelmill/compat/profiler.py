@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.compat.warned import warn_once
+from kernelmill.core.log import warn_once
 
 
 class ProfilerActivity:

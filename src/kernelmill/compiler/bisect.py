@@ -29,7 +29,6 @@ from torch import Tensor
 
 from kernelmill import codegen
 from kernelmill.compiler.calibration import machine_for
-from kernelmill.compiler.compared import difference
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.pipeline import compile_graph, optimise
 from kernelmill.config.compiler_config import CompilerConfig
@@ -42,17 +41,56 @@ from kernelmill.graph.interpreter import run_graph, run_values
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import parse_kernel, print_kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.placement import Call, Placed, Work
 from kernelmill.lower.driver.program import lower_traced
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.runtime.program import load
 from kernelmill.store.store import open_store
+
+RELATIVE = {
+    torch.float64: 1e-10,
+    torch.float32: 2e-5,
+    torch.float16: 2e-3,
+    torch.bfloat16: 1.6e-2,
+}
+"""Relative to an element plus the mean size of all, as sums of cancelling terms need."""
+
+
+def difference(actual: Tensor, expected: Tensor, factor: float = 1.0) -> str:
+    """Describe how `actual` differs, or "". NaN equals NaN; integers are exact. `factor` widens."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return (
+            f"{actual.dtype} {list(actual.shape)} instead of {expected.dtype} "
+            f"{list(expected.shape)}"
+        )
+    relative = RELATIVE.get(expected.dtype, 0.0) * factor
+    wide = torch.float64 if expected.dtype.is_floating_point else expected.dtype
+    if expected.dtype.is_complex:
+        return difference(torch.view_as_real(actual), torch.view_as_real(expected), factor)
+    ours, theirs = actual.to(wide), expected.to(wide)
+    same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+    if relative:
+        size = theirs.abs()
+        finite = size[torch.isfinite(size)]
+        mean = finite.mean() if finite.numel() else 0.0
+        same |= ((ours - theirs).abs() <= relative * (size + mean)) & torch.isfinite(size)
+    if bool(same.all()):
+        return ""
+    return _described(ours, theirs, same)
+
+
+def _described(ours: Tensor, theirs: Tensor, same: Tensor) -> str:
+    wrong = (~same).nonzero()
+    first = tuple(wrong[0].tolist())
+    return (
+        f"{len(wrong)} of {same.numel()} elements differ; the first is {list(first)}: "
+        f"{ours[first].item():.9g} instead of {theirs[first].item():.9g}"
+    )
+
 
 Argument = Tensor | int
 Sizes = Mapping[str, int]

@@ -1,4 +1,4 @@
-"""x
+"""Choices between the static and the dynamic kernels of an operator.
 
 A choice is made once, by measuring both, and kept in the store with the kernels: an entry of type
 "Choice", whose key is the operator's text, with "static" or "dynamic" in place of machine code.
@@ -21,14 +21,13 @@ from kernelmill.compiler.progress import Progress
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import evaluate
-from kernelmill.core.dtype import to_torch
+from kernelmill.core.dtype import InputRole, to_torch
 from kernelmill.core.errors import KernelmillError, UnsupportedError
-from kernelmill.core.roles import InputRole
 from kernelmill.core.target.isa import host_isa
 from kernelmill.core.target.machine import Machine
 from kernelmill.core.workers import Job, Workers
 from kernelmill.graph.ir import Graph, Input
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from kernelmill.lower.driver.at_sizes import lowered_at_sizes
 from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Operator

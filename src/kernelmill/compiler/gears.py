@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from kernelmill.compiler.eager_program import EagerProgram
-from kernelmill.compiler.gear_kernels import GearSizes
-from kernelmill.compiler.linking import Compiled
+from kernelmill.compiler.linking import Compiled, EagerProgram, GearSizes
 from kernelmill.compiler.pipeline import Compiler, Served
 from kernelmill.core.dim import Dim, Expr, as_sym, evaluate, of_atom, symbols
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.graph.builder import at_sizes
 from kernelmill.graph.ir import DimInput, Graph, Input
-from kernelmill.graph.sizes import at_sizes
-from kernelmill.runtime.gears.geared import GearedProgram
+from kernelmill.runtime.gears.padded_calls import GearedProgram
 from kernelmill.runtime.memory.dims import SizeSource
 
 Sizes = tuple[int, ...]

@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import field, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
 from kernelmill.compiler.calibration import machine_for
-from kernelmill.compiler.captures import CapturedProgram, Captures
+from kernelmill.compiler.captures import CapturedProgram, Captures, Operators
 from kernelmill.compiler.choices import Choices
-from kernelmill.compiler.dump import GraphDump
-from kernelmill.compiler.eager_program import EagerProgram
-from kernelmill.compiler.gear_kernels import GearSizes, sharing_programs
 from kernelmill.compiler.linking import (
     Compiled,
+    EagerProgram,
+    GearSizes,
     LoweredProgram,
     OnCompiled,
     link_all,
+    sharing_programs,
     with_names,
     with_super_kernels,
     with_theirs,
 )
 from kernelmill.compiler.objects import KernelBuilds, Request, kernel_key
-from kernelmill.compiler.operators import Operators
-from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
-from kernelmill.compiler.static_build import StaticBuild, build_folder
+from kernelmill.compiler.static_build import StaticBuild, build_folder, note
 from kernelmill.compiler.tuning import Tuner
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.errors import file_errors
 from kernelmill.core.interpreter import collection_paused, quick_switches
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import Isa, target_isa, why_not_here
 from kernelmill.core.target.machine import Machine
+from kernelmill.graph.builder import GraphSource, at_sizes
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.sizes import GraphSource, at_sizes
+from kernelmill.graph.pbtxt import to_pbtxt
+from kernelmill.graph.python_source import to_python
+from kernelmill.graph.text import print_graph
 from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.lowered import Announce, Lowered, NewKernel
 from kernelmill.lower.driver.program import lower_graph
@@ -52,6 +59,41 @@ from kernelmill.runtime.executor import executor
 from kernelmill.runtime.program import Program
 from kernelmill.store.entry import entry_name
 from kernelmill.store.store import Store, open_store
+
+_FORMATS = {"txt": print_graph, "pbtxt": to_pbtxt, "py": to_python}
+_numbers = itertools.count()
+
+
+class GraphDump:
+    """A writer of one program's graphs, with the same number, process and time in all names."""
+
+    def __init__(self, config: CompilerConfig) -> None:
+        option = config.debug.graph_dump
+        self._format = option.type
+        self._folder = Path(option.path or ".")
+        self._suffix = (
+            f"{next(_numbers)}_rank_{_rank()}_pid_{os.getpid()}_ts_{time.time_ns() // 1000}"
+        )
+
+    def write(self, stage: str, graph: Graph) -> None:
+        """Write `dynamo_{stage}_graph_{id}_rank_{r}_pid_{p}_ts_{t}.{type}`, if a type is set."""
+        if self._format is None:
+            return
+        text = _FORMATS[self._format](graph)
+        name = f"dynamo_{stage}_graph_{self._suffix}.{self._format}"
+        with file_errors(str(self._folder)):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).write_text(text)
+
+
+def _rank() -> int:
+    """Return the rank in torch.distributed if initialised, else that from the launcher."""
+    import torch.distributed as distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return knobs.RANK.get()
+
 
 _log = get_logger("compiler")
 
@@ -112,7 +154,7 @@ class Compiler:
         self, graph: Graph, gears: Sequence[GearSizes]
     ) -> Sequence[Compiled[Served]]:
         """Return a program for each gear of a graph over symbols. Gears share the kernels of the
-        program for all sizes where the loss is small (gear_kernels.py)."""
+        program for all sizes where the loss is small (linking.py)."""
         if self._separately:
             return self.compile_all([at_sizes(graph, one.values, one.name) for one in gears])
         store, machine = self._store_and_machine()

@@ -1,17 +1,25 @@
-"""Programs by the precision of float32 matmuls in torch at the compile or call."""
+"""Programs by the precision of float32 matmuls in torch at the compile or call.
+
+Dynamo compares this setting only in part ("high" and "medium" are one to it, and oneDNN's own is in
+none of its guards), and AOTAutograd's backward not at all: each call reads it. What decides is
+oneDNN's setting for matmul: `torch.set_float32_matmul_precision` sets it, and
+`torch.backends.mkldnn.matmul.fp32_precision`; where neither says anything it is that of
+`torch.backends.mkldnn.fp32_precision` and `torch.backends.fp32_precision`, in this order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from kernelmill.config.compiler_config import CompilerConfig
+from kernelmill.config import CompilerConfig
 from kernelmill.core.dtype import BF16
 from kernelmill.core.target.isa import target_isa
 from kernelmill.graph.builder import Rewriter
 from kernelmill.graph.ir import Attr, Graph
 from kernelmill.passes.integer_products import AllowProducts, multiplies_f32
-from kernelmill.runtime.precision import EXACT, allowed_products
+from kernelmill.torch_internals.dispatch import float32_precision, outside_modes
 
 
 def depends_on_precision(graph: Graph, config: CompilerConfig) -> bool:
@@ -62,3 +70,36 @@ def _renamed(literal: Attr, names: Mapping[str, str]) -> Attr:
             return tuple(_renamed(part, names) for part in literal)
         case _:
             return literal
+
+
+EXACT = 6
+_PRODUCTS = {"tf32": 3, "bf16": 1}
+
+
+def allowed_products() -> int:
+    """Return the number of bf16 products that may replace one of f32: `EXACT` for "highest", 3 for
+    "high" (two bf16 for each number), 1 for "medium"."""
+    return _PRODUCTS.get(float32_precision("matmul"), EXACT)
+
+
+Call = Callable[..., Any]
+
+
+def by_precision(graph: Graph, config: CompilerConfig, compile: Callable[[Graph], Call]) -> Call:
+    """Return a function that runs the graph compiled for torch's setting at the call: compiled now
+    for the current one, for others at the first call under them. Where no setting changes the
+    result, it is the one function from `compile`."""
+    if not depends_on_precision(graph, config):
+        return compile(graph)
+    products = allowed_products()
+    calls = {products: compile(under_precision(graph, products))}
+
+    def call(*args: Any) -> Any:
+        products = allowed_products()
+        found = calls.get(products)
+        if found is None:
+            made = outside_modes(lambda: compile(under_precision(graph, products)))
+            found = calls.setdefault(products, made)
+        return found(*args)
+
+    return call

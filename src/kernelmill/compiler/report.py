@@ -9,7 +9,7 @@ from dataclasses import asdict, field
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.superkernel import RangeReport
+from kernelmill.superkernel.launch_fusion import RangeReport
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.target.machine import Machine
 from kernelmill.core.workers import Workers
 from kernelmill.kernel.ir import Buffer, Kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.schedule.search import BY_MODEL, Tunable
 from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput

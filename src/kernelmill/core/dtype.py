@@ -5,6 +5,7 @@ This file never imports torch at load time, so that a plan can be read without i
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -99,3 +100,11 @@ def to_torch(dtype: DType) -> torch.dtype:
 def from_torch(dtype: torch.dtype) -> DType | None:
     """Return our element type for a torch dtype, or None for unsupported ones (quantised)."""
     return _BY_TORCH_NAME.get(str(dtype).removeprefix("torch."))
+
+
+class InputRole(StrEnum):
+    """The role of a tensor argument. Parameters and buffers may be packed ahead of the call."""
+
+    USER = "user"  # the caller's
+    PARAM = "param"  # a parameter of the model
+    BUFFER = "buffer"  # a buffer of the model

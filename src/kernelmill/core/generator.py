@@ -11,8 +11,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parents[1]
 _BESIDE = (
     "core/dim.py", "core/dtype.py", "core/expr.py", "core/target/dot_units.py",
-    "core/target/families.py", "core/target/isa.py", "kernel/ir.py", "kernel/ops.py",
-    "kernel/walk.py",
+    "core/target/families.py", "core/target/isa.py", "kernel/ir.py",
 )  # fmt: skip
 
 

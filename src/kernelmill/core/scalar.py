@@ -16,12 +16,15 @@ import operator
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from kernelmill.core.dim import Dim, evaluate, range_text, read_dim, read_symbol, substitute
+from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.expr import Apply, Atom, Expr, Op, Scalar, Sym, of_atom, render, symbols
 from kernelmill.core.text import Reader, number_text
+
+T = TypeVar("T")
 
 _WORD = struct.Struct("=q")
 _DOUBLE = struct.Struct("=d")
@@ -258,6 +261,56 @@ def read_declared(reader: Reader, scope: Mapping[str, Dim]) -> Sym:
     if not reader.accept("="):
         return symbol
     return Sym(symbol.name, symbol.lo, symbol.hi, read_scalar(reader, scope))
+
+
+class Descent:
+    """Recursive descent over the text of an IR: the parts that all of these texts have. `scope` has
+    the dims of the symbols that have been declared, by name."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.scope: dict[str, Dim] = {}
+
+    def _inside(self, brackets: str, item: Callable[[], T]) -> T:
+        """Return the item between two brackets."""
+        return self._after(brackets[0], item, brackets[1])
+
+    def _after(self, text: str, item: Callable[[], T], end: str = "") -> T:
+        """Return the item after a word or mark, and before another, if given."""
+        self._reader.expect(text)
+        found = item()
+        if end:
+            self._reader.expect(end)
+        return found
+
+    def _group(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """Return the items of `word "(" item {"," item} ")"`; none where the word is missing."""
+        if not self._reader.accept(word):
+            return ()
+        self._reader.expect("(")
+        return tuple(self._reader.listed(item, ")"))
+
+    def _dim(self) -> Dim:
+        return read_dim(self._reader, self.scope)
+
+    def _bracketed_dim(self) -> Dim:
+        return self._inside("<>", self._dim)
+
+    def _equation(self) -> tuple[Dim, Dim]:
+        return self._dim(), self._after("=", self._dim)
+
+    def _symbol(self) -> Sym:
+        """Read and enter the declaration of a symbol."""
+        symbol = read_declared(self._reader, self.scope)
+        self.scope[symbol.name] = of_atom(symbol)
+        return symbol
+
+    def _dtype(self, name: str | None = None) -> DType:
+        """Return the dtype of this name, or of the name that comes next."""
+        name = self._reader.name("a dtype") if name is None else name
+        if name not in BY_NAME:
+            self._reader.fail_before(f"a dtype, not {name!r}: {', '.join(BY_NAME)}")
+        return BY_NAME[name]
 
 
 def parse_scalar(text: str, scope: Mapping[str, Dim]) -> Scalar:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.fleet.fetching import Pulled, pack, pull
 from kernelmill.fleet.jobs import Job, read_jobs
-from kernelmill.fleet.manifest import Cleaned, clean
+from kernelmill.fleet.manifest import Cleaned, Pulled, clean, pack, pull
 
 if TYPE_CHECKING:
     from kernelmill.fleet.dispatch import Failure, Progress
-    from kernelmill.fleet.local import LocalPool
-    from kernelmill.fleet.ray import RayExecutor
+    from kernelmill.fleet.local import LocalPool, RayExecutor
     from kernelmill.fleet.run import Summary, precompile
 
 __all__ = [
@@ -38,7 +36,7 @@ def __getattr__(name: str) -> Any:
         "Failure": "dispatch",
         "LocalPool": "local",
         "Progress": "dispatch",
-        "RayExecutor": "ray",
+        "RayExecutor": "local",
         "Summary": "run",
         "precompile": "run",
     }

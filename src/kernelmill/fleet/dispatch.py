@@ -23,7 +23,7 @@ from kernelmill.fleet.task import (
     compile_task,
 )
 from kernelmill.store.entry import Entry, decode, encode
-from kernelmill.store.shared import SharedStore
+from kernelmill.store.remote import SharedStore
 from kernelmill.store.store import Store
 
 BATCH_SECONDS = 0.3

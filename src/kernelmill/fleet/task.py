@@ -15,7 +15,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.target.isa import parse_isa
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.store.entry import Compiled
 

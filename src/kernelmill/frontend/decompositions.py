@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 import kernelmill.frontend.aten as _translators
-from kernelmill.frontend.registry import translator_of
-from kernelmill.torch_internals.decompositions import (
+from kernelmill.frontend.emitter import translator_of
+from kernelmill.torch_internals.operators import (
     lying_as_operand,
     memory_format_of,
     torch_table,

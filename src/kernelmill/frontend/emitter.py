@@ -1,20 +1,264 @@
-"""The emitter of translators: graph operators plus broadcasting, casts and constants."""
+"""The table of ATen operators that have a translation into graph operators, and the emitter of
+translators: graph operators plus broadcasting, casts and constants.
+
+A translator is a function `(e: Emitter, *args, **kwargs)` with the operator's own arguments,
+tensors as graph values and sizes as dims. It returns the value, or for several results the sequence
+of values, of the operator's result, or raises `NotTranslated` to leave it to ATen.
+
+Operators that run in torch are `aten` nodes. Encoding of their `args` and of the values in `kwargs`
+(pairs of name and value): numbers, strings, None, dims and element types are themselves; ("tensor",
+i) is operand i; ("list", ...) a list, and ("tuple", ...) a tuple, as an argument of a higher-order
+operator; ("float", dim) and ("bool", dim) the number that a word encodes; ("device", name),
+("layout", name), ("memory_format", name) and ("operator", name) those objects of torch; ("complex",
+text) a complex number; ("body", name) one of the graph's bodies, as a function that returns a
+tuple, and ("single", name) one that returns its only result.
+
+Results are the tensors among the operator's results, lists flattened, in order; an undefined one
+has the type bool[0] and no reader.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar, Union, cast
 
+import torch
+
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, bounds, of_atom, product
-from kernelmill.core.dtype import BOOL, F64, I64, DType
+from kernelmill.core.dtype import BOOL, F64, I64, DType, from_torch, to_torch
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.scalar import TO_WORD, Apply, Scalar
-from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.promotion import Computed, Number, Operand, default_float, promote
-from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Attr, NumberResult, TensorType, Value
+from kernelmill.torch_internals.operators import name_of_operator
+
+Translator = Callable[..., Any]
+F = TypeVar("F", bound=Translator)
+
+TRANSLATORS: dict[Any, Translator] = {}
+"""Translators by overload (`torch.ops.aten.add.Tensor`), or by packet for all its overloads."""
+
+
+class NotTranslated(Exception):
+    """A use of an operator that is left to ATen; the message is the reason given in reports."""
+
+
+def translates(*names: str) -> Callable[[F], F]:
+    """Register a translator: "add.Tensor", "relu" (every overload), "prims.iota.default"."""
+
+    def register(function: F) -> F:
+        for name in names:
+            TRANSLATORS[_operator(name)] = function
+        return function
+
+    return register
+
+
+FOREIGN: dict[str, Translator] = {}
+"""Translators by name, for optional libraries ("transformers.grouped_mm_fallback")."""
+
+
+def translates_foreign(name: str) -> Callable[[F], F]:
+    """Register a translator of another library's operator, all of its overloads."""
+
+    def register(function: F) -> F:
+        FOREIGN[name] = function
+        return function
+
+    return register
+
+
+def _operator(name: str) -> Any:
+    parts = name.split(".")
+    if parts[0] not in ("aten", "prims"):
+        parts.insert(0, "aten")
+    found: Any = torch.ops
+    for part in parts:
+        found = getattr(found, part)
+    return found
+
+
+def translator_of(operator: Any) -> Translator | None:
+    """Return the translator of an operator overload, or None."""
+    found = TRANSLATORS.get(operator)
+    if found is None:
+        found = TRANSLATORS.get(getattr(operator, "overloadpacket", None))
+    return FOREIGN.get(str(getattr(operator, "overloadpacket", ""))) if found is None else found
+
+
+UNDEFINED = TensorType(BOOL, (0,))
+"""The type of a result that the operator leaves undefined (a gradient that is not needed)."""
+
+
+@dataclass(frozen=True)
+class BodyName:
+    """An argument that is a body of the graph; `single` if its calls return no tuple."""
+
+    name: str
+    single: bool = False
+
+
+class _Encoder:
+    def __init__(self, target: str) -> None:
+        self.operands: list[Value] = []
+        self.tuples = target.startswith("higher_order.")
+
+    def __call__(self, argument: Any) -> Attr:
+        if isinstance(argument, Value):
+            if argument not in self.operands:
+                self.operands.append(argument)
+            return ("tensor", self.operands.index(argument))
+        if argument is None or isinstance(argument, (bool, int, float, str, Expr, DType)):
+            return argument
+        if isinstance(argument, NumberResult):
+            return (argument.kind, argument.word)
+        if isinstance(argument, BodyName):
+            return ("single" if argument.single else "body", argument.name)
+        if isinstance(argument, (list, tuple)):
+            kind = "tuple" if self.tuples and isinstance(argument, tuple) else "list"
+            return (kind, *(self(item) for item in argument))  # type: ignore[reportUnknownVariableType]
+        for kind, tag in _TAGS:
+            if isinstance(argument, kind):
+                return (tag, str(argument).removeprefix("torch."))
+        name = name_of_operator(argument)
+        if name is not None:
+            return ("operator", name)
+        raise UnsupportedError(f"an ATen call with a {type(argument).__name__} as argument")
+
+
+_TAGS: tuple[tuple[Any, str], ...] = (
+    (torch.device, "device"),
+    (torch.layout, "layout"),
+    (torch.memory_format, "memory_format"),
+    (complex, "complex"),
+)
+
+
+def emit_aten(
+    builder: GraphBuilder,
+    target: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    results: Sequence[TensorType],
+    binds: Sequence[tuple[str, int, int]] = (),
+    reason: str = "",
+) -> tuple[Value, ...]:
+    """Append an `aten` node. UnsupportedError for an argument that has no encoding."""
+    encode = _Encoder(target)
+    coded = tuple(encode(arg) for arg in args)
+    named = tuple((name, encode(value)) for name, value in kwargs.items())
+    types = tuple((kind.dtype, kind.shape, kind.strides) for kind in results)
+    return builder.emit_many(
+        "aten", *encode.operands, target=target, args=coded, kwargs=named, results=types,
+        binds=tuple(binds), reason=reason,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A Python number known only while running, of kind "float" or "bool": its expression, or the
+    0-d value that it was read from. It has no truth value during import."""
+
+    kind: str
+    scalar: Scalar | None
+    value: Value | None = None
+
+    def __bool__(self) -> bool:
+        raise NotTranslated("a number known only while running decides")
+
+
+Number = Union[bool, int, float, Expr, Computed]
+"""Expr: a Python integer known only while running."""
+Operand = Union[Value, Number]
+
+
+def default_float() -> DType:
+    """Return the dtype of a float tensor made from Python numbers."""
+    found = from_torch(torch.get_default_dtype())
+    assert found is not None
+    return found
+
+
+def number_dtype(number: Number) -> DType:
+    """Return the dtype of a Python number without operands of other dtypes."""
+    if isinstance(number, bool) or (isinstance(number, Computed) and number.kind == "bool"):
+        return BOOL
+    return I64 if isinstance(number, (int, Expr)) else default_float()
+
+
+def promote(operands: Iterable[Operand]) -> DType:
+    """Return the common dtype of an elementwise operator's operands. Rule: torch.result_type
+    (documentation "Tensor Attributes", type promotion): a lower group (0-d tensors, numbers)
+    changes the result only when its kind (bool, integer, float) is higher."""
+    groups: list[DType | None] = [None, None, None]
+    for operand in operands:
+        if isinstance(operand, Value):
+            group, dtype = (0 if operand.shape else 1), operand.dtype
+        else:
+            group, dtype = 2, number_dtype(operand)
+        known = groups[group]
+        groups[group] = dtype if known is None else join(known, dtype)
+    result: DType | None = None
+    for dtype in groups:
+        if dtype is not None and (result is None or _rank(dtype) > _rank(result)):
+            result = dtype if result is None else join(result, dtype)
+    assert result is not None
+    return result
+
+
+def join(a: DType, b: DType) -> DType:
+    """Return torch.promote_types of two computable dtypes."""
+    if a == b:
+        return a
+    found = from_torch(torch.promote_types(to_torch(a), to_torch(b)))
+    assert found is not None
+    return found
+
+
+def _rank(dtype: DType) -> int:
+    return 3 if dtype.is_opaque else 2 if dtype.is_float else 1 if dtype.is_integer else 0
+
+
+_ANY_NUMBER = re.compile(r"\b(Any|Number|Operand|object)\b")
+_ANY_INTEGER = re.compile(r"\bDims?\b")
+
+
+def require_known(
+    translate: Callable[..., object], arguments: Sequence[object], named: Mapping[str, object]
+) -> None:
+    """Raise NotTranslated if a number known only while running is passed to a parameter that is not
+    annotated for one."""
+    numbers = (Expr, Computed)
+    given = [*arguments, *named.values()]
+    if not any(isinstance(leaf, numbers) for each in given for leaf in _leaves(each)):
+        return
+    signature = _signature(translate)
+    for name, value in signature.bind(None, *arguments, **named).arguments.items():
+        found = [leaf for leaf in _leaves(value) if isinstance(leaf, numbers)]
+        annotation = str(signature.parameters[name].annotation) if found else ""
+        whole = _ANY_INTEGER.search(annotation) and all(isinstance(n, Expr) for n in found)
+        if found and not whole and not _ANY_NUMBER.search(annotation):
+            raise NotTranslated(f"{name} is known only while running")
+
+
+@cache
+def _signature(translate: Callable[..., object]) -> inspect.Signature:
+    return inspect.signature(translate)
+
+
+def _leaves(value: object) -> Iterable[object]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for part in cast(Sequence[object], value) for leaf in _leaves(part)]
+    if isinstance(value, dict):
+        return _leaves(list(cast(Mapping[str, object], value).values()))
+    return (value,)
+
 
 _INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8": (8, 0)}
 
@@ -226,7 +470,7 @@ class Emitter:
         reason: str,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """Emit an ATen operator that runs in torch; see aten_call.py."""
+        """Emit an ATen operator that runs in torch; see `emit_aten`."""
         args = [self.argument(arg) for arg in args]
         kwargs = {name: self.argument(arg) for name, arg in kwargs.items()}
         return emit_aten(self.builder, target, args, kwargs, results, reason=reason)

@@ -21,11 +21,8 @@ from kernelmill.core.dtype import BOOL, F32, I32, DType
 from kernelmill.frontend.aten.attention import known_scale
 from kernelmill.frontend.aten.scatters import index
 from kernelmill.frontend.context import ImportContext
-from kernelmill.frontend.emitter import common_shape
-from kernelmill.frontend.promotion import require_known
-from kernelmill.frontend.registry import NotTranslated, translator_of
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Held, TensorType, Value
+from kernelmill.frontend.emitter import NotTranslated, common_shape, require_known, translator_of
+from kernelmill.graph.ir import Held, OpKind, TensorType, Value
 from kernelmill.graph.ops import OPS
 
 NAME = "higher_order.flex_attention"

@@ -14,15 +14,11 @@ from torch import fx
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY, Mark, mark_of
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, as_sym
-from kernelmill.core.dtype import BOOL, F32, F64, I64
+from kernelmill.core.dtype import BOOL, F32, F64, I64, InputRole
 from kernelmill.core.errors import ConfigError, UnsupportedError
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.bodies import Bodies
-from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.context import Bodies, ImportContext
+from kernelmill.frontend.emitter import Computed, NotTranslated, emit_aten
 from kernelmill.frontend.operators import OperatorImporter
-from kernelmill.frontend.promotion import Computed
-from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import AWAIT, RECORD, WAIT, Waits
 from kernelmill.graph.ir import Graph, Held, Input, TensorType, Value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,24 +15,95 @@ from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
 from torch.fx.node import map_arg
 
 import kernelmill.frontend.aten as _translators
-from kernelmill.core.dim import Dim, as_sym, product, provably_less, provably_nonnegative, symbols
+from kernelmill.core.dim import (
+    Dim,
+    Expr,
+    as_sym,
+    bounds,
+    ceildiv,
+    maximum,
+    product,
+    provably_less,
+    provably_nonnegative,
+    symbols,
+)
 from kernelmill.core.dtype import I64
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
-from kernelmill.frontend.aten_call import UNDEFINED, BodyName, emit_aten
-from kernelmill.frontend.bodies import Bodies
-from kernelmill.frontend.context import ImportContext
+from kernelmill.core.scalar import Apply
+from kernelmill.frontend.context import Bodies, ImportContext, dense_strides, overlaps
+from kernelmill.frontend.emitter import (
+    UNDEFINED,
+    BodyName,
+    NotTranslated,
+    emit_aten,
+    require_known,
+    translator_of,
+)
 from kernelmill.frontend.flex import NAME as FLEX_ATTENTION
 from kernelmill.frontend.flex import flex_attention
-from kernelmill.frontend.open_slices import settle
-from kernelmill.frontend.promotion import require_known
 from kernelmill.frontend.recurrent import aten_name
-from kernelmill.frontend.registry import NotTranslated, translator_of
-from kernelmill.frontend.tensors import dense_strides, overlaps
+from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.ir import Held, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.operators import name_of_operator, packets_named, schema_of
 from kernelmill.torch_internals.tracing import opaque_value
+
+_Part = tuple[int, Dim, Dim | None]
+"""The dim of a slice or selection, its start, and its length (None: a selection)."""
+
+
+def _slice(
+    symbols: SymbolTable,
+    sizes: tuple[Dim, ...],
+    dim: int = 0,
+    start: Dim | None = None,
+    end: Dim | None = None,
+    step: Dim = 1,
+) -> _Part:
+    size = sizes[dim]
+    first = 0 if start is None else symbols.clamped(start, size)
+    last = size if end is None or end == sys.maxsize else symbols.clamped(end, size)
+    return dim, first, ceildiv(maximum(last - first, 0), step)
+
+
+def _select(symbols: SymbolTable, sizes: tuple[Dim, ...], dim: int, index: Dim) -> _Part:
+    behind = Apply("sum", (sizes[dim], index))
+    place = symbols.computed(Apply("either", (Apply("lt", (index, 0)), behind, index)))
+    return dim, maximum(place, 0), None  # the operator refuses a negative one
+
+
+_PARTS: dict[Any, Callable[..., _Part]] = {
+    torch.ops.aten.slice.Tensor: _slice,
+    torch.ops.aten.select.int: _select,
+}
+
+
+def settle(context: ImportContext, node: fx.Node) -> None:
+    """Define torch's symbols for the length and the offset of a slice or a selection."""
+    find = _PARTS.get(node.target)
+    if find is None or (find is _select and not node.meta.get("unbacked_bindings")):
+        return
+    given = [context.argument(value) for value in node.args[1:]]
+    named = {name: context.argument(value) for name, value in node.kwargs.items()}
+    if not any(map(_may_have_either_sign, (*given, *named.values()))):
+        return
+    symbols, operand = context.symbols, node.args[0]
+    assert isinstance(operand, fx.Node)
+    whole: torch.Tensor = operand.meta["val"]
+    part: torch.Tensor = node.meta["val"]
+    dim, first, length = find(symbols, symbols.dims(whole.shape), *given, **named)
+    place = symbols.dim(whole.storage_offset()) + first * symbols.dim(whole.stride(dim))
+    symbols.define(part.storage_offset(), place)
+    if length is not None:
+        symbols.define(part.shape[dim], length)
+        symbols.require_equal(symbols.dim(part.shape[dim]), length)
+
+
+def _may_have_either_sign(index: object) -> bool:
+    low, high = bounds(index) if isinstance(index, Expr) else (0, 0)
+    return (low is None or low < 0) and (high is None or high >= 0)
+
 
 _TRANSLATORS = _translators  # imported for its registrations
 _log = get_logger("frontend")

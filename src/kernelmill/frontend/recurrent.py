@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from kernelmill.torch_internals.decompositions import recurrent
 from kernelmill.torch_internals.dispatch import any_autocast
+from kernelmill.torch_internals.operators import recurrent
 from kernelmill.torch_internals.tracing import all_nodes, graph_modules
 
 MOST_STEPS = 32

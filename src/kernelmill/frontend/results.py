@@ -18,11 +18,9 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from kernelmill.core.dim import Dim
-from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.context import ImportContext, dense_strides, overlaps
+from kernelmill.frontend.emitter import Computed, emit_aten
 from kernelmill.frontend.operators import OperatorImporter, flattened
-from kernelmill.frontend.promotion import Computed
-from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.effects import memory_of
 from kernelmill.graph.ir import NumberResult, Result, TensorType, Value, row_major
 from kernelmill.torch_internals.operators import gives_views

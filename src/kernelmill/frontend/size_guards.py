@@ -15,8 +15,7 @@ import sympy
 import torch
 from torch import fx
 
-from kernelmill.core.dim import Dim, Expr, Op, Sym, evaluate, maximum, symbols
-from kernelmill.core.equations import Pair
+from kernelmill.core.dim import Dim, Expr, Op, Pair, Sym, evaluate, maximum, symbols
 from kernelmill.core.scalar import evaluate_scalar, symbols_in
 from kernelmill.torch_internals.sizes import functions
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import has_side_effect
 
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 
 

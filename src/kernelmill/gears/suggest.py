@@ -10,8 +10,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError
 from kernelmill.core.text import counted
 from kernelmill.gears.cover import best_grid, best_rows, grid_work, work_of
-from kernelmill.gears.declaration import MOST_GEARS
-from kernelmill.gears.gear_set import Axis
+from kernelmill.gears.gear_set import MOST_GEARS, Axis
 from kernelmill.gears.shape_log import Shapes
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import I32, to_torch
-from kernelmill.graph.definition import Attrs, Combine, OpKind
+from kernelmill.graph.ir import Attrs, Combine, OpKind
 from kernelmill.graph.ops import OPS
 
 Meaning = Callable[[Sequence[Tensor], Attrs], Tensor]

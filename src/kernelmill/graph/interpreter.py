@@ -15,7 +15,7 @@ from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.scalar import NUMBERS, completed, in_order
 from kernelmill.graph import ir
 from kernelmill.graph.eager import EAGER
-from kernelmill.graph.printer import print_node, print_type
+from kernelmill.graph.text import print_node, print_type
 from kernelmill.torch_internals.operators import overload_named, writing_form
 
 Sizes = Mapping[str, int]

@@ -1,6 +1,6 @@
 """The graph IR: pure tensor values, one static single assignment each, dims int or symbolic.
 
-Grammar of the text form (printer.py writes it, parser.py reads it):
+Grammar of the text form (text.py writes and reads it):
 
     graph    = "graph" NAME "(" [input {"," input}] ")" ["symbols" "(" symbol {"," symbol} ")"]
                ["where" "(" equation {"," equation} ")"] "{" {body} {node} return "}"
@@ -22,21 +22,22 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
 "at" is the user's source line, "scope" the super-kernel mark (config/super_kernel_marks.py). A
 type's `{...}` are strides in elements, printed when the value lives in memory with a layout that is
 not row-major. A "body" is what a higher-order operator calls, which its arguments name as ("body",
-STRING), or ("single", STRING) where calls give the only result and no tuple. Operators are in
-ops.py, their typing rules in typing.py.
+STRING), or ("single", STRING) where calls give the only result and no tuple. Each fact
+about an operator is in the table of ops.py, and only there: passes, fusion and code generation ask
+it, and keep no lists of names. Typing rules are in typing.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Union
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, Union
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, product
-from kernelmill.core.dtype import DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import DType, InputRole
 from kernelmill.core.scalar import computed_late
 
 Attr = Union[None, bool, int, float, str, DType, Expr, tuple["Attr", ...]]
@@ -222,3 +223,113 @@ class Graph:
                 assert isinstance(bind, tuple)
                 found.add(str(bind[0]))
         return frozenset(found | computed_late(self.symbols.values(), found))
+
+
+Attrs = Mapping[str, Any]
+CELL_GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+"""Gates of each kind of recurrent cell."""
+
+TypingRule = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
+
+
+class OpKind(StrEnum):
+    """The method by which an operator is computed."""
+
+    POINTWISE = "pointwise"
+    SOURCE = "source"  # from the index alone
+    VIEW = "view"  # elements of operands at other places
+    LAYOUT = "layout"  # the operand, with strides of its own in memory
+    REDUCE = "reduce"
+    SCAN = "scan"
+    WHOLE = "whole"  # wants its operands whole: a template of its own computes it
+    CONTRACT = "contract"
+    ATTENTION = "attention"
+    SCORES = "scores"  # of an attention, which alone computes them: they are never stored
+    GATHER = "gather"
+    SCATTER = "scatter"
+    ATEN = "aten"
+
+
+class Cost(IntEnum):
+    """Vector operations of an element, roughly."""
+
+    FREE = 0
+    SIMPLE = 1
+    LOOKUP = 3
+    DIVISION = 4
+    FUNCTION = 12
+
+
+class Image(Enum):
+    """The range of results for finite operands."""
+
+    ANY = "any"
+    FINITE = "finite"
+    NONNEGATIVE = "finite and not below zero"
+
+
+class ZeroSign(Enum):
+    """The operands whose zeros, with the other sign, change more than the sign of the result."""
+
+    NONE = "none"
+    DIVISOR = "the last"
+    ALL = "all"
+
+
+class Combine(StrEnum):
+    """Modes of scatter and index_put: ways to combine an element with the value written to it."""
+
+    SET = "set"
+    ADD = "add"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """An operator. A node has all of `attrs` and may have those of `optional`, which are false
+    when absent; `arity` None is any number of operands.
+
+    title           what kernels are named after
+    cost            of an element; that of reductions and contractions is their templates' matter
+    kernel_op       of a pointwise operator: the operation of the kernel IR that it is, None where
+                    it takes several (lower/elements/pointwise.py); of a reduction or scan: the one
+                    that joins two elements
+    kernel_op_bool  the same on bool, where that is another one
+    exact           the result is representable where the operands are: there is nothing to round
+    commutative     a op b is b op a
+    image           what finite operands give
+    zero_sign       whose sign of a zero decides about more than a sign
+    unpacks         weights that are kept in fewer bits are made of such operators: a few
+                    instructions for a vector
+    elementwise     an element can be computed by itself, wherever it is read
+    transparent     its elements are an operand's at other places: reading through it costs nothing
+    rearranges      a view of all elements of its operand, each once
+    keeps_axes      a view in which the operand's axes stay where they are
+    fills           a view with elements that are its `value` attribute
+    """
+
+    name: str
+    kind: OpKind
+    arity: int | None
+    attrs: tuple[str, ...]
+    rule: TypingRule
+    optional: tuple[str, ...] = ()
+    title: str = ""
+    cost: Cost = Cost.FREE
+    kernel_op: str | None = None
+    kernel_op_bool: str | None = None
+    exact: bool = False
+    commutative: bool = False
+    image: Image = Image.ANY
+    zero_sign: ZeroSign = ZeroSign.NONE
+    unpacks: bool = False
+    elementwise: bool = False
+    transparent: bool = False
+    rearranges: bool = False
+    keeps_axes: bool = False
+    fills: bool = False

@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.graph import typing as rule
-from kernelmill.graph.definition import (
+from kernelmill.graph.ir import (
     Attrs,
     Combine,
     Cost,
     Image,
     OpDef,
     OpKind,
+    TensorType,
     TypingRule,
     ZeroSign,
 )
-from kernelmill.graph.ir import TensorType
 from kernelmill.graph.typing import TypingError
 
 OPS: dict[str, OpDef] = {}
@@ -78,7 +78,7 @@ def _pointwise(
 
 # ---- pointwise ------------------------------------------------------------------------------
 #
-# A function that torch has under the same name takes a row here and a word in kernel/ops.py; one
+# A function that torch has under the same name takes a row here and a word in kernel/ir.py; one
 # that no library has, a file in codegen/math too.
 
 _FINITE, _NONNEGATIVE = Image.FINITE, Image.NONNEGATIVE

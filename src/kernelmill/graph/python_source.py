@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.core.dim import Dim, Expr
-from kernelmill.core.dtype import DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import DType, InputRole
 from kernelmill.core.scalar import in_order, symbol_text
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, NumberResult, Result, Value
 
@@ -12,7 +11,7 @@ _HEADER = '''"""Builds the graph {name}; `graph` is the result."""
 
 from kernelmill.core.dim import maximum, minimum, of_atom
 from kernelmill.core.dtype import BY_NAME
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.scalar import read_declared
 from kernelmill.core.text import Reader
 from kernelmill.graph.builder import GraphBuilder

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, floordiv, mod
 from kernelmill.core.dtype import BOOL, F32, I8, I32, I64, DType
-from kernelmill.graph.definition import CELL_GATES, Attrs, Combine
-from kernelmill.graph.ir import TensorType
+from kernelmill.graph.ir import CELL_GATES, Attrs, Combine, TensorType
 
 
 class TypingError(ValueError):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kernelmill.core.dim import Dim, Expr, symbols
-from kernelmill.core.dtype import DType
+from kernelmill.core.dtype import DType, InputRole
 from kernelmill.core.errors import VerificationError
-from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import NUMBERS, roots
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, NumberResult, TensorType, Value
 from kernelmill.graph.ops import OPS, infer
-from kernelmill.graph.printer import print_node, print_type
+from kernelmill.graph.text import print_node, print_type
 from kernelmill.graph.typing import TypingError
 
 

@@ -19,7 +19,7 @@ from kernelmill.backend.quantization import Quantization, quantization
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.config.schemes import Quantize
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
-from kernelmill.gears.declaration import declare
+from kernelmill.gears.gear_set import declare
 from kernelmill.inference.compiled_calls import CompiledCalls, CompiledForward
 from kernelmill.inference.compiled_module import CompiledModule
 from kernelmill.inference.kept_programs import Options, folder_given

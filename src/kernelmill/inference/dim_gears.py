@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernelmill.core.errors import GearError, GearTypeError
-from kernelmill.gears.declaration import ATTRIBUTE, DimGears, declare, gears_of
+from kernelmill.gears.gear_set import ATTRIBUTE, DimGears, declare, gears_of
 
 if TYPE_CHECKING:
     import torch

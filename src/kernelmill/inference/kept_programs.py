@@ -21,8 +21,7 @@ from kernelmill.artifact.bind import Bound, GuardResult, evaluate_guards
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.objects import with_objects
-from kernelmill.artifact.program_set import ProgramSet, program_set
+from kernelmill.artifact.program_set import ProgramSet, program_set, with_objects
 from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.tensors import tensors_of
@@ -43,7 +42,7 @@ from kernelmill.runtime.weights.packed_files import PackedFiles
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
 from kernelmill.store.sealed import Damaged
 from kernelmill.store.store import Store, open_store
-from kernelmill.torch_internals.inventory import counters
+from kernelmill.torch_internals.registry import counters
 
 if TYPE_CHECKING:
     from kernelmill.backend.record import Recording

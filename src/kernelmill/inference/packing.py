@@ -12,7 +12,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_directories import root_folder
 from kernelmill.inference.kept_programs import folder_given
 from kernelmill.runtime import background
-from kernelmill.runtime.weights.on_disk import move_to_disk
+from kernelmill.runtime.weights.contents import move_to_disk
 
 _log = get_logger("inference")
 

@@ -9,7 +9,7 @@ from kernelmill.core.dim import Dim, Expr, Sym, of_atom
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.kernel import ir
-from kernelmill.kernel.ops import COMPARE, REDUCE
+from kernelmill.kernel.ir import COMPARE, REDUCE
 
 Carried = ir.Value | tuple[ir.VType, ir.Operand]
 """What a loop begins with: a register, or a type and an operand of it."""
@@ -60,7 +60,7 @@ class Repetition(_Carrying):
 class KernelBuilder:
     """Appends statements to the innermost open block of one kernel.
 
-    `outside`: what casts make of floats that an integer type does not hold; see ops.py.
+    `outside`: what casts make of floats that an integer type does not hold; see ir.py.
     """
 
     def __init__(self, name: str, type: str, tasks: Dim = 1, outside: str = "lowest") -> None:

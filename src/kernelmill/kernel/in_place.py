@@ -36,7 +36,7 @@ from kernelmill.core.dim import (
     terms_of,
 )
 from kernelmill.kernel import ir
-from kernelmill.kernel.walk import blocks_of
+from kernelmill.kernel.ir import blocks_of
 
 _SAMPLE = 1 << 10
 """What a symbol is taken to be when digits are put in order."""

@@ -13,7 +13,7 @@ from kernelmill.core.errors import VerificationError
 from kernelmill.kernel import ir
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.numeric import Array, apply, literal, literal_dtype, numpy_dtype
-from kernelmill.kernel.printer import print_statement
+from kernelmill.kernel.text import print_statement
 
 _NOBODY, _SEVERAL = -1, -2
 

@@ -1,6 +1,6 @@
 """The kernel IR: one function over flat buffers, with explicit loops and explicit vectors.
 
-Grammar of the text form (printer.py writes it, parser.py reads it):
+Grammar of the text form (text.py writes and reads it):
 
     kernel  = "kernel" NAME "(" [param {"," param}] ")" ["dims" "(" symbol {"," symbol} ")"]
               "tasks" "(" dim ")" ["scratch" "(" dim ")"] ["type" STRING]
@@ -46,16 +46,55 @@ A scalar operand next to a vector stands for all lanes. Masked-off lanes load 0 
 A buffer index is in elements of that buffer. `prefetch` changes nothing: the cache line with that
 element, which may lie outside of the buffer, is likely to be read soon. `let` names a scalar i64 so
 that indices can use it.
+
+Operators of the kernel IR's `Instr`.
+
+arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copysign rem
+            Floats are IEEE, nothing reordered or contracted except `fma(a, b, c) = a*b + c` with
+            one rounding. min and max give NaN when either side is NaN, and of equals the
+            second (zeros have signs). round is to nearest even.
+            Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
+            sign); division by zero and INT_MIN / -1 give 0 and never trap.
+dot         dot(a, b, sum){unit}: in each lane sum plus the products of the numbers that are packed
+            in the words (i32) a and b; `unit` names one of core/target/dot_units.py's that works on
+            vectors, which says of what type the numbers are and how the products are added. Units
+            that mean the same are interchangeable: a target takes the best instruction it has.
+            Of one that works on blocks a has a word (i64) for each row, b one for each column, and
+            sum[row * columns + column] gets the products of these two.
+tiles       tile_zero(): zeros, or +0.0; tile_dot(a, b, sum){unit}: each sum[i, j] plus the
+            products of row i of a and column j of b, as a dot unit that works on tiles
+            adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up
+            to the unit's own.
+bits        and or xor not shl shr        (bool too for the first four)
+compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
+select      select(cond, a, b)
+convert     cast    to the result's dtype: to bool is != 0; cast(x){outside} of floats to integers
+                    truncates, to u8 and i64 by way of i64, to others by way of i32, of which
+                    narrower ones take the low bits. What does not fit there becomes
+                    outside="lowest": the lowest integer, NaN too; "nearest": the nearest, NaN 0.
+                    Eager does what the processor's conversion does; core/target/isa.py says which.
+            bitcast the same bits as another type; its lanes may be fewer and wider, or more and
+                    narrower, the first ones lowest
+vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);
+            reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or -> scalar,
+            the upper half folded onto the lower until one lane is left (of an odd number the
+            middle one waits a round); concat2(a, b), slice(v){start};
+            interleave(a, b){half}: the lower (0) or upper (1) half of a0, b0, a1, b1, ...
+math        exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh
+            acosh atanh erf erfc erfinv lgamma digamma i0 pow atan2 hypot nextafter sigmoid
+            rsqrt, on f32 and f64, within 2 ulp of the correctly rounded value in f32
+check       check(cond) -> bool: passes cond on, and when any lane is false sets status[0] to 1
+            (`code` attr); used to report an index out of range after the kernel has run
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Union
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim, Sym, bounds
+from kernelmill.core.dim import Dim, Sym, bounds, symbols
 from kernelmill.core.dtype import DType
 
 
@@ -91,7 +130,7 @@ Operand = Union[Value, int, float, bool]
 
 @dataclass
 class Instr:
-    """`result = op(args)`; the operators are listed in ops.py."""
+    """`result = op(args)`; the operators are listed below."""
 
     result: Value
     op: str
@@ -263,7 +302,7 @@ def loop_symbol(name: str, start: Dim, stop: Dim) -> Sym:
 
 SCRATCH = "scratch"
 STATUS = "status"
-"""Name of the i64 buffer that the `check` operator marks; see ops.py."""
+"""Name of the i64 buffer that the `check` operator marks."""
 
 TASK = "task"
 
@@ -286,3 +325,69 @@ class Kernel:
     scratch: Dim
     body: list[Stmt]
     classes: tuple[str, ...] = ()
+
+
+ARITHMETIC = frozenset(
+    "add sub mul div neg abs min max fma sqrt floor ceil trunc round copysign rem".split()
+)
+BITS = frozenset("and or xor not shl shr".split())
+COMPARE = frozenset("eq ne lt le gt ge".split())
+OUTSIDE = frozenset("lowest nearest".split())
+CONVERT = frozenset("cast bitcast".split())
+REDUCE = frozenset("reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or".split())
+VECTOR = frozenset("splat iota extract lane_mask concat2 interleave slice".split()) | REDUCE
+MATH = frozenset(
+    "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc erfinv lgamma digamma i0 pow atan2 hypot nextafter sigmoid rsqrt".split()
+)
+MATH_BINARY = frozenset("pow atan2 hypot nextafter".split())
+TILE = frozenset("tile_zero tile_dot".split())
+ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | TILE | {"select", "check", "dot"}
+
+
+def blocks_of(statement: Stmt) -> tuple[Sequence[Stmt], ...]:
+    """Return the blocks inside of a statement: a loop's body, both sides of a branch."""
+    if isinstance(statement, (For, Repeat)):
+        return (statement.body,)
+    return (statement.then, statement.otherwise) if isinstance(statement, If) else ()
+
+
+def statements_of(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Yield all statements of a block in text order, each before those nested in it."""
+    for statement in body:
+        yield statement
+        for block in blocks_of(statement):
+            yield from statements_of(block)
+
+
+def dims_of(statement: Stmt) -> tuple[Dim, ...]:
+    """Return the dims that a statement is written with, without those of nested statements."""
+    match statement:
+        case Instr():
+            return ()
+        case Load() | Store() | TileLoad() | TileStore():
+            return statement.index, statement.stride
+        case IndexValue():
+            return (statement.dim,)
+        case Gather() | Scatter():
+            return (statement.base,)
+        case Prefetch():
+            return (statement.index,)
+        case Let():
+            return (statement.symbol.hi or 0,)
+        case For():
+            return statement.start, statement.stop, statement.step
+        case Repeat() | If():
+            return ()
+
+
+def used_symbols(kernel: Kernel) -> set[str]:
+    """Return the names of all symbols in the kernel, its own loops' included."""
+    found: set[str] = set()
+    for dim in (kernel.tasks, kernel.scratch, *(buffer.elements for buffer in kernel.buffers)):
+        found.update(symbols(dim))
+    for statement in statements_of(kernel.body):
+        for dim in dims_of(statement):
+            if not isinstance(dim, int):
+                found.update(symbols(dim))
+    return found

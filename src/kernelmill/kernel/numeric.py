@@ -17,8 +17,7 @@ import numpy as np
 
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, I32, I64, DType
 from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit, Sums
-from kernelmill.kernel.ir import Instr, VType
-from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+from kernelmill.kernel.ir import COMPARE, MATH, REDUCE, Instr, VType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -286,7 +285,7 @@ def _math(op: str, args: Sequence[Array]) -> Array:
 
 
 def cast(value: Array, source: DType, target: DType, outside: str = "lowest") -> Array:
-    """Convert as ops.py says; to half types everything goes by way of f32."""
+    """Convert as ir.py says; to half types everything goes by way of f32."""
     if source == target:
         return value
     if source == BF16:

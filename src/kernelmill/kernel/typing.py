@@ -6,8 +6,18 @@ from collections.abc import Callable, Sequence
 
 from kernelmill.core.dtype import BOOL, F32, F64, I64, DType
 from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit
-from kernelmill.kernel.ir import Instr, Operand, Value, VType
-from kernelmill.kernel.ops import COMPARE, MATH, MATH_BINARY, OUTSIDE, REDUCE, TILE
+from kernelmill.kernel.ir import (
+    COMPARE,
+    MATH,
+    MATH_BINARY,
+    OUTSIDE,
+    REDUCE,
+    TILE,
+    Instr,
+    Operand,
+    Value,
+    VType,
+)
 
 
 class TypingError(ValueError):

@@ -11,7 +11,7 @@ from kernelmill.core.errors import VerificationError
 from kernelmill.core.target.dot_units import TILE_ROW_BYTES, TILE_ROWS
 from kernelmill.kernel import ir
 from kernelmill.kernel.in_place import overwritable
-from kernelmill.kernel.printer import print_statement
+from kernelmill.kernel.text import print_statement
 from kernelmill.kernel.typing import TypingError, check_fits, check_instr, require
 
 _ACCESS = ("in", "out", "inout")

@@ -11,9 +11,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, provably_less
 from kernelmill.core.scalar import roots
 from kernelmill.graph.builder import GraphBuilder, Rewriter, rewritten
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.ir import Attr, Graph, Node, Value
+from kernelmill.graph.ir import Attr, Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Protocol
 
 from kernelmill.core import knobs
-from kernelmill.core.compile_debug import write_stage
+from kernelmill.core.log import write_stage
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.constants import FoldConstants
 from kernelmill.passes.dce import EliminateCommonSubexpressions, EliminateDeadCode

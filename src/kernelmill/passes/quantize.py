@@ -37,8 +37,7 @@ from kernelmill.config.schemes import (
 from kernelmill.config.schemes import Quantize as Schemes
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType, InputRole
 from kernelmill.graph.builder import Rewriter, rewritten
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.passes.dce import EliminateDeadCode

@@ -9,9 +9,8 @@ from typing import Any
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.graph.builder import Rewriter
-from kernelmill.graph.definition import Combine, OpKind
 from kernelmill.graph.effects import memory_of
-from kernelmill.graph.ir import Graph, Node, Result, Value
+from kernelmill.graph.ir import Combine, Graph, Node, OpKind, Result, Value
 from kernelmill.graph.ops import OPS
 
 

@@ -8,8 +8,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.graph.builder import Rewriter, rewritten
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ir import Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 
 

@@ -14,8 +14,7 @@ from typing import Union
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym, evaluate, of_atom, parse
-from kernelmill.core.dtype import DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import DType, InputRole
 from kernelmill.core.scalar import NUMBERS
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kernelmill.core.dim import Dim, as_sym, product, symbols
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import VerificationError
-from kernelmill.core.roles import InputRole
 from kernelmill.core.scalar import NUMBERS, in_order, roots
 from kernelmill.plan import ir
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import buffers_in, dims_in
-from kernelmill.plan.printer import print_step
+from kernelmill.plan.text import print_step
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _ROLES, _KINDS = frozenset(InputRole), frozenset(ir.BufferKind)

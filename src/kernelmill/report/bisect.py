@@ -11,9 +11,8 @@ from torch import Tensor, fx
 
 from kernelmill.backend.capture import compile_capture
 from kernelmill.backend.report import Capture
-from kernelmill.compiler import Compiler
-from kernelmill.compiler.bisect import Difference, first_difference
-from kernelmill.compiler.compared import difference
+from kernelmill.compiler.bisect import Difference, difference, first_difference
+from kernelmill.compiler.pipeline import Compiler
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError

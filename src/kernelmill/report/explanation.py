@@ -82,12 +82,12 @@ class Explanation(Explained):
 
     def html(self) -> str:
         """Return the report as one page that loads nothing from elsewhere."""
-        from kernelmill.report.html import page_of
+        from kernelmill.report.text import page_of
 
         return page_of(self)
 
     def _repr_html_(self) -> str:
-        from kernelmill.report.html import frame_of
+        from kernelmill.report.text import frame_of
 
         return frame_of(self)
 
@@ -108,7 +108,7 @@ class Explanation(Explained):
 
     def trace(self) -> dict[str, Any]:
         """Return a call as a JSON document for Perfetto and chrome://tracing, a track a thread."""
-        from kernelmill.report.tracing import trace_of
+        from kernelmill.report.text import trace_of
 
         return trace_of(self)
 

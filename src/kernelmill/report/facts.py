@@ -14,8 +14,7 @@ from kernelmill.backend.report import Capture
 from kernelmill.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from kernelmill.compiler import CompileReport
-    from kernelmill.compiler.report import KernelReport
+    from kernelmill.compiler.report import CompileReport, KernelReport
     from kernelmill.core.target.isa import Isa
     from kernelmill.kernel.ir import Kernel
 

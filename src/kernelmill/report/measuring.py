@@ -20,7 +20,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import TensorInput
 from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
 from kernelmill.report.gather import program_facts
-from kernelmill.report.reasons import reasons_of
+from kernelmill.report.sums import reasons_of
 from kernelmill.runtime import background
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.recorder import Recorder, Span

@@ -1,18 +1,30 @@
-"""A report as lines of text."""
+"""A report as lines of text, and as one page of HTML without a file, script or style from
+elsewhere; a call as a trace for Perfetto and chrome://tracing, with a track for each thread.
+
+Format of traces: Google's "Trace Event Format", complete events ("X") with times in microseconds,
+and metadata events ("M") with names.
+"""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kernelmill.codegen import assembly
 from kernelmill.core.target.isa import machine_isa, withheld
 from kernelmill.core.text import counted
+from kernelmill.core.version import VERSION
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.templates.matmul.pieced import NO_TILES
-from kernelmill.report.facts import CallFacts, Explained, ProgramFacts
+from kernelmill.report.facts import Bar, CallFacts, Explained, ProgramFacts, Step
 from kernelmill.report.sums import KernelSum, changes, kernel_sums, module_sums
 
 if TYPE_CHECKING:
-    from kernelmill.compiler import CompileReport
+    import jinja2
+
+    from kernelmill.compiler.report import CompileReport
 
 
 def text_of(explanation: Explained) -> str:
@@ -220,3 +232,121 @@ def _scaled(value: float | None, units: Sequence[tuple[str, float]], smallest: s
         return "-"
     found = next((each for each in units if value >= each[1]), None)
     return f"{value:.0f}{smallest}" if found is None else f"{value / found[1]:.3g}{found[0]}"
+
+
+def page_of(explanation: Explained, framed: bool = False) -> str:
+    """Return the page's text; `framed` for the `srcdoc` of a frame."""
+    call = explanation.call
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            told=explanation,
+            framed=framed,
+            call=call,
+            machine=explanation.machine,
+            programs=explanation.programs,
+            codes={
+                name: (print_kernel(kernel), assembly(kernel, isa))
+                for name, (kernel, isa) in explanation.kernels.items()
+            },
+            products=product_lines,
+            kernels=kernel_sums(explanation.programs),
+            modules=module_sums(explanation.programs),
+            other_work="" if call.other_work is None else other_work(call.other_work),
+            verdict="" if call.speedup is None else verdict(call),
+            version=VERSION,
+        )
+    )
+
+
+def frame_of(explanation: Explained) -> str:
+    """Return the page in a frame, for notebooks: its ids, styles and script are its own, however
+    many are shown, and affect nothing in the notebook."""
+    page, name = (
+        html.escape(page_of(explanation, framed=True)),
+        html.escape(explanation.name or "model"),
+    )
+    return (
+        f'<iframe title="{name}: kernelmill report" sandbox="allow-scripts" srcdoc="{page}" '
+        'style="width: 100%; height: 45rem; border: 0; resize: vertical"></iframe>'
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    # Imported here: only a saved page needs it. Names of a user's code are escaped.
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kernelmill.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(time=time_text, size=bytes_text, count_of=count_text)
+    environment.filters.update(share=_share, left=left_text)
+    return environment
+
+
+def _share(value: Any) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+_PROCESS = 1
+
+
+def trace_of(explanation: Explained) -> dict[str, Any]:
+    """Return the JSON document of the report's timeline; without events if nothing was measured."""
+    call = explanation.call
+    events: list[dict[str, Any]] = [_named("process_name", 0, explanation.name or "kernelmill")]
+    for number, name in enumerate(call.threads):
+        events.append(_named("thread_name", number, name))
+        events.append(
+            {"ph": "M", "name": "thread_sort_index", "pid": _PROCESS, "tid": number,
+             "args": {"sort_index": number}}
+        )  # fmt: skip
+    events += [_event(explanation, bar) for bar in call.timeline]
+    machine = explanation.machine
+    about = {} if machine is None else {"processor": machine.processor, "isa": machine.isa}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
+
+
+def _named(what: str, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+
+
+def _event(explanation: Explained, bar: Bar) -> dict[str, Any]:
+    facts = explanation.programs[bar.program]
+    if bar.step < 0:
+        name, category, args = "pack weights", "packing", dict[str, Any]()
+    elif bar.whole:
+        made = next(whole for whole in facts.supers if whole.first == bar.step)
+        name, category = made.name, "super kernel"
+        args = {"scope": made.scope, "sub-kernels": made.last - made.first}
+    else:
+        step = facts.steps[bar.step]
+        name, category, args = step.title, step.kind, _arguments(step, bar)
+    return {
+        "ph": "X", "name": name, "cat": category, "pid": _PROCESS, "tid": bar.thread,
+        "ts": bar.begin / 1000, "dur": (bar.end - bar.begin) / 1000,
+        "args": {"program": facts.name, **args},
+    }  # fmt: skip
+
+
+def _arguments(step: Step, bar: Bar) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "step": step.number,
+        "operators": " ".join(step.operators),
+        "reads": [f"{use.what}: {use.tensor}" for use in step.reads],
+        "writes": [use.tensor for use in step.writes],
+        "bytes": step.bytes,
+        "operations": step.operations,
+        "origin": step.origin,
+    }
+    if step.kind == "kernel":
+        found["tasks"] = f"{bar.tasks} of {step.tasks}"
+    else:
+        found["reason"] = step.reason
+    return found

@@ -13,13 +13,12 @@ from kernelmill.core.elf import code_around
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime import profiling
-from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies
+from kernelmill.runtime import probes
 from kernelmill.runtime.calls.caller import Call, ProgramResult, call_of
-from kernelmill.runtime.calls.engine import CheckSizes, Engine
+from kernelmill.runtime.calls.engine import NO_BODIES, Bodies, CheckSizes, Engine
 from kernelmill.runtime.counters import Count, summed
 from kernelmill.runtime.executor import executor, give_executor
-from kernelmill.runtime.linking import linker, perf_map
+from kernelmill.runtime.linking import linker
 from kernelmill.runtime.memory.dims import DimsFunction
 from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.weights.packing import COUNTS, PackPlace, Packs
@@ -144,11 +143,11 @@ def load(
         plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers, in_order, bodies
     )
     call = call_of(engine)
-    profiling.show(engine)
+    probes.show(engine)
     return Program(engine, call)
 
 
 def _name(name: str, title: str, linked: linker.LinkedObject, objects: Mapping[str, bytes]) -> None:
     if knobs.PERF_MAP.get():
         before, size = code_around(objects[name], name)
-        perf_map.name(linked[name] - before, size, title)
+        linker.name(linked[name] - before, size, title)

@@ -20,9 +20,14 @@ from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import BufferKind, DimResult, TensorResult
 from kernelmill.runtime.calls.caller import Collect, argument_picker, collector
 from kernelmill.runtime.calls.changes import ChangeLog, change_log
-from kernelmill.runtime.calls.engine import Engine
-from kernelmill.runtime.calls.object_checks import REFUSES, ObjectChecks, can_check, output_maker
-from kernelmill.runtime.calls.realign import realigned
+from kernelmill.runtime.calls.engine import (
+    REFUSES,
+    Engine,
+    ObjectChecks,
+    can_check,
+    output_maker,
+    realigned,
+)
 from kernelmill.runtime.calls.returned_views import ViewMaker, views_arguments
 from kernelmill.runtime.calls.steps import only_launches
 from kernelmill.runtime.executor import executor
@@ -38,8 +43,8 @@ from kernelmill.runtime.layout import (
     word,
     words,
 )  # fmt: skip
+from kernelmill.runtime.memory.dims import Sizes
 from kernelmill.runtime.memory.frames import Frame
-from kernelmill.runtime.memory.sizes import Sizes
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.weights.binding import Binding
 from kernelmill.runtime.weights.contents import memory_behind

@@ -35,7 +35,7 @@ def record(path: str | os.PathLike[str]) -> Generator[None]:
 
     The environment variable KERNELMILL_RECORD_OPS does the same for a whole process.
     """
-    from kernelmill.compiler.recording import recording
+    from kernelmill.compiler.static_build import recording
 
     with recording(os.fspath(path)):
         yield

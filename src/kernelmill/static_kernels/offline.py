@@ -10,14 +10,16 @@ from typing import Any
 
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.objects import obtain, requests_of
-from kernelmill.compiler.recording import from_document
-from kernelmill.compiler.static_build import package_contents
+from kernelmill.compiler.static_build import (
+    from_document,
+    package_contents,
+)
 from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
+from kernelmill.core.log import get_logger
 from kernelmill.core.target.machine import profile
 from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import lower_graph
@@ -103,3 +105,6 @@ def _program(text: str) -> Graph:
     graph = parse_graph(text)
     verify_graph(graph, "a recorded program")
     return graph
+
+
+_log = get_logger("static_kernels")

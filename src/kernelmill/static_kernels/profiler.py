@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelmill.compiler.recording import Document, append, documents_of
+from kernelmill.compiler.static_build import Document, append, documents_of
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend import decomposition_table, import_fx
+from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.importer import import_fx
 from kernelmill.passes import run_pipeline
 from kernelmill.torch_internals.operators import schema_of
 from kernelmill.torch_internals.tracing import fake_mode

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.urls import is_redis
+from kernelmill.core.knobs import is_redis
 
 _PREFIX = "kernelmill:"
 _BATCH = 256

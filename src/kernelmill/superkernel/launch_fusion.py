@@ -18,10 +18,16 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.plan import ir
 from kernelmill.plan.arena import assign, lifetimes
 from kernelmill.plan.ir import AtenCall, Launch, Plan, Step
-from kernelmill.superkernel.footprint import Footprints
-from kernelmill.superkernel.side_by_side import extended, extents_beside
-from kernelmill.superkernel.streams import branch_parts, narrowed, part_of, saves, tagged_parts
-from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
+from kernelmill.superkernel.footprint import Footprints, SubKernel, conflicting, waits_of
+from kernelmill.superkernel.side_by_side import (
+    branch_parts,
+    extended,
+    extents_beside,
+    narrowed,
+    part_of,
+    saves,
+    tagged_parts,
+)
 
 _log = get_logger("superkernel")
 

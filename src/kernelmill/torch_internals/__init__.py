@@ -3,7 +3,6 @@
 Importing it imports none of these; its modules import what they are about.
 """
 
-from kernelmill.torch_internals.inventory import State, failed, state
-from kernelmill.torch_internals.registry import Internal, forced, internal
+from kernelmill.torch_internals.registry import Internal, State, failed, forced, internal, state
 
 __all__ = ["Internal", "State", "failed", "forced", "internal", "state"]

@@ -88,3 +88,15 @@ def skip_record_stream() -> None:
         from torch._dynamo.variables import ConstantVariable
 
         found.method_record_stream = lambda self, tx, stream: ConstantVariable.create(None)
+
+
+@internal(
+    "devices.default_store",
+    reason="the processes of a machine sharing a build of static kernels",
+    fallback="each process builds all static kernels",
+)
+def default_store() -> Any:
+    """Return the function that gives the store of the default process group."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store

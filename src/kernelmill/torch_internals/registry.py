@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -219,3 +220,56 @@ def forced(names: Iterable[str]) -> Generator[None]:
         for name in wanted:
             _outcomes.pop(name, None)
         _outcomes.update(before)
+
+
+SUBJECTS = (
+    "autograd compiles devices dispatch dynamo export llvm modules native objects operators "
+    "profiler registry sizes tensors trace_notes tracing"
+).split()
+"""The modules of this package that have private parts."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A private part in this process: whether it works, or the `problem`; its reason, its fallback,
+    and the seconds that its probe took."""
+
+    name: str
+    works: bool
+    problem: str
+    reason: str
+    fallback: str
+    seconds: float
+
+
+def state() -> tuple[State, ...]:
+    """Return all private parts by name. Runs the probes that have not run yet, for which it imports
+    torch's compiler: a second or two the first time."""
+    register_all()
+    for part in known().values():
+        part.get()
+    return tuple(_state(name) for name in sorted(known()))
+
+
+def failed() -> tuple[State, ...]:
+    """Return the parts whose probe has failed in this process so far; runs no probes."""
+    names = sorted(name for name, outcome in outcomes().items() if outcome.problem)
+    return tuple(_state(name) for name in names)
+
+
+def counters() -> dict[str, int]:
+    """Return counters of a report for failed parts: "without_" and the name, 1 each."""
+    return {f"without_{part.name.replace('.', '_')}": 1 for part in failed()}
+
+
+def register_all() -> None:
+    """Import every module that has private parts; probes do not run."""
+    for subject in SUBJECTS:
+        import_module(f"kernelmill.torch_internals.{subject}")
+
+
+def _state(name: str) -> State:
+    part, outcome = known()[name], outcomes()[name]
+    return State(
+        name, not outcome.problem, outcome.problem, part.reason, part.fallback, outcome.seconds
+    )

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kernelmill import CompilerConfig, ConfigError, GearError, InputError, aot
-from kernelmill.aot import compiled
+from kernelmill.aot import exporting
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.store.sealed import SealedFile
 
@@ -125,7 +125,7 @@ def test_another_machine_compiles_all_of_them(
     program = aot.load(path)
     check(program, model, 1, 8)
     check(program, model, 4, 16)
-    assert compiled.retargeted(artifact).manifest.gears == artifact.manifest.gears
+    assert exporting.retargeted(artifact).manifest.gears == artifact.manifest.gears
 
 
 @pytest.mark.parametrize(

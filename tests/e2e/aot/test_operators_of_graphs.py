@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kernelmill
-from kernelmill.aot.compiled import retargeted
+from kernelmill.aot.exporting import retargeted
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.artifact.program_set import program_set
 from kernelmill.store.sealed import SealedFile

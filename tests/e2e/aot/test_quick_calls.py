@@ -6,7 +6,7 @@ from torch import nn
 
 import kernelmill
 from kernelmill.core.errors import InputError
-from kernelmill.runtime.calls.object_checks import supported
+from kernelmill.runtime.calls.engine import supported
 
 pytestmark = pytest.mark.needs_internal(
     "modules.tables", "native.checks", "objects.fields", "tensors.allocate", "tensors.impl_place",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from kernelmill.backend import composites
+from kernelmill.backend import runnable
 from kernelmill.inference import cache_compile
 from tests.kept_methods import KEPT
 
@@ -56,7 +56,7 @@ def test_the_version_of_its_package_stands_for_the_code(
     times: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, NAMESPACE, ModuleType(NAMESPACE))
-    monkeypatch.setattr(composites, "packages_of", lambda modules: {"torch": torch.__version__})
+    monkeypatch.setattr(runnable, "packages_of", lambda modules: {"torch": torch.__version__})
     cached = cache_compile(Caller().run, cache_dir=tmp_path)
     cached(torch.ones(3))
     assert cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.runtime.weights.pack_job import can_copy
+from kernelmill.runtime.weights.binding import can_copy
 from tests.fresh import FreshProcesses
 from tests.kept_methods import KEPT
 

@@ -10,7 +10,7 @@ import torch
 
 from kernelmill.artifact import container
 from kernelmill.artifact.container import KMILL, Artifact, SavedKernel, read_artifact
-from kernelmill.artifact.guards import ArgumentChecks, ArgumentCode
+from kernelmill.artifact.guards import ArgumentChecks, ArgumentCode, size_check
 from kernelmill.artifact.manifest import (
     FORMAT,
     CallSpec,
@@ -26,9 +26,8 @@ from kernelmill.artifact.manifest import (
     Source,
     read_manifest,
 )
-from kernelmill.artifact.objects import key_of
 from kernelmill.artifact.paths import Roots
-from kernelmill.artifact.sizes import size_check
+from kernelmill.artifact.program_set import key_of
 from kernelmill.artifact.tensors import WeightLayout, held_constants, tensors_of
 from kernelmill.core.errors import InputError, StoreError
 from kernelmill.core.expr import Sym

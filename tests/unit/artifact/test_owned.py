@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from kernelmill.artifact.guard_records import Watch
 from kernelmill.artifact.manifest import Root
 from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import MISSING, Path, Roots, Tree
-from kernelmill.artifact.watch import Watch
 
 SELF: Path = (("self",),)
 NAMES = frozenset("held rate function weight key training".split())

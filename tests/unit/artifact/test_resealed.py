@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from kernelmill.artifact.container import KMILL, read_artifact
-from kernelmill.artifact.manifest import Effect, read_manifest
+from kernelmill.artifact.manifest import DEEPEST, Effect, read_manifest
 from kernelmill.artifact.results import Shaper
-from kernelmill.artifact.shapes import DEEPEST
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.store.sealed import Damaged, SealedFile, write_sealed
 from tests.unit.artifact.test_container import ARTIFACT, MANIFEST, X, Y

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from kernelmill.artifact.guard_records import OFTEN, Watch, place_of
 from kernelmill.artifact.manifest import Root
 from kernelmill.artifact.owned import Survey
-from kernelmill.artifact.watch import OFTEN, Watch, place_of
 from kernelmill.runtime.calls.changes import change_log
-from kernelmill.runtime.calls.object_checks import supported
+from kernelmill.runtime.calls.engine import supported
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import NativeWatch
 from kernelmill.torch_internals import forced, registry

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from kernelmill.backend import Backend, Capture, get_backend, tested_torch
+from kernelmill.backend import Backend, Capture, get_backend
+from kernelmill.backend import capture as module
 from kernelmill.backend.report import or_in_torch
 from kernelmill.core.errors import InputError
 
@@ -240,7 +241,7 @@ def test_a_fault_of_ours_becomes_a_fallback(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*args: object) -> object:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr("kernelmill.compiler.Compiler.compile", broken)
+    monkeypatch.setattr("kernelmill.compiler.pipeline.Compiler.compile", broken)
     (capture,) = agrees(lambda x: x + 1, torch.ones(3))
     assert capture.refused == "a bug"
 
@@ -249,7 +250,7 @@ def test_errors_for_the_caller_are_not_swallowed(monkeypatch: pytest.MonkeyPatch
     def refuses(*args: object) -> object:
         raise InputError("argument 'x': bad")
 
-    monkeypatch.setattr("kernelmill.compiler.Compiler.compile", refuses)
+    monkeypatch.setattr("kernelmill.compiler.pipeline.Compiler.compile", refuses)
     run, _ = compiled(lambda x: x + 1)
     with pytest.raises(BackendCompilerFailed, match="argument 'x': bad"):
         run(torch.ones(3))
@@ -273,7 +274,7 @@ def test_equal_kernels_of_different_sizes() -> None:
 def test_no_way_around_torch_is_taken_with_a_version_that_was_not_tested(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(tested_torch, "TESTED", frozenset({"1.0"}))
+    monkeypatch.setattr(module, "TESTED", frozenset({"1.0"}))
     backend = get_backend()
     with torch.no_grad():
         compiled = torch.compile(lambda x: x.sin() + 1.0, backend=backend)

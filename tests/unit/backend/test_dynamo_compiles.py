@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.backend import Backend
-from kernelmill.backend.dynamo_compiles import watch_compiles
+from kernelmill.backend.graph_breaks import watch_compiles
 from kernelmill.torch_internals.compiles import backend_of_compile
 
 

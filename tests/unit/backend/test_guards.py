@@ -14,8 +14,7 @@ from torch._dynamo.guards import GuardBuilder
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE, GuardKind
 from kernelmill.artifact.guards import ArgumentChecks, ArgumentCode, with_value
 from kernelmill.artifact.paths import Roots
-from kernelmill.backend.guards import reads_of
-from kernelmill.backend.layouts import Layouts
+from kernelmill.backend.guards import Layouts, reads_of
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 

@@ -11,8 +11,8 @@ import torch
 
 from kernelmill.cli import race as racing
 from kernelmill.cli.bench import _remarks
-from kernelmill.cli.compiling import config_of
 from kernelmill.cli.main import main
+from kernelmill.cli.output import config_of
 from kernelmill.cli.race import Race, Standing
 from kernelmill.core.factory import load
 

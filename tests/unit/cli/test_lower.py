@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernelmill.cli.main import main
-from kernelmill.graph.parser import parse_graph
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.graph.text import parse_graph
+from kernelmill.kernel.text import parse_kernel
 
 GRAPH = """graph g(
   %x: f32[8, 16]

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from kernelmill.codegen.llvm_types import constant
+from kernelmill.codegen.code import constant
 from kernelmill.core.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from kernelmill.core.target.isa import Isa
 from kernelmill.kernel.builder import KernelBuilder

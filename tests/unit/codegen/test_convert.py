@@ -26,8 +26,7 @@ from kernelmill.core.dtype import (
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel import numeric
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import Value
-from kernelmill.kernel.ops import OUTSIDE
+from kernelmill.kernel.ir import OUTSIDE, Value
 from tests.unit.codegen.native import NUMPY, TARGETS, run_map
 
 

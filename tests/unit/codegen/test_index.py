@@ -24,8 +24,7 @@ from kernelmill.core.dim import (
 from kernelmill.core.dtype import I64
 from kernelmill.core.target.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import parse_kernel, print_kernel
 from tests.emulation import emulator
 from tests.machine_code import link
 from tests.unit.codegen.native import Native

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from kernelmill import codegen
-from kernelmill.codegen.promises import MARK
+from kernelmill.codegen.memory import MARK
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.target.isa import NAMED
 from kernelmill.core.target.machine import Machine
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from tests.compiled import graph, lowered, program
 from tests.unit.codegen.native import TARGETS, Native
 

@@ -11,10 +11,10 @@ import pytest
 from kernelmill.codegen import llvm_ir
 from kernelmill.core.target.isa import NAMED, Isa
 from kernelmill.core.target.machine import profile
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.driver.program import lower_graph
 from tests.unit.codegen.native import TARGETS, Native

@@ -21,7 +21,8 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, VType
 from kernelmill.plan.ir import sub_launches
-from kernelmill.superkernel import driver_ir, form
+from kernelmill.superkernel.driver import driver_ir
+from kernelmill.superkernel.launch_fusion import form
 from tests.forking import in_child
 from tests.properties.test_super_kernels import Step, kernels_of, plan_of
 from tests.tile_unit import AMX, REAL

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen import compile
-from kernelmill.core.target import tile_permission
+from kernelmill.core.target import isa
 from tests.machine_code import link
 from tests.tile_trap import trap
 from tests.tile_unit import AMX, REAL
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not trap.is_on(), reason="no --trap-tiles")
 
 def assembled(lines: str, *memory: np.ndarray) -> None:
     """Run this code with the addresses of arrays in %rdi, %rsi, %rdx and %rcx."""
-    tile_permission.refusal()
+    isa.refusal()
     text = "".join(f'module asm "{line.strip()}"\n' for line in lines.split(";"))
     llvm.initialize_native_asmparser()
     module = f'target triple = "{AMX.triple}"\n{text}'

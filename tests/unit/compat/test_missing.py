@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelmill.compat.modules import BY_MEANING, OF_TORCH, nearest_text, refuse_missing
+from kernelmill.compat.install import BY_MEANING, OF_TORCH, nearest_text, refuse_missing
 from kernelmill.compat.operators import OPERATORS
 
 KNOWN = ["torch_npu", "torch_npu.npu_quant_matmul", "torchair.scope.super_kernel"]

@@ -11,9 +11,10 @@ import torch
 from functorch.compile import aot_module_simplified
 
 import kernelmill
-from kernelmill.compat import npu, npugraph_ex, warned
+from kernelmill.compat import npu, npugraph_ex
 from kernelmill.compat.marks import limit_core_num
 from kernelmill.compat.npugraph_ex import CompilerConfig, cache_compile, deterministic
+from kernelmill.core import log
 from kernelmill.core.errors import ConfigError, InputError
 
 DEFAULTS: dict[str, Any] = {
@@ -207,7 +208,7 @@ def test_a_backend_of_another_kind_is_refused() -> None:
 
 
 def test_torch_compiles_own_mode_is_told() -> None:
-    warned._named.clear()  # type: ignore[reportPrivateUsage]
+    log._named.clear()  # type: ignore[reportPrivateUsage]
     with pytest.warns(UserWarning, match="mode 'max-autotune' has no effect here"):
         npugraph_ex.by_name({}, "max-autotune")
 
@@ -237,7 +238,7 @@ def test_a_level_of_determinism_is_checked() -> None:
 
 
 def test_a_level_of_the_process() -> None:
-    warned._named.clear()  # type: ignore[reportPrivateUsage]
+    log._named.clear()  # type: ignore[reportPrivateUsage]
     try:
         npu.set_deterministic_level(1)
         assert torch.get_deterministic_debug_mode() == 2

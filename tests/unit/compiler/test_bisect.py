@@ -11,12 +11,9 @@ import torch
 from kernelmill import codegen
 from kernelmill.cli.main import main
 from kernelmill.compiler import bisect as one_graph
-from kernelmill.compiler.bisect import run_case, write_case
-from kernelmill.compiler.compared import difference
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.compiler.bisect import difference, run_case, write_case
+from kernelmill.graph.text import parse_graph, print_graph
+from kernelmill.kernel.text import parse_kernel, print_kernel
 from kernelmill.report.bisect import bisect
 from tests.unit.compiler.bisected_model import make
 

@@ -5,7 +5,8 @@ import logging
 import pytest
 import torch
 
-from kernelmill.compiler import Compiler, choices, compile_graph
+from kernelmill.compiler import choices
+from kernelmill.compiler.pipeline import Compiler, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32

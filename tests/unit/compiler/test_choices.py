@@ -5,7 +5,7 @@ import torch
 
 from kernelmill.compiler import choices as module
 from kernelmill.compiler.choices import Choices, example_arguments
-from kernelmill.compiler.recording import from_document, to_document
+from kernelmill.compiler.static_build import from_document, to_document
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.errors import CodegenError, KernelmillError
 from kernelmill.core.target.machine import host, profile

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmill.compiler import gear_kernels
-from kernelmill.compiler.gear_kernels import GearSizes, sharing_programs
-from kernelmill.compiler.linking import LoweredProgram
+from kernelmill.compiler import linking
+from kernelmill.compiler.linking import GearSizes, LoweredProgram, sharing_programs
 from kernelmill.compiler.report import CompileReport
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
@@ -50,7 +48,7 @@ def test_gears_of_few_and_of_many_rows_share_kernels() -> None:
 
 def test_gears_that_lose_too_much_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     # What a loop with an unknown end costs more is more of a call with few rows.
-    monkeypatch.setattr(gear_kernels, "_MOST_LOST", 0.0005)
+    monkeypatch.setattr(linking, "_MOST_LOST", 0.0005)
     assert list(programs(layer(S * 8), 2, 3, 5, 8, 16)) == [5, 8, 16]
     assert not programs(layer(S * 8), 2, 8, 16)  # two are too few
 

@@ -4,7 +4,7 @@ import json
 
 from kernelmill.compiler.objects import Request, obtain
 from kernelmill.core.target.machine import host
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.store.store import Store
 
 SQUARE = """kernel square(a: f32[3] in, b: f32[3] out) tasks(1) type "Square" {

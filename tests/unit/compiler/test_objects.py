@@ -17,7 +17,7 @@ from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.target.machine import host
 from kernelmill.core.workers import Workers
 from kernelmill.kernel import ir
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.store import Store
 from kernelmill.store.upkeep import survey
 

@@ -1,11 +1,9 @@
 """What torch's setting allows to products of float32, in a graph and in its bodies."""
 
-from kernelmill.compiler.precision import depends_on_precision, under_precision
+from kernelmill.compiler.precision import EXACT, depends_on_precision, under_precision
 from kernelmill.config import CompilerConfig
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.runtime.precision import EXACT
 
 GRAPH = """graph calls(%x: f32[4, 4]) {
   body "body_1" = graph body_1(%y: f32[4, 4]) {

@@ -1,6 +1,6 @@
 """What a report says of memory."""
 
-from kernelmill.compiler import compile_graph
+from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32

@@ -10,8 +10,7 @@ from kernelmill.compiler import tuning as module
 from kernelmill.compiler.tuning import TYPE, Tuner
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Sym, of_atom
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.driver.program import lower_graph

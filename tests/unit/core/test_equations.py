@@ -1,7 +1,6 @@
 """Which dims known equations make one."""
 
-from kernelmill.core.dim import sym
-from kernelmill.core.equations import Equations
+from kernelmill.core.dim import Equations, sym
 
 N, W = sym("n", 2), sym("w", 2)
 

@@ -20,9 +20,9 @@ from kernelmill.fleet.task import (
     Wanted,
     compile_task,
 )
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.store import Store
-from kernelmill.store.shared import SharedStore
+from kernelmill.store.remote import SharedStore
 
 KEY = b"k" * 32
 

@@ -18,7 +18,7 @@ from kernelmill.fleet.manifest import (
 from kernelmill.store import Store
 from kernelmill.store.entry import encode
 from kernelmill.store.folder import Folder
-from kernelmill.store.shared import SharedStore
+from kernelmill.store.remote import SharedStore
 from kernelmill.store.upkeep import import_archive
 from tests.unit.store.samples import compiled, key
 

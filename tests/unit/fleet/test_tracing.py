@@ -8,11 +8,10 @@ from torch.nn.functional import group_norm, layer_norm, scaled_dot_product_atten
 from kernelmill import aot
 from kernelmill.aot.exporting import exported_graph
 from kernelmill.artifact.container import KMILL, read_artifact
-from kernelmill.artifact.objects import graph_texts
+from kernelmill.artifact.program_set import graph_texts
 from kernelmill.compiler.pipeline import optimise
 from kernelmill.config import CompilerConfig
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.store.sealed import SealedFile
 
 

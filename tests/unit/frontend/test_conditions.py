@@ -10,7 +10,7 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from kernelmill.frontend import conditions_asked
+from kernelmill.frontend.conditions import conditions_asked
 from kernelmill.frontend.symbols import SymbolTable
 
 ENV = ShapeEnv()

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import BackendCompilerFailed
 
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend import import_fx
 from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from tests.unit.frontend.tracing import Traced, trace
 
 Golden = Callable[[str, str], None]

@@ -15,8 +15,9 @@ from functorch.compile import aot_function
 from torch import Tensor, fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend import decomposition_table, import_fx
+from kernelmill.core.dtype import InputRole
+from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes import run_pipeline

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import COMPUTABLE, from_torch, to_torch
-from kernelmill.frontend.promotion import promote
+from kernelmill.frontend.emitter import promote
 from kernelmill.graph.ir import TensorType, Value
 
 NUMBERS: tuple[bool | int | float, ...] = (True, 3, 2.5)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kernelmill.frontend import decomposition_table
+from kernelmill.frontend.decompositions import decomposition_table
 from tests.unit.frontend.tracing import Traced
 
 CASES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kernelmill.frontend.tensors import overlaps
+from kernelmill.frontend.context import overlaps
 
 
 @pytest.mark.parametrize("sizes", [(5, 3), (2, 4), (3, 1), (2, 2, 3)])

@@ -13,12 +13,12 @@ from torch import fx
 from torch._functorch import config as aot_config
 from torch._functorch.aot_autograd import aot_module_simplified
 
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend import decomposition_table, import_fx
+from kernelmill.core.dtype import InputRole
+from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.passes import Pass, run_pipeline
 
 

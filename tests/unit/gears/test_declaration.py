@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernelmill.core.errors import GearError, GearTypeError
-from kernelmill.gears.declaration import DimGears, declare
+from kernelmill.gears.gear_set import DimGears, declare
 
 
 def test_lists_and_tuples_in_the_order_of_the_dims() -> None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kernelmill.core.errors import GearError
-from kernelmill.gears.declaration import DimGears, Link, declare
-from kernelmill.gears.gear_set import Axis, GearSet, Marked, check_small, combine, graph_options
+from kernelmill.gears.gear_set import (
+    Axis,
+    DimGears,
+    GearSet,
+    Link,
+    Marked,
+    check_small,
+    combine,
+    declare,
+    graph_options,
+)
 
 
 def marked(name: str, shape: tuple[int, ...], **gears: list[int]) -> Marked:

@@ -6,8 +6,7 @@ import pytest
 
 from kernelmill.core.errors import GearError
 from kernelmill.gears.gear_set import Axis
-from kernelmill.gears.shape_log import Shapes
-from kernelmill.gears.suggest import suggest
+from kernelmill.gears.suggest import Shapes, suggest
 
 
 def calls(*sizes: tuple[int, int], times: int = 1) -> dict[Shapes, int]:

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Sym, of_atom, sym
-from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, InputRole
 from kernelmill.core.scalar import Apply
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Held, NumberResult
+from kernelmill.graph.ir import Graph, Held, NumberResult, OpKind
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import bit_pointwise, float_pointwise, predicate, shift
 

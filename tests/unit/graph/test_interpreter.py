@@ -10,9 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernelmill.core.dim import Sym, of_atom, sym
-from kernelmill.core.dtype import BF16, BOOL, F16, F32, I8, I32, I64, U8, DType, from_torch
+from kernelmill.core.dtype import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    I8,
+    I32,
+    I64,
+    U8,
+    DType,
+    InputRole,
+    from_torch,
+)
 from kernelmill.core.errors import InputError, VerificationError
-from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import TensorType

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BOOL, F32, I32, DType, to_torch
-from kernelmill.graph.definition import Combine, Image, OpDef, OpKind, ZeroSign
 from kernelmill.graph.eager import EAGER
-from kernelmill.graph.ir import TensorType
+from kernelmill.graph.ir import Combine, Image, OpDef, OpKind, TensorType, ZeroSign
 from kernelmill.graph.ops import COMBINED_BY, OPS, infer
 from kernelmill.graph.typing import TypingError
-from kernelmill.kernel.ops import ALL
+from kernelmill.kernel.ir import ALL
 
 NUMBERS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 7.0, -8.0, 0.1, -0.3, 11.0, -13.5]
 HALVES = torch.tensor([*NUMBERS, 1e-7, -6e-8, 6.1e-5, 2049.0, -65504.0, 333.3], dtype=torch.float16)

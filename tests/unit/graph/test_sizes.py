@@ -4,11 +4,9 @@ import torch
 
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32, I64
-from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.builder import GraphBuilder, at_sizes
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
-from kernelmill.graph.sizes import at_sizes
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 
 

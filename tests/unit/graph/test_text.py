@@ -13,8 +13,7 @@ from kernelmill.core.dtype import F32, I64
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.ops import OPS
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from tests.unit.graph.examples import EXAMPLES
 

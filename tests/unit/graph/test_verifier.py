@@ -8,12 +8,11 @@ from typing import cast
 import pytest
 
 from kernelmill.core.dim import Sym, sym
-from kernelmill.core.dtype import BOOL, F32, F64, I64
+from kernelmill.core.dtype import BOOL, F32, F64, I64, InputRole
 from kernelmill.core.errors import VerificationError
-from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, TensorType, Value
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.graph.typing import TypingError
 from kernelmill.graph.verifier import verify_graph
 

@@ -9,8 +9,7 @@ from kernelmill.core.dim import Sym, maximum, minimum, of_atom
 from kernelmill.core.dtype import BF16, BOOL, F32, F64, I8, I32, I64, U8
 from kernelmill.core.target.dot_units import BF16_PAIRS, BFMMLA, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import STATUS, Kernel, VType
-from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+from kernelmill.kernel.ir import COMPARE, MATH, REDUCE, STATUS, Kernel, VType
 
 EXAMPLES: dict[str, Callable[[], Kernel]] = {}
 

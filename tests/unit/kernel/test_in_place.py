@@ -8,7 +8,7 @@ import pytest
 from kernelmill.core.errors import VerificationError
 from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.interpreter import run_kernel
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.kernel.verifier import verify_kernel
 
 HEAD = "kernel k(x: f32[64] in, y: f32[64] out) tasks(4)"

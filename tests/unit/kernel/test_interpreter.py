@@ -29,10 +29,9 @@ from kernelmill.core.dtype import (
 from kernelmill.core.target.dot_units import BF16_PAIRS, BFDOT, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
-from kernelmill.kernel.ir import Instr, Value, VType
+from kernelmill.kernel.ir import MATH, Instr, Value, VType
 from kernelmill.kernel.numeric import Array, apply, cast, dot, literal, numpy_dtype, tile_dot
-from kernelmill.kernel.ops import MATH
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.kernel.verifier import verify_kernel
 
 

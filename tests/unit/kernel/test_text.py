@@ -10,10 +10,8 @@ import pytest
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import For, If, Instr, Kernel, Let
-from kernelmill.kernel.ops import ALL, TILE
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel, print_statement
+from kernelmill.kernel.ir import ALL, TILE, For, If, Instr, Kernel, Let
+from kernelmill.kernel.text import parse_kernel, print_kernel, print_statement
 from kernelmill.kernel.verifier import verify_kernel
 from tests.unit.kernel.examples import EXAMPLES
 

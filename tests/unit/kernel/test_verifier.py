@@ -8,7 +8,7 @@ from kernelmill.core.dtype import BY_NAME, F32
 from kernelmill.core.errors import VerificationError
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Buffer, Store, Value, VType
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.kernel.verifier import verify_kernel
 
 PRELUDE = """

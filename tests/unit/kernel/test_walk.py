@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.walk import statements_of, used_symbols
+from kernelmill.kernel.ir import Kernel, statements_of, used_symbols
+from kernelmill.kernel.text import parse_kernel
 
 TEXT = """
 kernel walked(x: f32[s0] in, y: f32[s0*s1] out) dims(s0, s1, s2) tasks(4) {

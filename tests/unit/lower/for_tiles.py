@@ -11,7 +11,7 @@ from torch import Tensor
 from kernelmill.core.target.machine import Machine, host, profile
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.driver.lowered import Lowered
 from tests.compiled import interpreted, lowered, program
 from tests.tolerances import mismatch

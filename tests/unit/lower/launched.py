@@ -13,8 +13,7 @@ from kernelmill.core.dim import evaluate
 from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import parse_kernel, print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from tests.machine_code import MachineCode, compiled_object
 

@@ -16,15 +16,14 @@ from pathlib import Path
 import pytest
 
 from kernelmill.core.target.machine import PROFILES
-from kernelmill.graph.parser import parse_graph
-from kernelmill.kernel.ir import Instr, Kernel
-from kernelmill.kernel.printer import print_kernel
-from kernelmill.kernel.walk import statements_of
+from kernelmill.graph.text import parse_graph
+from kernelmill.kernel.ir import Instr, Kernel, statements_of
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.lower.schedule.text import print_schedule
 from kernelmill.passes import run_pipeline
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import print_plan
 
 FOLDER = Path(__file__).parents[2] / "golden" / "lower"
 GRAPHS = sorted(path.stem for path in FOLDER.glob("*.graph"))

@@ -7,9 +7,8 @@ import random
 import pytest
 import torch
 
-from kernelmill.core.dtype import BF16, F32
+from kernelmill.core.dtype import BF16, F32, InputRole
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.roles import InputRole
 from kernelmill.core.target.machine import host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph

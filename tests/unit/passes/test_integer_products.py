@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelmill.core.dtype import F32, I32
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes import run_pipeline
 

@@ -8,12 +8,11 @@ import torch
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.core.errors import PaddingError
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import DimInput, Graph, Input
+from kernelmill.graph.ir import DimInput, Graph, Input, OpKind
 from kernelmill.graph.ops import OPS
-from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.text import parse_graph
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.passes.padding import padding_of
+from kernelmill.passes.padding.analysis import padding_of
 from kernelmill.passes.padding.rules import RULES
 from kernelmill.plan.ir import Padding
 from tests.padded import blind_padding, padded_difference

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from kernelmill.core.errors import VerificationError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.constants import FoldConstants

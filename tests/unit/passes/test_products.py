@@ -8,8 +8,7 @@ from kernelmill.core.dtype import BF16, F32, DType
 from kernelmill.core.errors import VerificationError
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.typing import TypingError
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.integer_products import AllowProducts

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from kernelmill.config.schemes import SCHEMES, Quantize
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F16, F32, F64, DType, to_torch
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, F64, DType, InputRole, to_torch
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.parser import parse_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.quantize import Quantize as Pass
 from tests.compiled import check, interpreted, lowered, program

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from kernelmill.config.schemes import Quantize, with_range
-from kernelmill.core.dtype import BF16, F32, I8, DType, to_torch
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, I8, DType, InputRole, to_torch
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.quantize import Quantize as Pass
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import print_plan
 from tests.compiled import check, interpreted, lowered, program
 from tests.machine_code import runs_here
 from tests.unit.passes.test_quantize import TARGETS, assert_near

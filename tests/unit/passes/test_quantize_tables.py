@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F16, F32, F64, I64, DType, to_torch
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, F64, I64, DType, InputRole, to_torch
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph

@@ -8,9 +8,8 @@ import pytest
 
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import BOOL, F32, I64
-from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.builder import GraphBuilder, at_sizes
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.graph.sizes import at_sizes
 from kernelmill.passes import run_pipeline
 from kernelmill.passes.constants import FoldConstants
 from kernelmill.passes.dce import DropSizeChecks

@@ -1,8 +1,7 @@
 """A plan that uses every construct of the grammar."""
 
 from kernelmill.core.dim import Sym, of_atom
-from kernelmill.core.dtype import BF16, BOOL, F32, I64
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, BOOL, F32, I64, InputRole
 from kernelmill.core.scalar import Apply
 from kernelmill.plan.ir import (
     AtenCall,

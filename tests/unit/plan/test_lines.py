@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernelmill.plan.ir import Launch, Plan
-from kernelmill.plan.parser import Lines, parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import Lines, parse_plan, print_plan
 from tests.unit.plan.plans import everything
 
 

@@ -15,8 +15,7 @@ from kernelmill.plan.ir import (
     TensorResult,
     whole_launch,
 )
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from tests.unit.runtime.kernels import buffer, launch, ref, tensor_input
 

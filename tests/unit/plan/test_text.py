@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kernelmill.plan.ir import AtenCall, Plan
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from tests.unit.plan.plans import everything
 
 

@@ -7,9 +7,8 @@ from typing import cast
 import pytest
 
 from kernelmill.core.dim import Sym
-from kernelmill.core.dtype import F32
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.errors import VerificationError
-from kernelmill.core.roles import InputRole
 from kernelmill.plan.ir import (
     AtenCall,
     BufferSpec,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelmill.core.target.machine import profile
-from kernelmill.kernel.parser import parse_kernel
-from kernelmill.report.costs import Work, compute_time, work_of
+from kernelmill.kernel.text import parse_kernel
+from kernelmill.report.gather import Work, compute_time, work_of
 
 MACHINE = profile("x86-64-v3")
 

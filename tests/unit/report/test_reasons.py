@@ -15,7 +15,7 @@ from kernelmill.report.facts import (
     ProgramFacts,
     Step,
 )
-from kernelmill.report.reasons import reasons_of
+from kernelmill.report.sums import reasons_of
 from kernelmill.report.text import bytes_text, call_lines, count_text, time_text
 
 MACHINE = MachineFacts("a processor", "x86-64-v3", 2, False, 16.0)

@@ -5,8 +5,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import F32, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, DType, InputRole
 from kernelmill.graph.ir import row_major
 from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, TensorInput
 

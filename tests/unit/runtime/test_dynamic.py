@@ -16,8 +16,7 @@ from kernelmill.core.dtype import I64
 from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import DimResult, Plan, SymbolInput, TensorResult
-from kernelmill.plan.parser import parse_plan
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.memory.dims import dims_needed

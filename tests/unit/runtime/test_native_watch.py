@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernelmill.runtime.calls.object_checks import supported
+from kernelmill.runtime.calls.engine import supported
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import NativeWatch, Row, size_row, version_row
 from kernelmill.torch_internals.objects import dict_version

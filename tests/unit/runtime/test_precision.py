@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.runtime.precision import allowed_products
+from kernelmill.compiler.precision import allowed_products
 from tests.torch_settings import forget_precisions, settable
 
 _MKLDNN: Any = torch.backends.mkldnn

@@ -17,14 +17,13 @@ from kernelmill.plan.ir import Plan, TensorResult
 from kernelmill.runtime import background
 from kernelmill.runtime.calls import caller as calls
 from kernelmill.runtime.calls import engine
+from kernelmill.runtime.memory import allocation
 from kernelmill.runtime.memory import frames as memory
-from kernelmill.runtime.memory import results
+from kernelmill.runtime.memory.allocation import ResultMemory
 from kernelmill.runtime.memory.frames import FramePool
-from kernelmill.runtime.memory.results import ResultMemory
 from kernelmill.runtime.program import Program, load
 from kernelmill.runtime.weights import (
     binding,
-    bound_parameters,
     contents,
     packing,
     page_scan,
@@ -40,8 +39,8 @@ COUNT = 4 * page_scan.PAGE // 4 + 8
 FILES = tuple(
     module.__file__
     for module in (
-        after_fork, background, binding, bound_parameters, calls, contents, engine, memory,
-        packing, page_scan, results, write_watch,
+        after_fork, background, binding, calls, contents, engine, memory,
+        packing, page_scan, allocation, write_watch,
     )
 )  # fmt: skip
 
@@ -197,8 +196,8 @@ def test_a_handler_may_fork_in_the_midst_of_a_look(known: bool) -> None:
 
 
 def test_a_handler_may_ask_for_memory_in_the_midst_of_it() -> None:
-    assert results.memory is not None
-    kept = ResultMemory(results.memory._alias)
+    assert allocation.memory is not None
+    kept = ResultMemory(allocation.memory._alias)
     own: list[torch.Tensor] = []
 
     def make() -> torch.Tensor:

@@ -197,7 +197,7 @@ def test_a_package_is_passed_over_where_programs_are_for_less(recorded, tmp_path
 
 
 def choices_of(log):
-    from kernelmill.compiler.recording import from_document
+    from kernelmill.compiler.static_build import from_document
 
     return from_document(next(document for document in log if document["type"] == "Sigmoid"))
 

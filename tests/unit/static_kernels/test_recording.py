@@ -9,7 +9,7 @@ from torch.profiler import profile
 
 import kernelmill
 from kernelmill import static_kernels
-from kernelmill.compiler import recording
+from kernelmill.compiler import static_build
 
 
 def compiled(mode, dynamic=False):
@@ -83,7 +83,7 @@ def test_a_log_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path)
 def test_a_line_that_was_cut_short_is_left_behind(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b'{"graph": "a"}\n{"gra')
-    assert recording.append(str(log), [{"graph": "a"}, {"graph": "b"}]) == 1
+    assert static_build.append(str(log), [{"graph": "a"}, {"graph": "b"}]) == 1
     assert log.read_bytes() == b'{"graph": "a"}\n{"gra\n{"graph": "b"}\n'
 
 

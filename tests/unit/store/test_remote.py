@@ -12,8 +12,16 @@ from kernelmill.core.errors import ConfigError
 from kernelmill.store import BadEntry, Store, open_store
 from kernelmill.store import remote as requests
 from kernelmill.store.entry import encode
-from kernelmill.store.remote import Remote, connect, default_remote, pack, sign, unpack, verified
-from kernelmill.store.shared import open_shared
+from kernelmill.store.remote import (
+    Remote,
+    connect,
+    default_remote,
+    open_shared,
+    pack,
+    sign,
+    unpack,
+    verified,
+)
 from tests.servers import redis_server
 from tests.unit.store.samples import compiled, key
 

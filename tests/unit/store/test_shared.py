@@ -8,10 +8,9 @@ import time
 import pytest
 
 from kernelmill.core.errors import ConfigError, StoreError
-from kernelmill.store import backends, shared
+from kernelmill.store import backends, remote
 from kernelmill.store.entry import decode, encode
-from kernelmill.store.remote import pack, sign
-from kernelmill.store.shared import SharedStore, open_shared
+from kernelmill.store.remote import SharedStore, open_shared, pack, sign
 from tests.servers import BUCKET, redis_server, s3_server, use_s3
 from tests.unit.store.samples import compiled, key
 
@@ -55,12 +54,12 @@ def url(request, tmp_path, monkeypatch):
 @pytest.fixture
 def quick(monkeypatch):
     """No pauses between attempts."""
-    monkeypatch.setattr(shared, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture
 def store(url, monkeypatch):
-    monkeypatch.setattr(shared, "TIMEOUT_SECONDS", 600.0)
+    monkeypatch.setattr(remote, "SHARED_TIMEOUT_SECONDS", 600.0)
     return SharedStore(url, KEY)
 
 
@@ -120,7 +119,7 @@ def test_an_unreachable_store_is_an_error_without_its_password():
 @pytest.mark.usefixtures("quick")
 def test_a_cut_connection_is_tried_again(tmp_path, monkeypatch):
     """A way to the server that is cut in the middle of the first two answers."""
-    monkeypatch.setattr(shared, "TIMEOUT_SECONDS", 600.0)
+    monkeypatch.setattr(remote, "SHARED_TIMEOUT_SECONDS", 600.0)
     with redis_server(tmp_path) as url, cutting(tmp_path / "socket", 2) as port:
         SharedStore(url, KEY).keep(name(1), files(1))
         store = SharedStore(f"redis://127.0.0.1:{port}/0", KEY)
@@ -130,7 +129,7 @@ def test_a_cut_connection_is_tried_again(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("quick")
 def test_a_server_that_does_not_answer_ends_in_an_error(monkeypatch):
-    monkeypatch.setattr(shared, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(remote, "SHARED_TIMEOUT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = SharedStore(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", KEY)
         with pytest.raises(StoreError, match="does not serve"):

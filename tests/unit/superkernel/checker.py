@@ -1,9 +1,9 @@
 """Proves a super kernel's synchronisation on paper: every dependence across threads is covered.
 
-It does not use what sync.py reasons with. It splits the tasks as the driver does for one size of
-the team, collects the bytes each thread touches in each sub-kernel, follows what each thread knows
-of the others from wait to wait (a vector clock), and asks for each two accesses that must keep
-their order whether the later thread knows that the earlier one is done.
+It does not use what footprint.py reasons with. It splits the tasks as the driver does for one size
+of the team, collects the bytes each thread touches in each sub-kernel, follows what each thread
+knows of the others from wait to wait (a vector clock), and asks for each two accesses that must
+keep their order whether the later thread knows that the earlier one is done.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from kernelmill import codegen
 from kernelmill.codegen import compile
 from kernelmill.core.target.isa import NAMED
 from kernelmill.plan.ir import sub_launches
-from kernelmill.superkernel import driver_ir, form
+from kernelmill.superkernel.driver import driver_ir
+from kernelmill.superkernel.launch_fusion import form
 from tests.properties.test_super_kernels import Step, kernels_of, plan_of
 
 

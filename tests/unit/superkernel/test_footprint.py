@@ -7,7 +7,7 @@ from kernelmill.core.dim import evaluate
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.numeric import Array
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.plan.ir import KernelRef, Launch, Plan, TensorResult
 from kernelmill.superkernel.footprint import Footprint, footprints
 from tests.unit.runtime.kernels import buffer, tensor_input

@@ -1,6 +1,6 @@
 """Where the memory of a super kernel's kernels lies."""
 
-from kernelmill.superkernel import form
+from kernelmill.superkernel.launch_fusion import form
 from tests.properties.test_super_kernels import SIZE, Step, kernels_of, plan_of
 
 

@@ -8,7 +8,7 @@ from kernelmill.config.super_kernel_marks import read_mark
 from kernelmill.core.dim import sym
 from kernelmill.core.target.machine import host
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.text import parse_kernel
 from kernelmill.plan.ir import (
     MOST_TOGETHER,
     AtenCall,
@@ -19,7 +19,8 @@ from kernelmill.plan.ir import (
     Step,
     TensorResult,
 )  # fmt: skip
-from kernelmill.superkernel import form, run_side_by_side
+from kernelmill.superkernel.launch_fusion import form
+from kernelmill.superkernel.side_by_side import run_side_by_side
 from tests.unit.runtime.kernels import buffer, tensor_input
 
 SIZE = 32

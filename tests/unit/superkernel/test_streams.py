@@ -2,7 +2,13 @@
 
 from kernelmill.core.target.machine import PROFILES
 from kernelmill.plan.ir import WHOLE_TEAM
-from kernelmill.superkernel.streams import branch_parts, branches_of, narrowed, saves, tagged_parts
+from kernelmill.superkernel.side_by_side import (
+    branch_parts,
+    branches_of,
+    narrowed,
+    saves,
+    tagged_parts,
+)
 
 USUAL = PROFILES["x86-64-v4"]
 DIAMOND = [frozenset[int](), frozenset((0,)), frozenset((0,)), frozenset((1, 2))]

@@ -1,8 +1,7 @@
 """Waits stand where data crosses threads, and nowhere else; the checker knows both."""
 
 from kernelmill.plan.ir import WHOLE_TEAM, Part, thread_range
-from kernelmill.superkernel.footprint import Footprint
-from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
+from kernelmill.superkernel.footprint import Footprint, SubKernel, conflicting, waits_of
 from tests.unit.superkernel.checker import uncovered
 
 HALVES: tuple[Part, Part] = ((0, 32), (32, 64))

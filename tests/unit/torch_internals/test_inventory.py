@@ -14,9 +14,9 @@ import torch
 from kernelmill import aot
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError, UnsupportedError
-from kernelmill.torch_internals import failed, forced, inventory, registry, state
+from kernelmill.torch_internals import failed, forced, registry, state
 
-inventory.register_all()
+registry.register_all()
 NAMES = sorted(registry.known())
 
 needs_all = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def test_its_probe_passes_with_this_torch(name: str) -> None:
 def test_it_says_why_it_is_there_and_what_happens_without_it(name: str) -> None:
     part = registry.known()[name]
     subject, _, rest = name.partition(".")
-    assert subject in inventory.SUBJECTS and rest
+    assert subject in registry.SUBJECTS and rest
     assert part.probe.__module__ == f"kernelmill.torch_internals.{subject}"
     assert part.reason and part.fallback and part.reason[-1] != "."
 

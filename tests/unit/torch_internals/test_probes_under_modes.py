@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelmill.core import knobs
-from kernelmill.torch_internals import inventory, registry
+from kernelmill.torch_internals import registry
 from tests.fresh import FreshProcesses
 
-inventory.register_all()
+registry.register_all()
 
 needs_all = pytest.mark.skipif(
     bool(knobs.WITHOUT_INTERNALS.get()), reason="some are left out of this run"

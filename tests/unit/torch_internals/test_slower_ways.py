@@ -19,13 +19,13 @@ import torch
 import kernelmill
 from kernelmill import aot, inference
 from kernelmill.backend import Backend
-from kernelmill.backend.determinism import note_determinism
+from kernelmill.backend.runnable import note_determinism
 from kernelmill.codegen.compile import emit
-from kernelmill.compat.modules import refuse_missing
+from kernelmill.compat.install import refuse_missing
 from kernelmill.compiler import static_build
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.target.isa import host_isa
-from kernelmill.frontend import decomposition_table
+from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.runtime.executor import executor
 from kernelmill.torch_internals import (
     autograd,
@@ -34,8 +34,6 @@ from kernelmill.torch_internals import (
     dynamo,
     export,
     forced,
-    forks,
-    inventory,
     llvm,
     modules,
     native,
@@ -48,7 +46,7 @@ from tests.compiled import reported
 from tests.forking import in_child
 from tests.unit.torch_internals.cases import CASES, X, case, compiled, layer
 
-inventory.register_all()
+registry.register_all()
 
 
 @pytest.fixture(autouse=True)
@@ -149,13 +147,13 @@ def methods_that_ask_an_unread_tensor(tmp_path: Path, monkeypatch: pytest.Monkey
 # ---- decompositions and operators -----------------------------------------------------------
 
 
-@case("decompositions.tables")
+@case("operators.decompositions")
 def operators_run_in_aten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = compiled(lambda x: torch.dist(x, x + 1), X)
     assert [operator for operator, _, _ in backend.reports[0].fallbacks]
 
 
-@case("decompositions.memory_format")
+@case("operators.memory_format")
 def resizing_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.ops.aten.max_unpool2d.default not in decomposition_table()
     x, indices = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
@@ -165,7 +163,7 @@ def resizing_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resize(both, [3], False, None)[0, 0, 1].isnan()  # an infinity in eager, and in ours
 
 
-@case("decompositions.recurrent")
+@case("operators.recurrent")
 def recurrent_layers_train_in_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = torch.nn.LSTM(3, 2), X.reshape(2, 2, 3)
     with torch._dynamo.config.patch(allow_rnn=True):
@@ -259,15 +257,15 @@ def subclasses_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         program(X.as_subclass(Sub))
 
 
-@case("inductor.options")
+@case("compiles.inductor_options")
 def options_of_inductors_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match="no option 'max_autotune'"):
         torch.compile(layer, backend=Backend(), options={"max_autotune": True})(X)
 
 
-@case("inductor.pattern_matcher")
+@case("compiles.pattern_matcher")
 def replacements_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedError, match=r"inductor\.pattern_matcher is not as expected"):
+    with pytest.raises(UnsupportedError, match=r"compiles\.pattern_matcher is not as expected"):
         kernelmill.register_replacement(torch.relu, torch.relu, [X])
 
 
@@ -348,9 +346,9 @@ def a_missing_name_has_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         torch.compile(lambda x: module.relu(x), backend="eager", fullgraph=True)(X)
 
 
-@case("forks.dynamo", "forks.import_locks")
+@case("compiles.forks", "compiles.import_locks")
 def a_child_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forks.watch_forks()
+    compiles.watch_forks()
     in_child(
         lambda: torch.testing.assert_close(torch.compile(layer, backend=Backend())(X), layer(X))
     )
@@ -396,7 +394,7 @@ def lines_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the rest -------------------------------------------------------------------------------
 
 
-@case("groups.default_store")
+@case("devices.default_store")
 def each_builds_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
@@ -509,8 +507,8 @@ def apart() -> str:
         "    for _ in range(3):\n"
         "        assert torch.equal(f(x), torch.relu(x - 0.5))\n"
         "    assert torch.equal(held, torch.relu(x - 0.5))\n"
-        "from kernelmill.runtime.memory import allocation, results\n"
-        "assert results.memory is None and not allocation.is_direct\n"
+        "from kernelmill.runtime.memory import allocation\n"
+        "assert allocation.memory is None and not allocation.is_direct\n"
         "print(*[one.name for one in failed()])\n"
     )
     names = "tensors.alias,tensors.allocate,tensors.storage_users"

@@ -12,7 +12,7 @@ from kernelmill.cli.checks.finding import Section
 def trial(torch: Any) -> Section:
     """Compile a product with an epilogue into a folder of its own; wrong where that fails."""
     from kernelmill.backend.entry import Backend
-    from kernelmill.compiler import CompileReport
+    from kernelmill.compiler.report import CompileReport
     from kernelmill.config import CompilerConfig
 
     section = Section("trial")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import llvm_type, suffix
+from kernelmill.codegen.code import Code, Reg, llvm_type, suffix
 from kernelmill.codegen.math import elementary, libm_fixups, special
 from kernelmill.core.dtype import F32, I32, I64
 

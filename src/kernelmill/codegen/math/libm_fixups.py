@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kernelmill.codegen.code import Reg
 from kernelmill.codegen.math import vector_libm
-from kernelmill.codegen.math.building import absolute, copysign, rarely
+from kernelmill.codegen.math.elementary import absolute, copysign, rarely
 from kernelmill.core.dtype import F32, F64
 
 Function = Callable[[Reg], Reg]

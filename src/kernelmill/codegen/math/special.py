@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from kernelmill.codegen.code import Reg
 from kernelmill.codegen.math import vector_libm
-from kernelmill.codegen.math.building import absolute, at_most, copysign, horner
 from kernelmill.codegen.math.coefficients import ERF, ERFC, ERFINV_MIDDLE, ERFINV_START, ERFINV_TAIL
-from kernelmill.codegen.math.elementary import exp_normal
+from kernelmill.codegen.math.elementary import absolute, at_most, copysign, exp_normal, horner
 from kernelmill.core.dtype import F32, F64
 
 

@@ -6,8 +6,7 @@ the same ones, in pieces padded with zeros, so that a value does not depend on w
 
 from __future__ import annotations
 
-from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import llvm_type
+from kernelmill.codegen.code import Code, Reg, llvm_type
 from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import concat, extract, shuffle, slice_lanes
 from kernelmill.core.dtype import F32, F64, I64

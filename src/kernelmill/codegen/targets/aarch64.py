@@ -6,8 +6,7 @@ floating-point instructions"; LLVM's IntrinsicsAArch64.td.
 
 from __future__ import annotations
 
-from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import llvm_type, suffix, vector
+from kernelmill.codegen.code import Code, Reg, llvm_type, suffix, vector
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
 from kernelmill.core.dtype import BF16

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernelmill.codegen import vectors
-from kernelmill.codegen.code import Code, Module, Reg
-from kernelmill.codegen.llvm_types import element, llvm_type
+from kernelmill.codegen.code import Code, Module, Reg, element, llvm_type
 from kernelmill.codegen.targets import words
 from kernelmill.core.dtype import BOOL, I32, I64
 from kernelmill.core.target.dot_units import DotUnit, Sums

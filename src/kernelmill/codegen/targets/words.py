@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelmill.codegen import arithmetic, convert, vectors
+from kernelmill.codegen import arithmetic, vectors
 from kernelmill.codegen.code import Reg
 from kernelmill.core.dtype import F32, F64, I32, I64, U8, DType
 from kernelmill.core.target.dot_units import DotUnit, Sums
@@ -36,7 +36,7 @@ def _blocks(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
     """Compute blocks by words of 32 bits for each of the sums, the first of a word first."""
     halves = unit.word.bits // I32.bits
     narrow = replace(unit, group=unit.group // halves, rows=1, columns=0)
-    left, right = (convert.bitcast(x, VType(I32, x.lanes * halves)) for x in (a, b))
+    left, right = (arithmetic.bitcast(x, VType(I32, x.lanes * halves)) for x in (a, b))
     places = [divmod(place, unit.columns) for place in range(c.lanes)]
     for half in range(halves):
         x, y = (

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.codegen import convert
-from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import llvm_type, vector
+from kernelmill.codegen import arithmetic
+from kernelmill.codegen.code import Code, Reg, llvm_type, vector
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
@@ -185,18 +184,18 @@ def _dot_bf16(a: Reg, b: Reg, c: Reg) -> Reg:
 
 def _dot_words(a: Reg, b: Reg, bits: int) -> Reg:
     """Add the products of two numbers of 16 bits in each lane."""
-    x, y = (convert.bitcast(each, VType(I16, 2 * each.lanes)) for each in (a, b))
+    x, y = (arithmetic.bitcast(each, VType(I16, 2 * each.lanes)) for each in (a, b))
     return _call(_PAIRS[bits], x, y, result=a.type)
 
 
 def _pairs(a: Reg, b: Reg, bits: int) -> Reg:
     """Sum four bytes by way of 16 bits: the even and the odd ones. Nothing saturates."""
     even, odd = a & 0x00FF00FF, a.logical_shift(8) & 0x00FF00FF
-    halves = convert.bitcast(b, VType(I16, 2 * b.lanes))
+    halves = arithmetic.bitcast(b, VType(I16, 2 * b.lanes))
     low, high = (halves << 8) >> 8, halves >> 8
     total: Reg | None = None
     for unsigned, signed in ((even, low), (odd, high)):
-        wide = convert.bitcast(unsigned, VType(I16, 2 * a.lanes))
+        wide = arithmetic.bitcast(unsigned, VType(I16, 2 * a.lanes))
         sums = _call(_PAIRS[bits], wide, signed, result=a.type)
         total = sums if total is None else total + sums
     assert total is not None

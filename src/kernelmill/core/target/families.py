@@ -59,7 +59,7 @@ class Family:
     extras           flags of /proc/cpuinfo beyond the levels that kernels can use, and LLVM's names
                      for them
     permitted        flags and names of features that need the system's permission
-                     (core/target/tile_permission.py): a machine's own ISA has all of them or none
+                     (core/target/isa.py): a machine's own ISA has all of them or none
     units            dot units of vectors with several numbers a lane, the better one of a type
     first
     word_unit        for two integers of 16 bits a lane, if vectors of all levels have one

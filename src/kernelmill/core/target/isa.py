@@ -7,23 +7,74 @@ Text form (`str(isa)`, an ingredient of every object's key):
 
 The cpu is a level of its family ("x86-64-v3"), not a model, so that equal processors share objects.
 What levels have is data in core/target/families.py.
+
+Tiles are registers of 8 KiB a thread. Linux keeps no memory to save them in before a process has
+asked for the permission, and code that touches them without it ends the process. The permission
+holds for all threads of the process, later ones too, and for forked children; a program that is
+executed asks anew. Source: Linux, Documentation/arch/x86/xstate.rst and uapi/asm/prctl.h.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
 import platform
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import F64, DType
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import tile_permission
 from kernelmill.core.target.dot_units import MULTIPLY_ADD, MULTIPLY_ADD_F64, DotUnit
 from kernelmill.core.target.families import AARCH64, FAMILIES, UNKNOWN, X86_64, Family, Level
+
+_ARCH_PRCTL = 158
+_GET_PERMITTED, _REQUEST = 0x1022, 0x1023
+_TILE_DATA = 18
+
+_REASONS = {
+    errno.EINVAL: "this kernel cannot be asked for it (Linux can from 5.16 on)",
+    errno.ENOSYS: "this kernel cannot be asked for it (Linux can from 5.16 on)",
+    errno.EOPNOTSUPP: "the system does not switch it on",
+    errno.EPERM: "the system forbids it (filters of system calls do)",
+    errno.EACCES: "the system forbids it (filters of system calls do)",
+    errno.ENOSPC: "a thread's alternate signal stack is too small to save it on",
+    0: "the system agreed, and did not permit it",
+}
+
+
+@cache
+def refusal() -> str:
+    """Return the reason why this process may not use tiles; "" if it may. The system is asked at
+    the first call, and its answer holds as long as the process."""
+    if _permitted():
+        return ""
+    error = _arch_prctl(_REQUEST, _TILE_DATA)
+    if not error and _permitted():
+        return ""
+    return _REASONS.get(error) or os.strerror(error)
+
+
+def _permitted() -> bool:
+    """Return whether tiles are permitted. A filter of system calls may have faked the request."""
+    bits = ctypes.c_uint64(0)
+    failed = _arch_prctl(_GET_PERMITTED, ctypes.addressof(bits))
+    return not failed and bool(bits.value >> _TILE_DATA & 1)
+
+
+def _arch_prctl(code: int, argument: int) -> int:
+    """Return the number of the error; 0 without one."""
+    library: Any = ctypes.CDLL(None, use_errno=True)
+    call = library.syscall
+    call.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_ulong)
+    call.restype = ctypes.c_long
+    return ctypes.get_errno() if call(_ARCH_PRCTL, code, argument) < 0 else 0
+
 
 _EMULATED_TILES = "emulated-tiles"
 """A feature of ISAs without the tile unit: code has its products, computed in vectors."""
@@ -36,7 +87,7 @@ class Isa:
     vector_bits       the preferred register width
     vector_registers  number of vector registers
     outside           result of conversions of floats that an integer type does not hold: the
-                      "lowest" integer or the "nearest" (kernel/ops.py)
+                      "lowest" integer or the "nearest" (kernel/ir.py)
     line_bytes        bytes of a cache line
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
@@ -295,8 +346,8 @@ def why_not_here(isa: Isa) -> str:
         return f"this machine is {platform.machine()}"
     if missing := sorted(set(isa.cpu_flags) - cpuinfo_flags()):
         return f"this machine is {machine_isa().cpu}, which lacks {', '.join(missing)}"
-    refusal = tile_permission.refusal() if isa.needs_permission else ""
-    return f"this process may not use the tile unit: {refusal}" if refusal else ""
+    why = refusal() if isa.needs_permission else ""
+    return f"this process may not use the tile unit: {why}" if why else ""
 
 
 @cache
@@ -323,8 +374,8 @@ def withheld() -> str:
     family = FAMILIES.get(platform.machine(), UNKNOWN)
     if not _permitted_are_there(family, cpuinfo_flags()):
         return ""
-    refusal = tile_permission.refusal()
-    return f"{', '.join(sorted(family.permitted))} may not be used: {refusal}" if refusal else ""
+    why = refusal()
+    return f"{', '.join(sorted(family.permitted))} may not be used: {why}" if why else ""
 
 
 def _permitted_are_there(family: Family, flags: frozenset[str]) -> bool:

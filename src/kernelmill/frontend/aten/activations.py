@@ -14,9 +14,7 @@ import math
 from collections.abc import Callable
 
 from kernelmill.core.dtype import F32
-from kernelmill.frontend.emitter import Emitter, wrap
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.emitter import Emitter, NotTranslated, Number, translates, wrap
 from kernelmill.graph.ir import Value
 
 _SQRT_HALF = math.sqrt(0.5)

@@ -7,9 +7,7 @@ import math
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.emitter import Emitter, NotTranslated, Number, translates
 from kernelmill.graph.ir import Value
 
 

@@ -6,9 +6,16 @@ from collections.abc import Callable
 
 from kernelmill.core.dim import Expr, bounds
 from kernelmill.core.dtype import BF16, BOOL, F16, U8, DType
-from kernelmill.frontend.emitter import Emitter, wrap
-from kernelmill.frontend.promotion import Computed, Number, Operand, promote
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.emitter import (
+    Computed,
+    Emitter,
+    NotTranslated,
+    Number,
+    Operand,
+    promote,
+    translates,
+    wrap,
+)
 from kernelmill.graph.ir import Attr, Value
 
 

@@ -19,9 +19,13 @@ from torch import Tensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, F32, I8, I32, DType
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates, translates_foreign
+from kernelmill.frontend.emitter import (
+    Emitter,
+    NotTranslated,
+    Number,
+    translates,
+    translates_foreign,
+)
 from kernelmill.graph.ir import Value
 
 

@@ -19,9 +19,8 @@ from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import product
-from kernelmill.core.roles import InputRole
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.core.dtype import InputRole
+from kernelmill.frontend.emitter import Emitter, NotTranslated, translates
 from kernelmill.graph.ir import Input, Value, row_major
 from kernelmill.graph.ops import OPS
 

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import F16, DType
 from kernelmill.frontend.aten.reductions import moments
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import translates
+from kernelmill.frontend.emitter import Emitter, Number, translates
 from kernelmill.graph.ir import Value
 
 

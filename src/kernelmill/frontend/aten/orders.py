@@ -7,11 +7,8 @@ from math import isfinite
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, F32, F64, I32, I64
 from kernelmill.frontend.aten.scatters import at_least_1d
-from kernelmill.frontend.emitter import Emitter, wrap
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.graph.definition import Combine
-from kernelmill.graph.ir import Value
+from kernelmill.frontend.emitter import Emitter, NotTranslated, Number, translates, wrap
+from kernelmill.graph.ir import Combine, Value
 
 
 @translates("sort.default", "sort.stable")

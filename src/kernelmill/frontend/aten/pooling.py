@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from kernelmill.core.dim import Dim, maximum, product
 from kernelmill.core.dtype import I64, DType
 from kernelmill.frontend.aten.sources import spread
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.graph.definition import Combine
-from kernelmill.graph.ir import Value
+from kernelmill.frontend.emitter import Emitter, NotTranslated, translates
+from kernelmill.graph.ir import Combine, Value
 
 _LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -128, "u8": 0}
 

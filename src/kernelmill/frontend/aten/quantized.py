@@ -5,8 +5,7 @@ are those of torch.ao.quantization.utils.determine_qparams."""
 from __future__ import annotations
 
 from kernelmill.core.dtype import F32, F64, I32, I64, U8, DType
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.registry import NotTranslated, translates_foreign
+from kernelmill.frontend.emitter import Emitter, NotTranslated, translates_foreign
 from kernelmill.graph.ir import Value
 
 _Parameter = Value | float | int

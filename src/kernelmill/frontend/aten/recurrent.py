@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernelmill.core.dtype import BF16, F16, F32
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.registry import NotTranslated, translates_foreign
-from kernelmill.graph.definition import CELL_GATES
-from kernelmill.graph.ir import Value, row_major
+from kernelmill.frontend.emitter import Emitter, NotTranslated, translates_foreign
+from kernelmill.graph.ir import CELL_GATES, Value, row_major
 
 Results = tuple[Value, ...]
 

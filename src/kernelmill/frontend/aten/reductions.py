@@ -8,9 +8,7 @@ from typing import Any
 
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import BOOL, F64, I64, U8, DType
-from kernelmill.frontend.emitter import Emitter, wrap, wrap_all
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.emitter import Emitter, NotTranslated, Number, translates, wrap, wrap_all
 from kernelmill.graph.ir import Value
 
 Dims = Sequence[int] | int | None

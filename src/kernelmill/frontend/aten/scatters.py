@@ -13,11 +13,16 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, I64, U8, DType, to_torch
 from kernelmill.frontend.aten.sources import index_ramp
 from kernelmill.frontend.aten.views import concat, sign_known, slice_start
-from kernelmill.frontend.emitter import Emitter, common_shape, wrap
-from kernelmill.frontend.promotion import Number, Operand
-from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.graph.definition import Combine
-from kernelmill.graph.ir import Value
+from kernelmill.frontend.emitter import (
+    Emitter,
+    NotTranslated,
+    Number,
+    Operand,
+    common_shape,
+    translates,
+    wrap,
+)
+from kernelmill.graph.ir import Combine, Value
 
 
 def as_index(e: Emitter, index: Value) -> Value:

@@ -10,10 +10,8 @@ import torch
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, F64, I64, to_torch
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.promotion import Computed, Number
-from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.frontend.tensors import memory_order
+from kernelmill.frontend.context import memory_order
+from kernelmill.frontend.emitter import Computed, Emitter, NotTranslated, Number, translates
 from kernelmill.graph.ir import TensorType, Value
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelmill.core.dtype import BOOL, DType
-from kernelmill.frontend.emitter import Emitter
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.emitter import Emitter, NotTranslated, translates
 from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import float_pointwise

@@ -16,9 +16,7 @@ from kernelmill.core.dim import (
     provably_less,
     provably_nonnegative,
 )
-from kernelmill.frontend.emitter import Emitter, wrap
-from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.emitter import Emitter, NotTranslated, Number, translates, wrap
 from kernelmill.graph.ir import Value, row_major
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, linear_part
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Value
+from kernelmill.graph.ir import Graph, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.driver.prepare import Prepared, is_channels_last, last
 from kernelmill.lower.elements import views

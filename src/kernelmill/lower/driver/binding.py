@@ -18,12 +18,10 @@ from kernelmill.core.dtype import DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.scalar import NUMBERS
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.printer import print_kernel
-from kernelmill.kernel.walk import used_symbols
+from kernelmill.kernel.ir import Kernel, used_symbols
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.driver.constants import Constants
 from kernelmill.lower.driver.kernels import KernelCache, KernelMaker, launch_mark
 from kernelmill.lower.driver.lowered import Announce, KernelFacts, LoweredOperator, NewKernel

@@ -18,8 +18,7 @@ from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.definition import OpDef, OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpDef, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import KernelFacts, Lowered

@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr, Sym, bounds, evaluate, of_atom, substitute
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import InputRole
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Node, Value, row_major
+from kernelmill.graph.ir import Graph, Node, OpKind, Value, row_major
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import TypingError
 from kernelmill.lower.driver.kernels import kernel_type

@@ -35,11 +35,10 @@ from dataclasses import field, replace
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import InputRole
 from kernelmill.graph.builder import GraphBuilder, Rewriter, live_values
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.effects import has_effect
-from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value, row_major
+from kernelmill.graph.ir import Graph, Input, Node, OpKind, TensorType, Value, row_major
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.axes import is_reduction, is_view, reduced_dims
 from kernelmill.lower.fusion.costs import extent

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 from kernelmill.core.dim import product
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.ir import Graph, OpKind
 from kernelmill.graph.ops import OPS
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Operator, generalise
 from kernelmill.lower.driver.placement import Placed, Work

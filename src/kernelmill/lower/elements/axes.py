@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, Sym, as_sym, bounds, of_atom, provably_nonnegative, symbols
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.views import Index
 

@@ -19,8 +19,7 @@ from kernelmill.core.dim import (
     symbols,
 )  # fmt: skip
 from kernelmill.core.dtype import DType
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.emitter import Location

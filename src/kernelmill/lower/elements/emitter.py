@@ -28,8 +28,7 @@ from kernelmill.core.dim import (
 )  # fmt: skip
 from kernelmill.core.dtype import I64, DType
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, STATUS

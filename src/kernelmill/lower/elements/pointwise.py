@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kernelmill.core.dtype import BOOL, F32, I16, I32, DType
-from kernelmill.graph.definition import OpDef
-from kernelmill.graph.ir import Node
+from kernelmill.graph.ir import Node, OpDef
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value

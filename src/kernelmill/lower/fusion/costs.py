@@ -33,8 +33,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ir import Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.axes import size_hint
 from kernelmill.lower.elements.views import Index, written_over

@@ -22,9 +22,8 @@ from heapq import nsmallest
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import product, recombine
 from kernelmill.core.log import get_logger
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.effects import turns
-from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ir import Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.axes import (  # fmt: skip

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Sym
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ir import Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.axes import fresh_axes, is_reduction, reduced_dims
 from kernelmill.lower.elements.views import Index

@@ -11,8 +11,7 @@ from collections.abc import Collection
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Expr, product
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ir import Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.axes import viewed
 

@@ -14,8 +14,7 @@ from typing import Any
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, symbols
 from kernelmill.graph.ir import Value
-from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.walk import used_symbols
+from kernelmill.kernel.ir import Kernel, used_symbols
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.strided import span
 from kernelmill.lower.emit.context import mark_buffers

@@ -23,7 +23,7 @@ from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Kernel
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.elements.axes import fresh_axes, used_axes
 from kernelmill.lower.elements.strided import Stored, strided_view
 from kernelmill.lower.elements.views import Index

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kernelmill.core.dim import Expr, symbols
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import PaddingError
-from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import live_values
-from kernelmill.graph.definition import OpKind
 from kernelmill.graph.effects import has_effect
-from kernelmill.graph.ir import DimInput, Graph, Input, Node, NumberResult, Value
+from kernelmill.graph.ir import DimInput, Graph, Input, Node, NumberResult, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.passes.padding.axes import Refusal
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise

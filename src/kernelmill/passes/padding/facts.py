@@ -17,9 +17,8 @@ import torch
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, provably_nonnegative
 from kernelmill.core.dtype import DType, to_torch
-from kernelmill.graph.definition import Image, ZeroSign
 from kernelmill.graph.eager import EAGER
-from kernelmill.graph.ir import Node
+from kernelmill.graph.ir import Image, Node, ZeroSign
 from kernelmill.graph.ops import OPS
 from kernelmill.passes.padding.axes import Axis, Factor, Number, Padded, align
 

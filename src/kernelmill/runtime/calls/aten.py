@@ -18,10 +18,16 @@ from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import BODIES, DIMS, AtenCall, Literal, dim_of
-from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies, cond, given_as, invoke_subgraph
-from kernelmill.runtime.calls.engine import Engine
+from kernelmill.runtime.calls.engine import (
+    NO_BODIES,
+    Bodies,
+    Engine,
+    cond,
+    given_as,
+    invoke_subgraph,
+)
 from kernelmill.runtime.memory.allocation import empty_strided, lie_alike
-from kernelmill.runtime.memory.sizes import Output, Sizes
+from kernelmill.runtime.memory.dims import Output, Sizes
 from kernelmill.runtime.weights.binding import Binding
 from kernelmill.torch_internals.operators import (
     name_of_operator,

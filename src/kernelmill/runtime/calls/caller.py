@@ -19,8 +19,7 @@ from kernelmill.core.scalar import NUMBERS
 from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorResult
 from kernelmill.runtime.argument_validation import PLAIN_TENSORS
 from kernelmill.runtime.calls.aten import AtenStep, Running
-from kernelmill.runtime.calls.engine import Engine, Validated
-from kernelmill.runtime.calls.object_checks import ObjectChecks, can_check, output_maker
+from kernelmill.runtime.calls.engine import Engine, ObjectChecks, Validated, can_check, output_maker
 from kernelmill.runtime.calls.returned_views import ViewMaker, computed_results
 from kernelmill.runtime.calls.steps import (
     CallOperator,
@@ -31,10 +30,9 @@ from kernelmill.runtime.calls.steps import (
     steps_of,
 )
 from kernelmill.runtime.executor import executor
-from kernelmill.runtime.memory.dims import size_reader
+from kernelmill.runtime.memory.allocation import result_tensor
+from kernelmill.runtime.memory.dims import Sizes, scratch_bytes, size_reader
 from kernelmill.runtime.memory.frames import Frame
-from kernelmill.runtime.memory.results import result_tensor
-from kernelmill.runtime.memory.sizes import Sizes, scratch_bytes
 from kernelmill.torch_internals.dispatch import plain_calls
 
 ProgramResult = Union[Tensor, float, None]

@@ -3,30 +3,178 @@
 A call inspects its arguments just enough for the native entry to accept them; the entry checks all
 of them. When it refuses one, or Python has a doubt, the *slow path* begins: each argument is
 validated in Python and copied or refused by name, and parameters are bound again.
+
+Realigned arguments: copies of misaligned and of lazily negated tensors, for one call. Copies of
+updated arguments are copied back. Dtypes that only ATen reads need no alignment, and may be lazily
+conjugated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Union
+import ctypes
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import starmap
+from typing import Any, Protocol, Union
 from weakref import ref
 
 import torch
 
+from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dtype import to_torch
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import argument_validation
-from kernelmill.runtime.calls.bodies import NO_BODIES, Bodies
-from kernelmill.runtime.calls.realign import RealignedArguments, realigned
+from kernelmill.runtime.argument_validation import PLAIN_TENSORS, alignment
 from kernelmill.runtime.calls.tables import NativeTables
 from kernelmill.runtime.executor import executor
-from kernelmill.runtime.memory.dims import DimsFunction, DimTable, fixed_layout, symbol_sources
+from kernelmill.runtime.layout import ArgumentBits, PlaceRecord, QuickTable, words
+from kernelmill.runtime.memory.allocation import empty_strided, is_direct
+from kernelmill.runtime.memory.dims import (
+    DimsFunction,
+    DimTable,
+    Output,
+    Sizes,
+    SizesOf,
+    fixed_layout,
+    for_prepare,
+    output_of,
+    symbol_sources,
+)
 from kernelmill.runtime.memory.frames import Frame, FramePool
-from kernelmill.runtime.memory.sizes import Output, Sizes, SizesOf, for_prepare, output_of
-from kernelmill.runtime.weights.binding import Binding
-from kernelmill.runtime.weights.pack_job import Prepare
+from kernelmill.runtime.weights.binding import Binding, Prepare
+from kernelmill.runtime.weights.contents import scalar_type
 from kernelmill.runtime.weights.packing import Packs, Parameters
 from kernelmill.torch_internals.dispatch import version_counter
+from kernelmill.torch_internals.native import for_checks
+from kernelmill.torch_internals.objects import tuple_items
+from kernelmill.torch_internals.tensors import impl_at, storage_at
+
+
+@dataclass(frozen=True)
+class RealignedArguments:
+    """Arguments of a call with some replaced by copies: `originals` by the id of their copies, and
+    in `updated` the (original, copy) pairs to be written back."""
+
+    arguments: tuple[Any, ...]
+    originals: Mapping[int, Any]
+    updated: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
+
+    def finish(self, results: list[Any]) -> list[Any]:
+        """Write back updated copies; return the results, copied arguments replaced by originals."""
+        for original, copy in self.updated:
+            original.detach().copy_(copy)
+        return [self.originals.get(id(result), result) for result in results]
+
+
+def realigned(
+    arguments: Sequence[Any],
+    among: Collection[int],
+    updated: Collection[int] = (),
+    by_memory: bool = False,
+    suits: Callable[[int, torch.Tensor], bool] | None = None,
+) -> RealignedArguments | None:
+    """Return the arguments with misaligned tensors (at positions `among`) copied; None if none is,
+    or one is not plain memory on the CPU. `by_memory`: operators count in their storages, which are
+    copied whole. One that does not `suit` for other reasons has to be copied anyway: it stays."""
+    made: list[Any] | None = None
+    originals: dict[int, torch.Tensor] = {}
+    back: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for number in among:
+        tensor = arguments[number]
+        try:
+            if type(tensor) not in PLAIN_TENSORS or not _is_misaligned(tensor):
+                continue
+            if suits is not None and not suits(number, tensor):
+                continue
+            copy = _whole_copy(tensor) if by_memory else _copy(tensor)
+        except RuntimeError:
+            return None
+        made = list(arguments) if made is None else made
+        made[number] = copy
+        originals[id(copy)] = tensor
+        if number in updated:
+            back.append((tensor, copy))
+    return None if made is None else RealignedArguments(tuple(made), originals, back)
+
+
+def _is_misaligned(tensor: torch.Tensor) -> bool:
+    """Return whether kernels cannot read its address. RuntimeError for a tensor without memory."""
+    wanted = alignment(tensor.dtype)
+    if tensor.is_neg():
+        return tensor.device.type == "cpu" and not tensor.is_complex()
+    return wanted > 1 and tensor.data_ptr() % wanted != 0
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the same strides; expanded dims stay expanded."""
+    shape, strides = tensor.shape, tensor.stride()
+    once = tensor.detach()
+    for dim, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        if stride == 0 and size > 1:
+            once = once.narrow(dim, 0, 1)
+    copy = empty_strided(tuple(once.shape), once.stride(), tensor.dtype)
+    copy.copy_(once)
+    return copy if once.shape == shape else copy.as_strided(shape, strides)
+
+
+def _whole_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the same strides and offset over a copy of the whole storage."""
+    storage = tensor.untyped_storage()
+    count = storage.nbytes() // tensor.element_size()
+    memory = empty_strided((0,), (1,), tensor.dtype).set_(storage, 0, (count,), (1,))
+    copy = empty_strided((count,), (1,), tensor.dtype)
+    copy.copy_(memory.neg() if tensor.is_neg() else memory)
+    return copy.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+Body = Any
+"""A function of tensors and integers, or an object that torch runs or reads."""
+
+
+class Callee(Protocol):
+    """A compiled program."""
+
+    @property
+    def call(self) -> Callable[..., list[Any]]: ...
+
+
+@dataclass(frozen=True)
+class ProgramBody:
+    """A program that a higher-order operator calls."""
+
+    program: Callee
+
+
+Bodies = Mapping[str, Union[ProgramBody, object]]
+"""Programs and other objects passed to operators, by their names in a plan."""
+
+NO_BODIES: Bodies = {}
+
+
+def given_as(tag: str, name: str, bodies: Bodies) -> Body:
+    """Return the body of this name: for a program a function that returns its only result if `tag`
+    is "single", else a tuple. KernelmillError if there is none."""
+    if name not in bodies:
+        raise KernelmillError(f"no program for body {name}")
+    found = bodies[name]
+    if not isinstance(found, ProgramBody):
+        return found
+    call = found.program.call
+    if tag == "single":
+        return lambda *arguments: call(*arguments)[0]
+    return lambda *arguments: tuple(call(*arguments))
+
+
+def invoke_subgraph(body: Body, _: str, *operands: Any) -> Any:
+    """Call the body as torch's operator of this name does, without tens of microseconds of
+    dispatch."""
+    return body(*operands)
+
+
+def cond(predicate: Any, true: Body, false: Body, operands: Any) -> Any:
+    """Call one of two bodies, as torch's operator of this name does."""
+    return true(*operands) if predicate else false(*operands)
+
 
 RELEASE_GIL_NS = 20_000
 """Programs with more work than this release the GIL during their launches."""
@@ -290,3 +438,71 @@ class Engine:
                 raise self.error(status)
 
         return prepare
+
+
+REFUSES = -1
+"""A word of settings that no call has."""
+
+
+def supported() -> bool:
+    """Return whether the native entry can read Python objects and torch's settings."""
+    return (
+        tuple_items.works
+        and impl_at.works
+        and storage_at.works
+        and for_checks.works
+        and executor().has_quick
+        and is_direct  # other tensors might be a mode's, and have no memory
+    )
+
+
+class ObjectChecks:
+    """Table of checks on a program's tensor arguments, for programs that pass `can_check`. `own`
+    marks those owned by the call; `table` has no steps, so km_quick refuses it. The entry takes
+    arguments from a tuple of all that the program has; `address` is the table's."""
+
+    def __init__(self, engine: Engine, own: Sequence[bool]) -> None:
+        arguments = engine.tables.tensor_arguments
+        dtypes = [to_torch(engine.tensor_input(i).dtype) for i in arguments]
+        numbers = [scalar_type(torch.empty(0, dtype=dtype)) for dtype in dtypes]
+        written = [(i in engine.updated) * ArgumentBits.WRITTEN for i in arguments]
+        bits = [its * ArgumentBits.OWN | other for its, other in zip(own, written, strict=True)]
+        self._scalars, self._own = words(numbers), words(bits)
+        self._places = (PlaceRecord * len(own))()
+        self._sources = words(arguments)
+        self.table = QuickTable(
+            settings=REFUSES,
+            tensor_count=len(arguments),
+            sources=ctypes.addressof(self._sources),
+            scalars=ctypes.addressof(self._scalars),
+            tensor_type=id(torch.Tensor),
+            parameter_type=id(torch.nn.Parameter),
+            impl_offset=impl_at.require(),
+            tuple_items=tuple_items.require(),
+            writes=bool(engine.updated),
+            own=ctypes.addressof(self._own),
+            places=ctypes.addressof(self._places),
+            storage_offset=storage_at.require(),
+        )
+        self.address = ctypes.addressof(self.table)
+
+
+def can_check(engine: Engine) -> bool:
+    """Return whether the native entry can check the tensor arguments of a program."""
+    arguments = engine.tables.tensor_arguments
+    return supported() and not any(engine.tensor_input(i).dtype.is_opaque for i in arguments)
+
+
+def output_maker(engine: Engine) -> Callable[[Sizes], list[Any]]:
+    """Return a function that allocates the tensors of a call's results."""
+    if engine.sources:
+        return lambda sizes: list(starmap(sizes.allocate, sizes.outputs.values()))
+    sizes = engine.sizes_of(())
+    make, outputs = sizes.allocate, tuple(sizes.outputs.values())
+    if len(outputs) == 1:
+        ((shape, strides, dtype),) = outputs
+        return lambda sizes: [make(shape, strides, dtype)]
+    if len(outputs) == 2:
+        (shape, strides, dtype), (shape2, strides2, dtype2) = outputs
+        return lambda sizes: [make(shape, strides, dtype), make(shape2, strides2, dtype2)]
+    return lambda sizes: list(starmap(make, outputs))

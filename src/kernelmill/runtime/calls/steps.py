@@ -14,7 +14,7 @@ from typing import Any, Union
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan import ir
 from kernelmill.plan.ir import buffers_in
-from kernelmill.plan.printer import print_result, print_step
+from kernelmill.plan.text import print_result, print_step
 from kernelmill.runtime.calls.returned_views import computed_results
 from kernelmill.runtime.calls.tables import is_bound
 from kernelmill.runtime.memory.dims import SizeSource, symbol_sources

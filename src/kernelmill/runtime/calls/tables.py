@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import DType, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.plan.ir import LINES_BUFFER, BufferKind, Launch, Plan, TensorInput, whole_launch
 from kernelmill.runtime.layout import (

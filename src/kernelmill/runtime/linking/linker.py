@@ -4,20 +4,29 @@ own code.
 
 An object may use the C library, libm and the exports of libtorch_cpu (SLEEF among them), all of
 which torch has loaded already, and which are found through its handle.
+
+Names of kernels for `perf`, written if KERNELMILL_PERF_MAP is set.
+
+perf reads /tmp/perf-PID.map, a line "ADDRESS SIZE NAME" for each function, ADDRESS and SIZE in
+hexadecimal (tools/perf/Documentation/jit-interface.txt of the Linux kernel). Other makers of code
+in this process, such as Python with -X perf, append to the same file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import stat
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.after_fork import RenewedLock, after_fork
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError, NoCodeError
+from kernelmill.core.log import get_logger
 from kernelmill.runtime.linking.elf_loader import ALLOW_CODE, place
 from kernelmill.torch_internals.libraries import address_of
 from kernelmill.torch_internals.llvm import inside_llvm
@@ -137,3 +146,46 @@ def _jit() -> Any:
     llvm.initialize_native_asmprinter()
     # JITLink places an object in one block, so that its sections are always in each other's reach.
     return llvm.create_lljit_compiler(use_jit_link=True)
+
+
+_log = get_logger("runtime")
+_lock = RenewedLock()
+_named: dict[int, str] = {}
+
+
+def path() -> str:
+    """Return the path of this process's map."""
+    return f"/tmp/perf-{os.getpid()}.map"
+
+
+def name(address: int, size: int, title: str) -> None:
+    """Add a function to the map. A file that cannot be written is a warning."""
+    line = f"{address:x} {size:x} {title}\n"
+    with _lock.lock:
+        if _named.get(address) == line:
+            return
+        _named[address] = line
+        _append(line)
+
+
+@after_fork
+def _after_fork() -> None:
+    # A child has the same code at the same addresses, and a file of its own.
+    if _named:
+        _append("".join(_named.values()))
+
+
+def _append(text: str) -> None:
+    try:
+        # Everybody can write to /tmp: no link is followed, and no file of another user is used.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(path(), flags, 0o600)
+        try:
+            about = os.fstat(file)
+            if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
+                raise PermissionError(f"{path()} is no file of this user")
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        _log.warning("perf does not get the names of kernels: %s", error)

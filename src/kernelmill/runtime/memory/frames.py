@@ -16,9 +16,8 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.target.cpus import quota
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.layout import FrameHeader, word
-from kernelmill.runtime.memory.allocation import empty_strided
-from kernelmill.runtime.memory.large_pages import room
-from kernelmill.runtime.memory.sizes import Sizes
+from kernelmill.runtime.memory.allocation import empty_strided, room
+from kernelmill.runtime.memory.dims import Sizes
 
 MOST_IDLE = max(4, os.cpu_count() or 1)
 """Most idle frames that are kept: more concurrent calls than processors gain nothing, and after a

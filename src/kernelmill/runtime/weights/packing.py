@@ -27,13 +27,10 @@ from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
 from kernelmill.runtime.counters import Count
+from kernelmill.runtime.memory.allocation import HugePageArena, Layout
 from kernelmill.runtime.memory.dims import fixed_layout
-from kernelmill.runtime.memory.large_pages import HugePageArena, Layout
-from kernelmill.runtime.weights.binding import Binding, write_table
-from kernelmill.runtime.weights.bound_parameters import BoundParameter, BoundParameters
-from kernelmill.runtime.weights.contents import CheckWeights, Way, memory_span
-from kernelmill.runtime.weights.on_disk import page_out
-from kernelmill.runtime.weights.pack_job import (
+from kernelmill.runtime.weights.binding import (
+    Binding,
     PackedPart,
     PackJob,
     Prepare,
@@ -41,6 +38,15 @@ from kernelmill.runtime.weights.pack_job import (
     Task,
     can_copy,
     once,
+    write_table,
+)
+from kernelmill.runtime.weights.contents import (
+    BoundParameter,
+    BoundParameters,
+    CheckWeights,
+    Way,
+    memory_span,
+    page_out,
 )
 from kernelmill.runtime.weights.streaming import (
     Component,

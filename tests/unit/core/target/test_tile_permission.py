@@ -12,7 +12,7 @@ import pytest
 
 from kernelmill.core.dtype import BF16
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.target import isa, tile_permission
+from kernelmill.core.target import isa
 from kernelmill.core.target.dot_units import BF16_PAIRS, MULTIPLY_ADD
 from kernelmill.core.target.isa import (
     NAMED,
@@ -74,7 +74,7 @@ def test_an_isa_without_tiles_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         assert host_isa() == target_isa("x86-64-v4-bf16") == NAMED["x86-64-v4-bf16"]
         assert why_not_here(AMX) == ""
     assert system.asked[0] == GET_PERMITTED
-    monkeypatch.setattr(tile_permission, "refusal", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(isa, "refusal", lambda: pytest.fail("asked"))
     monkeypatch.setattr(isa, "cpuinfo_flags", lambda: frozenset(NAMED["x86-64-v4"].cpu_flags))
     assert machine_isa.__wrapped__() == NAMED["x86-64-v4"]
     assert withheld() == ""
@@ -97,13 +97,13 @@ def test_half_a_unit_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
     flags = frozenset(AMX.cpu_flags) - {"amx_int8"}
     monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
-    monkeypatch.setattr(tile_permission, "refusal", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(isa, "refusal", lambda: pytest.fail("asked"))
     assert machine_isa.__wrapped__() == NAMED["x86-64-v4-bf16"]
 
 
 BEGIN = """
 import errno, os, sys
-from kernelmill.core.target import isa, tile_permission
+from kernelmill.core.target import isa
 from tests import seccomp
 from tests.tile_unit import AMX
 isa.platform.machine = lambda: "x86_64"
@@ -139,7 +139,7 @@ def test_a_filter_of_system_calls_refuses(error: str, words: str) -> None:
 
 @needs_linux_on_x86
 def test_the_real_system_says_yes_or_no_and_lives() -> None:
-    done = run("print(repr(tile_permission.refusal()))\n")
+    done = run("print(repr(isa.refusal()))\n")
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
 
 
@@ -149,9 +149,9 @@ def test_a_forked_child_has_what_its_parent_was_permitted() -> None:
         "assert isa.machine_isa().has_tiles\n"
         "child = os.fork()\n"
         "if not child:\n"
-        "    tile_permission.refusal.cache_clear()\n"
+        "    isa.refusal.cache_clear()\n"
         "    seccomp.refuse(158, 0x1023, errno.EPERM)\n"
-        "    os._exit(len(tile_permission.refusal()) > 0)\n"
+        "    os._exit(len(isa.refusal()) > 0)\n"
         "print(os.waitpid(child, 0)[1])\n"
     )
     assert done.stdout == "0\n", done.stderr

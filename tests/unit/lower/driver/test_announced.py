@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.lowered import NewKernel
 from kernelmill.lower.driver.program import lower_graph

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F32, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, DType, InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered

@@ -10,7 +10,7 @@ from kernelmill.codegen import llvm_ir
 from kernelmill.core.dtype import BOOL, F32, I8
 from kernelmill.core.target.isa import NAMED, Isa
 from kernelmill.core.target.machine import Machine
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from tests.compiled import graph, lowered
 
 

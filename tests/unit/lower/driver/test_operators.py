@@ -3,15 +3,14 @@
 import pytest
 import torch
 
-from kernelmill.core.dtype import F32, I64
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, I64, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.printer import print_graph
+from kernelmill.graph.text import print_graph
 from kernelmill.lower.driver.lowered import LoweredOperator
 from kernelmill.lower.driver.program import extract_operators, lower_graph, lower_operators
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.text import print_plan
 from tests.compiled import graph, program
 from tests.tolerances import mismatch
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.target.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value

@@ -10,15 +10,13 @@ import pytest
 from torch import Tensor
 
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import BF16, F16, F32, I8, I32, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, I8, I32, DType, InputRole
 from kernelmill.core.target.dot_units import PAIRS_OF_16, WORDS_OF_16
 from kernelmill.core.target.machine import PROFILES, Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.kernel.ir import For, Instr
-from kernelmill.kernel.walk import statements_of
+from kernelmill.kernel.ir import For, Instr, statements_of
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.ir import BufferKind
 from tests.compiled import interpreted, lowered, program, whole

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelmill.core.dtype import BF16, F32, I64, to_torch
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, I64, InputRole, to_torch
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value

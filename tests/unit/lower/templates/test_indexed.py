@@ -11,9 +11,8 @@ from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, F64, I32, I64, U8, DType
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.definition import Combine
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.ir import Graph, Value
+from kernelmill.graph.ir import Combine, Graph, Value
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
 
 OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import BOOL, I64, from_torch
 from kernelmill.core.target.machine import Machine, host, profile
-from kernelmill.graph.definition import Combine
+from kernelmill.graph.ir import Combine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Value
 from kernelmill.lower.elements.lane import Lane

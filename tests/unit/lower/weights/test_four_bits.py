@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType, to_torch
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, I8, I32, U8, DType, InputRole, to_torch
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_values
 from kernelmill.graph.ir import Graph, Value

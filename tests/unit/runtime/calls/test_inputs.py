@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from kernelmill.core.dtype import BY_NAME, F32, I64
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Plan, TensorInput, TensorResult
-from kernelmill.runtime.calls.realign import realigned
+from kernelmill.runtime.calls.engine import realigned
 from kernelmill.runtime.program import Program, load
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 

@@ -1,6 +1,6 @@
 """What happens at a call, as a list of steps."""
 
-from kernelmill.plan.parser import parse_plan
+from kernelmill.plan.text import parse_plan
 from kernelmill.runtime.calls.steps import print_steps, steps_of
 
 LAUNCHES = """

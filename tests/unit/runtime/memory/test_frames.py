@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from kernelmill.runtime.memory import frames as memory
+from kernelmill.runtime.memory.dims import Sizes
 from kernelmill.runtime.memory.frames import MOST_IDLE, Frame, FramePool
-from kernelmill.runtime.memory.sizes import Sizes
 from tests.interrupted import Interrupt
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernelmill.runtime import background
-from kernelmill.runtime.memory import large_pages
-from kernelmill.runtime.memory.large_pages import PAGE_BYTES, HugePageArena, room
+from kernelmill.runtime.memory import allocation
+from kernelmill.runtime.memory.allocation import PAGE_BYTES, HugePageArena, room
 
 LAYOUTS = [
     ((3, 5), (5, 1), torch.float32),
@@ -48,7 +48,7 @@ def test_tensors_of_a_shelf_are_apart_and_aligned() -> None:
 def test_what_is_moved_to_large_pages_stays_as_it_is() -> None:
     tensor = torch.randint(255, (5 * PAGE_BYTES + 77,), dtype=torch.uint8)
     before, address = tensor.clone(), tensor.data_ptr()
-    steps = list(large_pages.move(tensor))
+    steps = list(allocation.move(tensor))
     assert 1 <= len(steps) <= 5
     assert torch.equal(tensor, before) and tensor.data_ptr() == address
 
@@ -70,15 +70,15 @@ def test_a_shelf_is_moved_once_its_tensors_are_filled(monkeypatch: pytest.Monkey
 
 
 def test_a_system_without_large_pages_is_none_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_pages, "_ADVICE", None)
+    monkeypatch.setattr(allocation, "_ADVICE", None)
     tensor, first = room(PAGE_BYTES, torch.uint8)
     assert (tensor.numel(), first) == (PAGE_BYTES, 0)
-    large_pages.ask(tensor)
-    assert not list(large_pages.move(tensor))
+    allocation.ask(tensor)
+    assert not list(allocation.move(tensor))
 
 
 def test_a_torch_that_lays_no_tensor_over_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_pages, "alias", None)
+    monkeypatch.setattr(allocation, "alias", None)
     arena = HugePageArena(LAYOUTS)
     first, second = (arena.tensor(layout) for layout in LAYOUTS[:2])
     assert first.storage_offset() == second.storage_offset() == 0
@@ -96,5 +96,5 @@ def test_a_torch_that_lays_no_tensor_over_another(monkeypatch: pytest.MonkeyPatc
 )
 def test_the_size_of_large_pages_is_the_system_s(tmp_path: Path, text: str, size: int) -> None:
     (tmp_path / "size").write_text(text)
-    assert large_pages.page_bytes(tmp_path / "size") == size
-    assert large_pages.page_bytes(tmp_path / "nothing") == 2 << 20
+    assert allocation.page_bytes(tmp_path / "size") == size
+    assert allocation.page_bytes(tmp_path / "nothing") == 2 << 20

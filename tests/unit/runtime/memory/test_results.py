@@ -9,8 +9,8 @@ import torch
 
 from kernelmill.core.dtype import F32
 from kernelmill.plan.ir import Plan, TensorResult
-from kernelmill.runtime.memory import results as module
-from kernelmill.runtime.memory.results import LARGE_BYTES, ResultMemory, result_tensor
+from kernelmill.runtime.memory import allocation as module
+from kernelmill.runtime.memory.allocation import LARGE_BYTES, ResultMemory, result_tensor
 from kernelmill.runtime.program import load
 from kernelmill.runtime.weights.write_watch import WriteWatch
 from tests.compiled import graph, lowered, program

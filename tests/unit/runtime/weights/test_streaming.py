@@ -17,10 +17,10 @@ from torch.nn import Parameter
 
 from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
 from kernelmill.runtime import background
-from kernelmill.runtime.memory.large_pages import HugePageArena, Layout
+from kernelmill.runtime.memory.allocation import HugePageArena, Layout
 from kernelmill.runtime.program import Program, load
-from kernelmill.runtime.weights import pack_job, packing, streaming
-from kernelmill.runtime.weights.pack_job import once
+from kernelmill.runtime.weights import binding, packing, streaming
+from kernelmill.runtime.weights.binding import once
 from kernelmill.runtime.weights.streaming import Readers, Stream, components, readers, stream_of
 from tests.unit.runtime.calls.test_aten import CHECK as POSITIVE
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
@@ -256,9 +256,9 @@ def test_memory_that_is_given_back_is_not_read(program: Program, run: Run) -> No
     check(program, p)
 
 
-@pytest.mark.skipif(not pack_job.can_copy(), reason="this system packs at once")
+@pytest.mark.skipif(not binding.can_copy(), reason="this system packs at once")
 def test_a_copy_of_memory_that_is_gone_fails() -> None:
-    copies = pack_job._Copies(1 << 20)
+    copies = binding._Copies(1 << 20)
     gone = mmap.mmap(-1, 1 << 20)
     view = c_char.from_buffer(gone)
     address = addressof(view)
@@ -323,14 +323,14 @@ class Meeting:
             time.sleep(0)
 
         monkeypatch.setattr(owner, name, held)
-        monkeypatch.setattr(pack_job, "_look_again", look_again)
+        monkeypatch.setattr(binding, "_look_again", look_again)
 
 
 def test_a_share_does_not_pack_what_the_thread_is_packing(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "SHARE_BYTES", 1 << 20)
-    meeting = Meeting(monkeypatch, pack_job.PackJob, "_packed")
+    meeting = Meeting(monkeypatch, binding.PackJob, "_packed")
     p = params()
     check(program, p)
     assert meeting.reached.wait(60)
@@ -344,7 +344,7 @@ def test_a_share_does_not_pack_what_the_thread_is_packing(
 def test_programs_do_not_pack_what_another_one_is_packing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pack_job, "can_copy", lambda: False)
+    monkeypatch.setattr(binding, "can_copy", lambda: False)
     monkeypatch.setattr(packing, "can_copy", lambda: False)
     programs, p = [load(packing_plan(), OBJECTS) for _ in range(2)], params()
     meeting = Meeting(monkeypatch, packing.Parameters, "_run")
@@ -397,7 +397,7 @@ def test_packing_that_fails_is_done_by_the_next_call(
     def full(size: int) -> None:
         raise OSError(f"no room for {size} bytes")
 
-    monkeypatch.setattr(pack_job, "_Copies", full)
+    monkeypatch.setattr(binding, "_Copies", full)
     p = params()
     check(program, p)
     with pytest.raises(OSError, match="no room"):

@@ -9,8 +9,7 @@ from functools import partial
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BF16, BOOL, F32, F64, I64, DType
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register

@@ -23,8 +23,7 @@ from kernelmill.core.dtype import F32
 from kernelmill.core.target.dot_units import MULTIPLY_ADD
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.definition import CELL_GATES
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import CELL_GATES, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.kernel.ir import Value as Register

@@ -18,8 +18,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum, product
 from kernelmill.core.dtype import BOOL, DType
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.definition import Combine
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Combine, Node, Value
 from kernelmill.graph.ops import COMBINED_BY
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register

@@ -10,8 +10,7 @@ import torch
 
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from tests.compiled import lowered, whole

@@ -28,7 +28,7 @@ from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.templates.map_reduce.emit import MOST_TOGETHER
 from kernelmill.plan.ir import Launch
 from tests.compiled import check, graph, lowered, program, run_compiled, whole

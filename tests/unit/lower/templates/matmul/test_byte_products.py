@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import F32, I8, I32, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, I8, I32, DType, InputRole
 from kernelmill.core.target.machine import committed, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from tests.compiled import check, graph, interpreted, lowered, program, whole
 from tests.unit.codegen.native import TARGETS as LEVELS
 

@@ -8,8 +8,21 @@ import pytest
 import torch
 
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, to_torch
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    DType,
+    InputRole,
+    to_torch,
+)
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I64, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I64, DType, InputRole
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph

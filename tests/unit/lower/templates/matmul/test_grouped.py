@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import BF16, F16, F32, F64, I32, I64, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, F64, I32, I64, DType, InputRole
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph

@@ -7,14 +7,12 @@ import re
 
 import pytest
 
-from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, U8, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, U8, DType, InputRole
 from kernelmill.core.target.machine import PROFILES
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
-from kernelmill.kernel.ir import Instr
-from kernelmill.kernel.walk import statements_of
+from kernelmill.kernel.ir import Instr, statements_of
 from tests.compiled import lowered, program, whole
 from tests.unit.lower.for_tiles import equal, texts
 from tests.unit.lower.templates.matmul.inner_loops import NEON, kernel_of, loops

@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, InputRole
 from kernelmill.core.target.isa import Isa
 from kernelmill.core.target.machine import Machine, committed
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
 from tests.tolerances import mismatch
 from tests.unit.codegen.native import TARGETS as LEVELS

@@ -8,12 +8,11 @@ import pytest
 
 from kernelmill.codegen import assembly
 from kernelmill.core.dim import Dim, Sym, of_atom
-from kernelmill.core.dtype import F32
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.target.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from tests.compiled import lowered
 
 AMX = profile("x86-64-v4-amx")

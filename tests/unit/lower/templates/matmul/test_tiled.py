@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import BF16, F32, I8, I32, U8, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F32, I8, I32, U8, DType, InputRole
 from kernelmill.core.target.machine import host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph

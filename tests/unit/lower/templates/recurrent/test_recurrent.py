@@ -7,7 +7,7 @@ import torch
 
 from kernelmill.core.dtype import F32
 from kernelmill.core.target.machine import profile
-from kernelmill.graph.definition import CELL_GATES
+from kernelmill.graph.ir import CELL_GATES
 from tests.compiled import check, graph
 
 TARGETS = [profile(name) for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-neon")]

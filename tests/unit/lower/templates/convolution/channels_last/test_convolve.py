@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dim import sym
-from kernelmill.core.dtype import BF16, F16, F32, F64, DType
-from kernelmill.core.roles import InputRole
+from kernelmill.core.dtype import BF16, F16, F32, F64, DType, InputRole
 from kernelmill.core.target.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.text import print_kernel
 from kernelmill.lower.driver.prepare import choose_layouts
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
 from kernelmill.lower.templates.convolution.channels_last.layout import plan_convolution

@@ -1,28 +1,205 @@
-"""Plans from text, by recursive descent over the grammar of printer.py.
+"""Plans as text. Grammar:
 
-The long lists of a plan, read line by line as the printer writes them.
-
-A large model's plan is some thousand lines of three forms, and recursive descent takes ten times as
-long for one as a pattern does. What is laid out otherwise is left in the text for the parser.
+plan    = "plan" STRING ["symbols" "(" symbol {"," symbol} ")"] "inputs" "(" [input {"," input}]
+          ")" ["arena" "(" dim ")"] ["checks" "(" STRING {"," STRING} ")"]
+          ["where" "(" dim "=" dim {"," dim "=" dim} ")"]
+          "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} {super}
+          ["views" "{" {aten} "}"] return "}"
+symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"] ["=" scalar]                  (core/scalar.py)
+input   = STRING ":" type ["param" | "buffer"] ["updated"]   (neither: a user's argument)
+        | NAME ":" "dim"
+kernel  = "kernel" NAME "type" STRING ["digest" STRING] ["operators" "(" STRING ... ")"] [at]
+buffer  = "buffer" BUFFER "=" place ":" type
+place   = "input" "(" INT ")" | "arena" "(" dim ")" | "tensor" | "packed" | "view"
+step    = launch | aten
+launch  = "launch" NAME "(" [operand {"," operand}] ")" ["dims" "(" dim {"," dim} ")"]
+          "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")"
+          ["beside" | "behind"] ["mark" STRING]
+super   = "super" NAME "scope" STRING "from" INT "{" {sub} "}"        (its first step; one sub each)
+sub     = "part" "(" INT "," INT ")" ["waits" "(" INT {"," INT} ")"]
+operand = BUFFER | "status"
+aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"," ...} "}"]
+          ["gives" "(" result {"," result} ")"] ["binds" "(" bind {"," bind} ")"] [at]
+          ["mark" STRING]
+result  = BUFFER | "_"
+bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
+literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | number
+        | ("dtype" | "layout" | "device" | "memory_format" | "operator" | "complex" | "body"
+           | "single") STRING
+        | "[" [literal ...] "]" | "(" [literal ...] ")"                 (a list, a tuple)
+number  = ["float" | "bool"] "<" dim ">"             (an integer, or what stands for another number)
+return  = "return" "(" [(BUFFER | number | "none") {"," ...}] ")"
+at      = "at" STRING
+type    = DTYPE "[" [dim {"," dim}] "]" "{" [dim {"," dim}] "}"     (shape, strides in elements)
+BUFFER  = "%" INT                                 (the buffers are numbered from 0 in order)
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar, Union
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark, read_mark
-from kernelmill.core.dim import Dim, Sym, of_atom, read_dim
-from kernelmill.core.dtype import BY_NAME, DType
-from kernelmill.core.roles import InputRole
-from kernelmill.core.scalar import NUMBERS, read_declared
-from kernelmill.core.text import Reader
+from kernelmill.core.dim import Dim, read_dim
+from kernelmill.core.dtype import BY_NAME, DType, InputRole
+from kernelmill.core.scalar import NUMBERS, Descent, symbol_text
+from kernelmill.core.text import Reader, number_text, string_text
 from kernelmill.plan import ir
 from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Order, Plan, SymbolInput, TensorInput
-from kernelmill.plan.printer import NAMED_LITERALS
+
+NAMED_LITERALS = tuple("dtype layout device memory_format operator complex body single".split())
+"""Kinds of ATen arguments that stand for an object by its name."""
+
+
+def print_plan(plan: ir.Plan) -> str:
+    """Return the text of a plan; `parse_plan` gives an equal plan back."""
+    header = f"plan {string_text(plan.name)}"
+    if plan.symbols:
+        header += f" symbols({_listed(map(symbol_text, plan.symbols))})"
+    inputs = ",".join(f"\n  {_input(entry)}" for entry in plan.inputs)
+    header += f" inputs({inputs}\n)" if inputs else " inputs()"
+    if plan.arena_bytes != 0:
+        header += f" arena({plan.arena_bytes})"
+    if plan.checks:
+        header += f" checks({_listed(map(string_text, plan.checks))})"
+    if plan.equations:
+        header += f" where({_listed(f'{left} = {right}' for left, right in plan.equations)})"
+    lines = [header + " {"]
+    lines += [f"  {_kernel(kernel)}" for kernel in plan.kernels]
+    lines += [f"  buffer %{n} = {_buffer(buffer)}" for n, buffer in enumerate(plan.buffers)]
+    if plan.prepare:
+        lines += ["  prepare {", *(f"    {_launch(step)}" for step in plan.prepare), "  }"]
+    lines += [f"  {print_step(step)}" for step in plan.steps]
+    lines += [line for super_kernel in plan.supers for line in _super(super_kernel)]
+    if plan.views:
+        lines += ["  views {", *(f"    {_aten(call)}" for call in plan.views), "  }"]
+    lines += [f"  return({_listed(map(print_result, plan.results))})", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def print_step(step: ir.Step) -> str:
+    """Return the text of one step."""
+    return _launch(step) if isinstance(step, ir.Launch) else _aten(step)
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(parts)
+
+
+def _dims(dims: Iterable[Dim]) -> str:
+    return _listed(map(str, dims))
+
+
+def _type(dtype: DType, shape: Sequence[Dim], strides: Sequence[Dim]) -> str:
+    return f"{dtype}[{_dims(shape)}]{{{_dims(strides)}}}"
+
+
+def _at(origin: str) -> str:
+    return f" at {string_text(origin)}" if origin else ""
+
+
+def _input(entry: ir.TensorInput | ir.SymbolInput) -> str:
+    if isinstance(entry, ir.SymbolInput):
+        return f"{entry.symbol}: dim"
+    text = f"{string_text(entry.name)}: {_type(entry.dtype, entry.shape, entry.strides)}"
+    if entry.role != InputRole.USER:
+        text += f" {entry.role}"
+    return text + " updated" if entry.updated else text
+
+
+def _kernel(kernel: ir.KernelRef) -> str:
+    text = f"kernel {kernel.name} type {string_text(kernel.type)}"
+    if kernel.digest:
+        text += f" digest {string_text(kernel.digest)}"
+    if kernel.operators:
+        text += f" operators({_listed(map(string_text, kernel.operators))})"
+    return text + _at(kernel.origin)
+
+
+def _buffer(buffer: ir.BufferSpec) -> str:
+    place = buffer.kind
+    if buffer.kind == ir.BufferKind.INPUT:
+        place += f"({buffer.source})"
+    elif buffer.kind == ir.BufferKind.ARENA:
+        place += f"({buffer.offset})"
+    return f"{place}: {_type(buffer.dtype, buffer.shape, buffer.strides)}"
+
+
+def _launch(launch: ir.Launch) -> str:
+    operands = ("status" if buffer == -1 else f"%{buffer}" for buffer in launch.buffers)
+    text = f"launch {launch.kernel}({_listed(operands)})"
+    if launch.dims:
+        text += f" dims({_dims(launch.dims)})"
+    text += f" tasks({launch.tasks})"
+    if launch.scratch != 0:
+        text += f" scratch({launch.scratch})"
+    text += f" work({launch.work})"
+    if launch.order is not ir.Order.AFTER:
+        text += f" {launch.order}"
+    return text + _mark(launch.mark)
+
+
+def _mark(mark: Mark) -> str:
+    text = str(mark)
+    return f" mark {string_text(text)}" if text else ""
+
+
+def _super(super_kernel: ir.SuperKernel) -> Iterator[str]:
+    head = f"super {super_kernel.name} scope {string_text(super_kernel.scope)}"
+    yield f"  {head} from {super_kernel.first} {{"
+    for part, waits in zip(super_kernel.parts, super_kernel.waits, strict=True):
+        awaited = f" waits({_listed(map(str, waits))})" if waits else ""
+        yield f"    part({part[0]}, {part[1]}){awaited}"
+    yield "  }"
+
+
+def _aten(step: ir.AtenCall) -> str:
+    text = f"aten {string_text(step.target)}({_listed(map(_literal, step.args))})"
+    if step.kwargs:
+        text += f" {{{_listed(f'{name} = {_literal(value)}' for name, value in step.kwargs)}}}"
+    if step.results:
+        text += f" gives({_listed('_' if n < 0 else f'%{n}' for n in step.results)})"
+    if step.binds:
+        binds = (f"{symbol} = {result} dim {axis}" for symbol, result, axis in step.binds)
+        text += f" binds({_listed(binds)})"
+    return text + _at(step.origin) + _mark(step.mark)
+
+
+def _literal(literal: ir.Literal) -> str:
+    if literal is None:
+        return "none"
+    if isinstance(literal, str):
+        return string_text(literal)
+    if not isinstance(literal, tuple):
+        return number_text(literal)
+    tag, *rest = literal
+    if tag == "list":
+        return f"[{_listed(map(_literal, rest))}]"
+    if tag == "tuple":
+        return f"({_listed(map(_literal, rest))})"
+    (name,) = rest
+    if tag == "tensor":
+        return f"%{name}"
+    if tag == "dim":
+        return f"<{name}>"
+    if tag in NUMBERS:
+        return f"{tag} <{name}>"
+    if tag in NAMED_LITERALS:
+        return f"{tag} {_literal(name)}"
+    raise ValueError(f"no ATen argument is written {literal!r}")
+
+
+def print_result(result: ir.Result) -> str:
+    """Return the text of a result."""
+    if isinstance(result, ir.TensorResult):
+        return f"%{result.buffer}"
+    if isinstance(result, ir.DimResult):
+        return f"{result.kind} <{result.value}>".lstrip()
+    return "none"
+
 
 T = TypeVar("T")
 Scope = Mapping[str, Dim]
@@ -43,8 +220,10 @@ _STEPS_PART = re.compile(r"^((?:  launch .*\n)+)(?=  (?:return|super|views)\b)",
 
 
 class Lines:
-    """The lists of a plan's text that are laid out as the printer does it; `rest` is the text of a
-    plan without them."""
+    """The long lists of a plan's text, read line by line as the printer writes them; `rest` is the
+    text of a plan without them. A large model's plan is some thousand lines of three forms, and
+    recursive descent takes ten times as long for one as a pattern does. What is laid out otherwise
+    is left in the text for the parser."""
 
     def __init__(self, text: str) -> None:
         self._found: dict[str, list[re.Match[str]]] = {}
@@ -156,28 +335,24 @@ def parse_plan(text: str) -> ir.Plan:
     the verifier's: what comes from disk is to be verified before it is loaded.
     """
     lines = Lines(text)
-    parser = _Parser(lines.rest)
+    parser = _Parser(Reader(lines.rest))
     try:
         return lines.put_into(parser.plan(), parser.scope)
     except ValueError:
         # Once more, for the message: it tells the line.
-        return _Parser(text).plan()
+        return _Parser(Reader(text)).plan()
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._reader = Reader(text)
-        self.scope: dict[str, Dim] = {}
-
+class _Parser(Descent):
     def plan(self) -> ir.Plan:
         reader = self._reader
         reader.expect("plan")
         name = reader.string()
         symbols = self._group("symbols", self._symbol)
-        reader.expect("inputs")
-        reader.expect("(")
-        inputs = tuple(reader.listed(self._input, ")"))
-        arena = self._bracketed(self._dim) if reader.accept("arena") else 0
+        if not reader.at("inputs"):
+            reader.fail("'inputs'")
+        inputs = self._group("inputs", self._input)
+        arena = self._size() if reader.accept("arena") else 0
         checks = self._group("checks", reader.string)
         equations = self._group("where", self._equation)
         reader.expect("{")
@@ -185,9 +360,7 @@ class _Parser:
         buffers = self._while("buffer", self._buffer)
         prepare: tuple[ir.Launch, ...] = ()
         if reader.accept("prepare"):
-            reader.expect("{")
-            prepare = self._while("launch", self._launch)
-            reader.expect("}")
+            prepare = self._inside("{}", lambda: self._while("launch", self._launch))
         steps: list[ir.Step] = []
         while not reader.at("return", "super", "views"):
             steps.append(self._launch() if reader.accept("launch") else self._aten())
@@ -205,44 +378,14 @@ class _Parser:
 
     # ---- pieces -----------------------------------------------------------------------------
 
-    def _group(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
-        """Parse `word "(" item {"," item} ")"`, or nothing."""
-        if not self._reader.accept(word):
-            return ()
-        self._reader.expect("(")
-        return tuple(self._reader.listed(item, ")"))
-
     def _while(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
         items: list[T] = []
         while self._reader.accept(word):
             items.append(item())
         return tuple(items)
 
-    def _bracketed(self, item: Callable[[], T]) -> T:
-        self._reader.expect("(")
-        result = item()
-        self._reader.expect(")")
-        return result
-
-    def _dim(self) -> Dim:
-        return read_dim(self._reader, self.scope)
-
-    def _equation(self) -> tuple[Dim, Dim]:
-        left = self._dim()
-        self._reader.expect("=")
-        return left, self._dim()
-
-    def _bracketed_dim(self) -> Dim:
-        self._reader.expect("<")
-        dim = self._dim()
-        self._reader.expect(">")
-        return dim
-
     def _type(self) -> tuple[DType, tuple[Dim, ...], tuple[Dim, ...]]:
-        reader = self._reader
-        dtype = BY_NAME.get(reader.name("a dtype"))
-        if dtype is None:
-            reader.fail_before(f"a dtype ({', '.join(BY_NAME)})")
+        reader, dtype = self._reader, self._dtype()
         reader.expect("[")
         shape = tuple(reader.listed(self._dim, "]"))
         reader.expect("{")
@@ -258,11 +401,6 @@ class _Parser:
         return self._reader.string() if self._reader.accept("at") else ""
 
     # ---- header -----------------------------------------------------------------------------
-
-    def _symbol(self) -> Sym:
-        symbol = read_declared(self._reader, self.scope)
-        self.scope[symbol.name] = of_atom(symbol)
-        return symbol
 
     def _input(self) -> ir.TensorInput | ir.SymbolInput:
         reader = self._reader
@@ -281,8 +419,7 @@ class _Parser:
     def _kernel(self) -> ir.KernelRef:
         reader = self._reader
         name = reader.name("a kernel")
-        reader.expect("type")
-        kind = reader.string()
+        kind = self._after("type", reader.string)
         digest = reader.string() if reader.accept("digest") else ""
         operators = self._group("operators", reader.string)
         return ir.KernelRef(name, kind, digest, operators, self._origin())
@@ -295,8 +432,8 @@ class _Parser:
         if name not in tuple(ir.BufferKind):
             reader.fail_before(f"a kind of buffer, not {name!r}")
         kind = ir.BufferKind(name)
-        source = self._bracketed(reader.integer) if kind == ir.BufferKind.INPUT else -1
-        offset = self._bracketed(self._dim) if kind == ir.BufferKind.ARENA else 0
+        source = self._inside("()", reader.integer) if kind == ir.BufferKind.INPUT else -1
+        offset = self._size() if kind == ir.BufferKind.ARENA else 0
         reader.expect(":")
         dtype, shape, strides = self._type()
         return ir.BufferSpec(kind, dtype, shape, strides, source, offset)
@@ -309,15 +446,16 @@ class _Parser:
         reader.expect("(")
         buffers = tuple(reader.listed(self._operand, ")"))
         dims = self._group("dims", self._dim)
-        reader.expect("tasks")
-        tasks = self._bracketed(self._dim)
-        scratch = self._bracketed(self._dim) if reader.accept("scratch") else 0
-        reader.expect("work")
-        work = self._bracketed(self._dim)
+        tasks = self._after("tasks", self._size)
+        scratch = self._size() if reader.accept("scratch") else 0
+        work = self._after("work", self._size)
         order = next(
             (o for o in (ir.Order.BESIDE, ir.Order.BEHIND) if reader.accept(o)), ir.Order.AFTER
         )
         return ir.Launch(kernel, buffers, dims, tasks, scratch, work, self._mark(), order)
+
+    def _size(self) -> Dim:
+        return self._inside("()", self._dim)
 
     def _mark(self) -> Mark:
         return read_mark(self._reader.string()) if self._reader.accept("mark") else UNMARKED
@@ -325,32 +463,23 @@ class _Parser:
     def _super(self) -> ir.SuperKernel:
         reader = self._reader
         name = reader.name("a driver")
-        reader.expect("scope")
-        scope = reader.string()
-        reader.expect("from")
-        first = reader.integer()
-        reader.expect("{")
-        subs = self._while("part", self._sub)
-        reader.expect("}")
+        scope = self._after("scope", reader.string)
+        first = self._after("from", reader.integer)
+        subs = self._inside("{}", lambda: self._while("part", self._sub))
         parts, waits = tuple(part for part, _ in subs), tuple(waits for _, waits in subs)
         return ir.SuperKernel(name, scope, first, first + len(subs), parts, waits)
 
     def _sub(self) -> tuple[ir.Part, tuple[int, ...]]:
-        reader = self._reader
-        reader.expect("(")
-        begin = reader.integer()
-        reader.expect(",")
-        end = reader.integer()
-        reader.expect(")")
-        return (begin, end), self._group("waits", reader.integer)
+        integer = self._reader.integer
+        part = self._after("(", integer), self._after(",", integer, ")")
+        return part, self._group("waits", integer)
 
     def _operand(self) -> int:
         return -1 if self._reader.accept("status") else self._number()
 
     def _aten(self) -> ir.AtenCall:
         reader = self._reader
-        reader.expect("aten")
-        target = reader.string()
+        target = self._after("aten", reader.string)
         reader.expect("(")
         args = tuple(reader.listed(self._literal, ")"))
         kwargs = tuple(reader.listed(self._keyword, "}")) if reader.accept("{") else ()
@@ -366,20 +495,15 @@ class _Parser:
         return tuple(calls)
 
     def _keyword(self) -> tuple[str, ir.Literal]:
-        name = self._reader.name("an argument's name")
-        self._reader.expect("=")
-        return name, self._literal()
+        return self._reader.name("an argument's name"), self._after("=", self._literal)
 
     def _aten_result(self) -> int:
         return -1 if self._reader.accept("_") else self._number()
 
     def _bind(self) -> tuple[str, int, int]:
         reader = self._reader
-        symbol = reader.name("a symbol")
-        reader.expect("=")
-        result = reader.integer()
-        reader.expect("dim")
-        return symbol, result, reader.integer()
+        symbol, result = reader.name("a symbol"), self._after("=", reader.integer)
+        return symbol, result, self._after("dim", reader.integer)
 
     def _literal(self) -> ir.Literal:
         reader = self._reader
