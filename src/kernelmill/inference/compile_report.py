@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from html import escape
 from typing import Any
 
 from kernelmill.backend.quantization import Quantization
@@ -55,6 +54,8 @@ class CompileReport:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a table of the programs, then the other lines."""
+        from html import escape  # starting is quicker without
+
         if not self.programs:
             return f"<pre>{escape(str(self))}</pre>"
         rows = [("program", "sizes", "origin", "arguments")]
