@@ -24,6 +24,26 @@ def test_links_lead_to_files():
     assert not lost
 
 
+NAMED = re.compile(r"[`( ]((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)\b")
+KNOWN = {relative(path) for folder in ("src", "tests", "tools", "examples")
+         for path in (ROOT / folder).rglob("*.py")}  # fmt: skip
+
+
+def test_files_that_are_named_exist():
+    """In pages, and in comments of sources. Records may name what there was."""
+    pages = [path for path in DOCUMENTS if path.parent.name != "lab"]
+    named = {
+        (relative(path), name)
+        for path in (*pages, *SOURCES)
+        for name in NAMED.findall(path.read_text())
+        if not name.startswith(("torch/", "package/"))
+    }
+    ends = {
+        known[at:] for known in KNOWN for at in [0, *(m.end() for m in re.finditer("/", known))]
+    }
+    assert {each for each in named if each[1] not in ends} == set()
+
+
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text()
     named = [

@@ -22,7 +22,7 @@ from kernelmill.runtime.memory.dims import SizeSource, symbol_sources
 
 @dataclass(frozen=True)
 class FindSizes:
-    """Read the values of symbols from arguments. Derived sizes are cached (memory/sizes.py)."""
+    """Read the values of symbols from arguments. Derived sizes are cached (memory/dims.py)."""
 
     sources: tuple[SizeSource, ...]
 

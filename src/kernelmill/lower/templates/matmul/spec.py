@@ -164,7 +164,7 @@ class Exact:
     contraction  the same in f32, with neither operand packed
     pieces       says which numbers are ordinary
     magnitudes   names of the two buffers with the magnitudes of a constant B's columns
-                 (see weights/pieces.py); none: they are found out
+                 (see emit/pieces.py); none: they are found out
     """
 
     contraction: Contraction
