@@ -1,4 +1,4 @@
-"""A caller that never pauses on one processor, where the thread that packs gets no time."""
+"""When weights are packed: where the thread that packs gets no time, and after a compile."""
 
 from pathlib import Path
 
@@ -23,6 +23,28 @@ with torch.no_grad():
     assert torch.allclose(result, model(x), atol=1e-4)
 print(left[0] > 0, left[-1], left == sorted(left, reverse=True))
 """
+
+
+AFTER_A_COMPILE = """
+import torch, kernelmill
+from kernelmill.runtime import background
+background.submit = lambda work: None
+model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(40)]).eval()
+compiled, x = kernelmill.compile(model, cache_dir="cache"), torch.randn(8, 512)
+with torch.no_grad():
+    for _ in range(3):
+        assert torch.allclose(compiled(x), model(x), atol=1e-4)
+        print(compiled.report().counters["streamed"], compiled.report().counters["packing"])
+"""
+
+
+def test_calls_after_one_that_compiles_find_all_packed(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
+    """The next process loads it, and its first answer does not wait."""
+    for expected in ("0 0 0 0 0 0", "1 40 1 0 1 0"):
+        done = fresh.start("-c", AFTER_A_COMPILE, cwd=tmp_path).result()
+        assert (done.returncode, " ".join(done.stdout.split())) == (0, expected), done.stderr
 
 
 def test_packing_ends_and_the_report_says_how_far_it_is(

@@ -219,9 +219,8 @@ def evaluate_guards(
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
     code = None if arguments is None else _argument_code(manifest)
-    if code is not None and (
-        differs := ArgumentChecks(spec.checks, range(len(values)), code).difference(values)
-    ):
+    checks = code and ArgumentChecks(spec.checks, range(len(values)), code)
+    if checks and (differs := checks.difference(values)):
         return GuardResult(differs)
     owned = [each for each in spec.inputs if is_outside(each.path)]
     missing = [e.path for e in owned if values[e.place] is MISSING]

@@ -55,6 +55,7 @@ from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import settle_recurrent
 from kernelmill.frontend.results import UpdatedArguments
 from kernelmill.graph.ir import Graph, Value
+from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import autograd
 from kernelmill.torch_internals.autograd import output_strides
 from kernelmill.torch_internals.compiles import drops_guards
@@ -297,7 +298,10 @@ class _Compilation:
             return self.instead(graph)
         if self.gears is None:
             if in_torch is None:
-                return self.compiler.compile(graph).program.call
+                program = self.compiler.compile(graph).program
+                if isinstance(program, Program):
+                    program.pack_at_once()
+                return program.call
             return BackgroundCalls(partial(self._behind, capture, in_torch, graph), in_torch)
         if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')

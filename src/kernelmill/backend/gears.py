@@ -336,8 +336,7 @@ def _traced_now() -> tuple[CodeType | None, Any]:
     tx = current_trace()
     if tx is None:
         return None, None
-    # A method's first argument need not be called self, and torch.nn's own containers are traced
-    # through a function that holds the module as `fn`.
+    # A method may have another name for self; containers of torch.nn are traced as `fn`.
     held = tx.f_locals.values()
     owner = next((v for v in held if isinstance(v, nn.Module)), tx.f_locals.get("self"))
     try:

@@ -61,8 +61,8 @@ class CompileReport:
         rows = [("program", "sizes", "origin", "arguments")]
         rows += [(e.name, e.sizes, e.origin, ", ".join(e.arguments)) for e in self.programs]
         cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-        table = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<table>{table}</table><pre>{escape(chr(10).join(self._notes()))}</pre>"
+        notes = escape("\n".join(self._notes()))
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table><pre>{notes}</pre>"
 
     def _notes(self) -> list[str]:
         notes = [f"torch.compile, {calls} calls: {why}" for why, calls in self.torch.items()]

@@ -59,6 +59,11 @@ class Program:
         if self.engine.parameters is not None:
             self.engine.parameters.check_weights(check)
 
+    def pack_at_once(self) -> None:
+        """Have the first call pack all weights for good: where it has waited for the compile."""
+        if self.engine.parameters is not None:
+            self.engine.parameters.streams = False
+
     def report(self) -> dict[str, int]:
         """Return counters and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
         all calls together. `streamed` calls had weights packed launch by launch, and `packing` are

@@ -12,12 +12,12 @@ import ctypes
 import mmap
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import field
 from functools import cache, partial
+from time import sleep as wait
 from typing import Any, TypeVar
 
 import torch
@@ -83,12 +83,8 @@ def once(key: Hashable, find: Callable[[], Made | None], make: Callable[[], Made
         elif other.thread == mine.thread:  # a handler has come into the midst of it
             return make()
         else:
-            _look_again()
+            wait(_LOOK_SECONDS)
     return found
-
-
-def _look_again() -> None:
-    time.sleep(_LOOK_SECONDS)
 
 
 Prepare = Callable[[Mapping[int, int], Sequence[int]], None]

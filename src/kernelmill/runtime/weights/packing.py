@@ -134,6 +134,7 @@ class Parameters:
         self._busy = ReentryLock()
         self._repacks = self._background_repacks = 0
         self._streamed = 0
+        self.streams = True  # whether first calls may stream
 
     def check_weights(self, check: CheckWeights) -> None:
         """Set how writes to packed weights are detected, from the next binding on."""
@@ -317,7 +318,7 @@ class Parameters:
         self, missing: Sequence[int], bound: Mapping[int, BoundParameter], tensors: Tensors
     ) -> PackJob | None:
         """Return a job for those of the missing components that a first call can stream."""
-        if self._place is not None or not can_copy():
+        if not self.streams or self._place is not None or not can_copy():
             return None
         keys = {number: self._key(number, bound, None) for number in missing}
         stream = stream_of(self._plan, self.components, missing)

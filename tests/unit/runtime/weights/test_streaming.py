@@ -85,6 +85,14 @@ def test_calls_stream_until_the_weights_are_packed(program: Program, run: Run) -
     assert counts(program) == (2, 0, 2) and program.report()["packed_bytes"] == 3 * 16
 
 
+def test_a_call_that_may_not_stream_packs_all(program: Program) -> None:
+    program.pack_at_once()
+    p = params()
+    for _ in range(2):
+        check(program, p)
+        assert counts(program) == (0, 0, 2) and program.report()["packed_bytes"] == 3 * 16
+
+
 def test_the_thread_does_it_by_itself(program: Program) -> None:
     p = params()
     check(program, p)
@@ -318,12 +326,12 @@ class Meeting:
                 assert self.leave.wait(60)
             return plain(*args)
 
-        def look_again() -> None:
+        def wait(seconds: float) -> None:
             self.leave.set()
             time.sleep(0)
 
         monkeypatch.setattr(owner, name, held)
-        monkeypatch.setattr(binding, "_look_again", look_again)
+        monkeypatch.setattr(binding, "wait", wait)
 
 
 def test_a_share_does_not_pack_what_the_thread_is_packing(
