@@ -26,7 +26,6 @@ def kind() -> str:
     give one name to several, and the instruction set where that is less than the processor has."""
     numbers = {"family": _field("cpu family"), "model": _field("model")}
     parts = [processor(), *(f"{name} {number}" for name, number in numbers.items() if number)]
-    # Imported where it is used: revisions.py measures older sources with these tools.
     from kernelmill.core.target.isa import host_isa, machine_isa, withheld
 
     if host_isa() != machine_isa() or withheld():

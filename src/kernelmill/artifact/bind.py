@@ -5,10 +5,9 @@ Each call checks, without tracing, the state that may have changed: torch's sett
 from outside of the arguments (by identity), and arguments that are no tensors. The native entry
 checks the tensors. When a check fails, nothing is run and InputError names the difference.
 
-The fast path into a bound program (runtime/quick.py), with tables kept up to date.
-
-The tables are made from a full call. A later call that does not fit them is a full call again, and
-they are rebuilt if that pays.
+`FastPath` keeps the tables of a native call (runtime/quick.py) up to date. They are made from a
+full call. A later call that does not fit them is a full call again, and they are rebuilt if that
+pays.
 """
 
 from __future__ import annotations

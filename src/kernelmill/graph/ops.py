@@ -2,7 +2,7 @@
 
 Operands of a pointwise operator have one shape: broadcasting is an explicit `expand`. Reductions
 drop their dims. Nothing promotes dtypes: casts are explicit. Every result is rounded to its dtype.
-The rules are in typing.py; definition.py says what the facts are.
+The rules are in typing.py; `OpDef` (ir.py) says what the facts are.
 """
 
 from __future__ import annotations

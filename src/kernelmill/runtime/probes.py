@@ -5,11 +5,9 @@ changes the addresses in a program's records (layout.py), and removing them rest
 driver of a super kernel is linked again with probes in place of sub-kernels.
 
 Two kinds exist: `RECORD` appends a `CallRecord` to a log (recorder.py), `PROFILE` opens a range of
-torch's profiler (profiling.py).
+torch's profiler.
 
-Kernels as ranges in torch's profiler.
-
-Calls do not check for a profiler. When one starts, probes (probes.py) are inserted before the
+Calls do not check for a profiler. When one starts, probes are inserted before the
 kernels of all programs, and when it stops they are removed. torch_internals/profiler.py detects
 both; with a torch that does not report them kernels have no ranges.
 """

@@ -1,7 +1,7 @@
 """A graph made ready: whatever must be in memory in an order of its own is a value of the graph,
 and images are stored channels last where that pays.
 
-Norms of groups of channels, written by pixel and channel.
+Norms of groups of channels are written by pixel and channel.
 
 A graph has a group norm as reductions over an image in another shape:
 
@@ -14,14 +14,14 @@ written as
 
 and what is computed element by element in between is computed of the image.
 
-Images that are resized: pixels looked up along one axis after the other.
+Images are resized along one axis after the other:
 
     index(x, rows expanded, columns expanded) --> index(index(x, columns), rows)
 
 What is looked up first is stored: each column once for all rows that read it, and these rows lie
 in memory one number after the other. Where channels come last, those of a pixel do so already.
 
-Choice of the images stored channels last: one layout for a whole chain of convolutions.
+One layout is chosen for a whole chain of convolutions.
 
 What convolutions, and whatever follows them pixel by pixel or window by window, compute is stored
 with the channels of a pixel side by side. Inputs are read as they lie; a result that has to lie in

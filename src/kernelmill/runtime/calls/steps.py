@@ -44,7 +44,7 @@ class MakeTensors:
 @dataclass(frozen=True)
 class CheckArguments:
     """Check these tensors and the binding in the native entry. Misaligned tensors, which it
-    refuses, are copied (realign.py); others Python validates (`Engine.validate`), and copies them
+    refuses, are copied (engine.py); others Python validates (`Engine.validate`), and copies them
     too, or refuses them by name. Nothing is written before the entry has accepted; then torch's
     version counters of `updated` arguments are incremented."""
 

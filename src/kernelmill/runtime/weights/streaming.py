@@ -2,7 +2,7 @@
 
 Page faults of fresh memory take far longer than packing. So the first call packs, before each
 launch, the weights that it reads, always into the same few megabytes, which stay in the caches. The
-rest is packed for good by a thread (pack_job.py), and in shares by later calls, during which the
+rest is packed for good by a thread (binding.py), and in shares by later calls, during which the
 thread pauses. A part is used as soon as it is packed.
 """
 
