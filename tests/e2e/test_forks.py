@@ -135,8 +135,9 @@ def test_a_fork_during_packing(tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
     monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
     held = Held(monkeypatch, binding.PackJob, "_packed")
-    model = Model(tmp_path / "parent")
-    check(model.cached, model)
+    first, model = Model(tmp_path / "parent"), Model(tmp_path / "parent")
+    check(first.cached, first)
+    check(model.cached, model)  # is loaded, so that it streams
     assert held.reached.wait(60)
 
     def child():
