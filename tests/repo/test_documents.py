@@ -24,7 +24,7 @@ def test_links_lead_to_files():
     assert not lost
 
 
-NAMED = re.compile(r"[`( ]((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)\b")
+NAMED = re.compile(r"[`( ]((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)\b|\(([a-z_0-9]+\.py)\)")
 KNOWN = {relative(path) for folder in ("src", "tests", "tools", "examples")
          for path in (ROOT / folder).rglob("*.py")}  # fmt: skip
 
@@ -35,7 +35,7 @@ def test_files_that_are_named_exist():
     named = {
         (relative(path), name)
         for path in (*pages, *SOURCES)
-        for name in NAMED.findall(path.read_text())
+        for name in map("".join, NAMED.findall(path.read_text()))
         if not name.startswith(("torch/", "package/"))
     }
     ends = {

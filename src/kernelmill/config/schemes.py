@@ -158,7 +158,7 @@ def why_no_convolution(
     outputs, channels, *kernel = shape
     if scheme != "int8" and range_of(scheme) is None:
         return f"{scheme} is for products of matrices"
-    depthwise = groups == outputs > 1 == channels
+    depthwise = channels == 1 and groups == outputs > 1
     if transposed or len(kernel) > 2:
         return f"the convolution is {'transposed' if transposed else 'of three axes'}"
     if groups > 1 and not depthwise:

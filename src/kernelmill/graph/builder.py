@@ -158,8 +158,8 @@ class Rewriter:
 
 
 def rewritten(graph: Graph, write: Callable[[Rewriter, Node], Value | None]) -> Graph:
-    """Return the graph with what `write` returns for a node in place of its result; nodes for which
-    it returns None are kept. Where it does for all, the graph is the same one."""
+    """Return the graph with what `write` returns for a node in place of its result. Where it
+    returns None the node is kept; where it does so for all nodes, `graph` itself is returned."""
     rewriter, written = Rewriter(graph), False
     for node in graph.nodes:
         new = write(rewriter, node)

@@ -117,6 +117,7 @@ class Walk:
         def visit(row: Dim, number: int = 1) -> None:
             places = [Place(_positions(spread, row + n)) for n in range(number)]
             self.env.update(places[0].positions)
+            # These loops carry nothing: the body runs, and the state stays as it is.
             self.loops(rest, False, lambda state, _: (body(places), state)[1], self.nothing)
 
         if split.rows == 1 or not spread:
