@@ -369,7 +369,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %78 = getelementptr inbounds i8, ptr %0, i64 136
   %79 = load ptr, ptr %78, align 8
   %80 = icmp slt i64 %1, %2
-  br i1 %80, label %81, label %428
+  br i1 %80, label %81, label %458
 
 81:
   %82 = getelementptr inbounds i8, ptr %9, i64 48
@@ -406,12 +406,12 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   br i1 %108, label %71, label %98
 
 109:
-  %110 = trunc nuw i8 %423 to i1
-  br i1 %110, label %426, label %428
+  %110 = trunc nuw i8 %453 to i1
+  br i1 %110, label %456, label %458
 
 111:
-  %112 = phi i8 [ 0, %81 ], [ %423, %422 ]
-  %113 = phi i64 [ %1, %81 ], [ %424, %422 ]
+  %112 = phi i8 [ 0, %81 ], [ %453, %452 ]
+  %113 = phi i64 [ %1, %81 ], [ %454, %452 ]
   %114 = load ptr, ptr %11, align 8
   %115 = getelementptr %struct.LaunchRecord, ptr %114, i64 %113
   %116 = getelementptr inbounds i8, ptr %115, i64 56
@@ -541,7 +541,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %203 = phi i8 [ %194, %193 ], [ %194, %198 ], [ %112, %143 ]
   %204 = icmp sgt i64 %202, 0
   %205 = zext i1 %204 to i64
-  br label %373
+  br label %403
 
 206:
   %207 = lshr i64 %199, 1
@@ -549,322 +549,376 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %209 = load i64, ptr %61, align 32
   %210 = call noundef i64 @llvm.smin.i64(i64 %196, i64 %208)
   %211 = call noundef i64 @llvm.smin.i64(i64 %209, i64 %210)
-  %212 = icmp sgt i64 %211, 1
-  br i1 %212, label %213, label %373
+  %212 = icmp ugt i64 %211, 16
+  br i1 %212, label %213, label %222
 
 213:
-  %214 = load ptr, ptr %11, align 8
-  %215 = getelementptr %struct.LaunchRecord, ptr %214, i64 %113, i32 8
-  %216 = load i64, ptr %215, align 8
-  %217 = icmp eq i64 %216, 0
-  br i1 %217, label %218, label %349
+  %214 = shl i64 %208, 4
+  br label %215
 
-218:
+215:
+  %216 = phi i64 [ %211, %213 ], [ %220, %219 ]
+  %217 = mul i64 %216, %216
+  %218 = icmp ugt i64 %217, %214
+  br i1 %218, label %219, label %222
+
+219:
+  %220 = add i64 %216, -1
+  %221 = icmp ugt i64 %220, 16
+  br i1 %221, label %215, label %225
+
+222:
+  %223 = phi i64 [ %211, %206 ], [ %216, %215 ]
+  %224 = icmp sgt i64 %223, 1
+  br i1 %224, label %225, label %403
+
+225:
+  %226 = phi i64 [ %223, %222 ], [ 16, %219 ]
+  %227 = load ptr, ptr %11, align 8
+  %228 = getelementptr %struct.LaunchRecord, ptr %227, i64 %113, i32 8
+  %229 = load i64, ptr %228, align 8
+  %230 = icmp eq i64 %229, 0
+  br i1 %230, label %231, label %382
+
+231:
   store i64 %113, ptr %87, align 32
   store i64 %113, ptr %88, align 8
-  %219 = load ptr, ptr %14, align 16
-  br label %220
+  %232 = load ptr, ptr %14, align 16
+  br label %233
 
-220:
-  %221 = phi i64 [ %113, %218 ], [ %299, %340 ]
-  %222 = phi i64 [ 1, %218 ], [ %343, %340 ]
-  %223 = phi i64 [ 0, %218 ], [ %344, %340 ]
-  %224 = getelementptr %struct.LaunchRecord, ptr %214, i64 %221, i32 8
-  %225 = load i64, ptr %224, align 8
-  %226 = icmp eq i64 %225, 0
-  br i1 %226, label %277, label %227
+233:
+  %234 = phi i64 [ %113, %231 ], [ %310, %373 ]
+  %235 = phi i64 [ 1, %231 ], [ %376, %373 ]
+  %236 = phi i64 [ 0, %231 ], [ %377, %373 ]
+  %237 = getelementptr %struct.LaunchRecord, ptr %227, i64 %234, i32 8
+  %238 = load i64, ptr %237, align 8
+  %239 = icmp eq i64 %238, 0
+  br i1 %239, label %288, label %240
 
-227:
-  %228 = phi i64 [ %223, %220 ], [ %344, %340 ]
-  %229 = phi i64 [ %222, %220 ], [ %343, %340 ]
-  %230 = icmp sgt i64 %228, 999999
-  %231 = zext i1 %230 to i8
-  %232 = load ptr, ptr %9, align 64
-  %233 = getelementptr inbounds i8, ptr %232, i64 144
-  %234 = load ptr, ptr %233, align 8
-  %235 = getelementptr inbounds i8, ptr %232, i64 40
-  %236 = load i64, ptr %235, align 8
-  %237 = shl i64 %236, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %234, i8 0, i64 %237, i1 false)
+240:
+  %241 = phi i64 [ %236, %233 ], [ %377, %373 ]
+  %242 = phi i64 [ %235, %233 ], [ %376, %373 ]
+  %243 = icmp sgt i64 %241, 999999
+  %244 = zext i1 %243 to i8
+  %245 = load ptr, ptr %9, align 64
+  %246 = getelementptr inbounds i8, ptr %245, i64 144
+  %247 = load ptr, ptr %246, align 8
+  %248 = shl i64 %242, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %247, i8 0, i64 %248, i1 false)
   store i64 0, ptr %89, align 16
   store i64 0, ptr %90, align 64
-  store i8 %231, ptr %91, align 16
+  store i8 %244, ptr %91, align 16
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %238 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
-  %239 = load i64, ptr %7, align 8
-  %240 = mul i64 %239, 1000000000
-  %241 = load i64, ptr %92, align 8
-  %242 = add i64 %240, %241
+  %249 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
+  %250 = load i64, ptr %7, align 8
+  %251 = mul i64 %250, 1000000000
+  %252 = load i64, ptr %92, align 8
+  %253 = add i64 %251, %252
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
-  store i64 %242, ptr %93, align 8
-  %243 = trunc i64 %229 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %243, i32 noundef 0) #12
+  store i64 %253, ptr %93, align 8
+  %254 = trunc i64 %242 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %254, i32 noundef 0) #12
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %244 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
-  %245 = load i64, ptr %6, align 8
-  %246 = mul i64 %245, 1000000000
-  %247 = load i64, ptr %94, align 8
-  %248 = add i64 %246, %247
+  %255 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %256 = load i64, ptr %6, align 8
+  %257 = mul i64 %256, 1000000000
+  %258 = load i64, ptr %94, align 8
+  %259 = add i64 %257, %258
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
   store i64 %199, ptr %19, align 8
-  %249 = load ptr, ptr %9, align 64
-  %250 = load i64, ptr %61, align 32
-  %251 = load i64, ptr %93, align 8
-  %252 = load i64, ptr %95, align 8
-  %253 = sub i64 %248, %252
-  %254 = mul i64 %253, %229
-  %255 = add nsw i64 %229, -1
-  %256 = load i64, ptr %90, align 64
-  %257 = mul i64 %256, %255
-  %258 = add i64 %254, %257
-  %259 = load i8, ptr %91, align 16
-  %260 = trunc nuw i8 %259 to i1
-  br i1 %260, label %261, label %265
+  %260 = load ptr, ptr %9, align 64
+  %261 = load i64, ptr %61, align 32
+  %262 = load i64, ptr %93, align 8
+  %263 = load i64, ptr %95, align 8
+  %264 = sub i64 %259, %263
+  %265 = mul i64 %264, %242
+  %266 = add nsw i64 %242, -1
+  %267 = load i64, ptr %90, align 64
+  %268 = mul i64 %267, %266
+  %269 = add i64 %265, %268
+  %270 = load i8, ptr %91, align 16
+  %271 = trunc nuw i8 %270 to i1
+  br i1 %271, label %272, label %276
 
-261:
-  %262 = getelementptr inbounds i8, ptr %249, i64 144
-  %263 = load ptr, ptr %262, align 8
-  %264 = getelementptr i8, ptr %263, i64 32
-  br label %267
+272:
+  %273 = getelementptr inbounds i8, ptr %260, i64 144
+  %274 = load ptr, ptr %273, align 8
+  %275 = getelementptr i8, ptr %274, i64 32
+  br label %278
 
-265:
-  %266 = add i64 %258, %256
-  br label %346
+276:
+  %277 = add i64 %269, %267
+  br label %379
 
-267:
-  %268 = phi i64 [ 0, %261 ], [ %275, %267 ]
-  %269 = phi i64 [ %258, %261 ], [ %274, %267 ]
-  %270 = shl i64 %268, 6
-  %271 = getelementptr i8, ptr %264, i64 %270
-  %272 = load i64, ptr %271, align 8
-  %273 = call noundef i64 @llvm.smax.i64(i64 %272, i64 0)
-  %274 = add i64 %273, %269
-  %275 = add nuw nsw i64 %268, 1
-  %276 = icmp eq i64 %275, %229
-  br i1 %276, label %346, label %267
-
-277:
-  %278 = getelementptr %struct.LaunchRecord, ptr %214, i64 %221, i32 7
-  %279 = load i64, ptr %278, align 8
-  %280 = add i64 %279, %221
-  %281 = icmp slt i64 %280, %2
-  br i1 %281, label %282, label %298
-
-282:
-  %283 = phi i64 [ %296, %295 ], [ %280, %277 ]
-  %284 = getelementptr %struct.LaunchRecord, ptr %214, i64 %283
-  %285 = getelementptr inbounds i8, ptr %284, i64 72
-  %286 = load i64, ptr %285, align 8
-  %287 = icmp eq i64 %286, 0
-  br i1 %287, label %298, label %288
+278:
+  %279 = phi i64 [ 0, %272 ], [ %286, %278 ]
+  %280 = phi i64 [ %269, %272 ], [ %285, %278 ]
+  %281 = shl i64 %279, 6
+  %282 = getelementptr i8, ptr %275, i64 %281
+  %283 = load i64, ptr %282, align 8
+  %284 = call noundef i64 @llvm.smax.i64(i64 %283, i64 0)
+  %285 = add i64 %284, %280
+  %286 = add nuw nsw i64 %279, 1
+  %287 = icmp eq i64 %286, %242
+  br i1 %287, label %379, label %278
 
 288:
-  %289 = getelementptr inbounds i8, ptr %284, i64 64
+  %289 = getelementptr %struct.LaunchRecord, ptr %227, i64 %234, i32 7
   %290 = load i64, ptr %289, align 8
-  %291 = icmp eq i64 %290, 0
-  %292 = sub i64 %283, %221
-  %293 = icmp slt i64 %292, 8
-  %294 = and i1 %293, %291
-  br i1 %294, label %295, label %298
+  %291 = add i64 %290, %234
+  %292 = icmp slt i64 %291, %2
+  br i1 %292, label %293, label %309
 
-295:
-  %296 = add nsw i64 %283, 1
-  %297 = icmp slt i64 %296, %2
-  br i1 %297, label %282, label %298
+293:
+  %294 = phi i64 [ %307, %306 ], [ %291, %288 ]
+  %295 = getelementptr %struct.LaunchRecord, ptr %227, i64 %294
+  %296 = getelementptr inbounds i8, ptr %295, i64 72
+  %297 = load i64, ptr %296, align 8
+  %298 = icmp eq i64 %297, 0
+  br i1 %298, label %309, label %299
 
-298:
-  %299 = phi i64 [ %280, %277 ], [ %283, %288 ], [ %283, %282 ], [ %2, %295 ]
-  %300 = icmp slt i64 %221, %299
-  br i1 %300, label %301, label %335
+299:
+  %300 = getelementptr inbounds i8, ptr %295, i64 64
+  %301 = load i64, ptr %300, align 8
+  %302 = icmp eq i64 %301, 0
+  %303 = sub i64 %294, %234
+  %304 = icmp slt i64 %303, 8
+  %305 = and i1 %304, %302
+  br i1 %305, label %306, label %309
 
-301:
-  %302 = phi i64 [ %320, %318 ], [ 0, %298 ]
-  %303 = phi i64 [ %319, %318 ], [ 0, %298 ]
-  %304 = phi i64 [ %323, %318 ], [ %221, %298 ]
-  %305 = getelementptr %struct.LaunchRecord, ptr %214, i64 %304
-  %306 = getelementptr inbounds i8, ptr %305, i64 40
-  %307 = load i64, ptr %306, align 8
-  %308 = getelementptr i64, ptr %219, i64 %307
-  %309 = load i64, ptr %308, align 8
-  %310 = icmp slt i64 %309, 1
-  br i1 %310, label %318, label %311
+306:
+  %307 = add nsw i64 %294, 1
+  %308 = icmp slt i64 %307, %2
+  br i1 %308, label %293, label %309
 
-311:
-  %312 = add i64 %309, %302
-  %313 = getelementptr inbounds i8, ptr %305, i64 48
-  %314 = load i64, ptr %313, align 8
-  %315 = getelementptr i64, ptr %219, i64 %314
-  %316 = load i64, ptr %315, align 8
-  %317 = add i64 %316, %303
-  br label %318
+309:
+  %310 = phi i64 [ %291, %288 ], [ %294, %299 ], [ %294, %293 ], [ %2, %306 ]
+  %311 = icmp slt i64 %234, %310
+  br i1 %311, label %312, label %358
 
-318:
-  %319 = phi i64 [ %317, %311 ], [ %303, %301 ]
-  %320 = phi i64 [ %312, %311 ], [ %302, %301 ]
-  %321 = getelementptr %struct.LaunchRecord, ptr %214, i64 %304, i32 7
-  %322 = load i64, ptr %321, align 8
-  %323 = add i64 %322, %304
-  %324 = icmp slt i64 %323, %299
-  br i1 %324, label %301, label %325
+312:
+  %313 = phi i64 [ %331, %329 ], [ 0, %309 ]
+  %314 = phi i64 [ %330, %329 ], [ 0, %309 ]
+  %315 = phi i64 [ %334, %329 ], [ %234, %309 ]
+  %316 = getelementptr %struct.LaunchRecord, ptr %227, i64 %315
+  %317 = getelementptr inbounds i8, ptr %316, i64 40
+  %318 = load i64, ptr %317, align 8
+  %319 = getelementptr i64, ptr %232, i64 %318
+  %320 = load i64, ptr %319, align 8
+  %321 = icmp slt i64 %320, 1
+  br i1 %321, label %329, label %322
 
-325:
-  %326 = icmp slt i64 %320, 2
-  %327 = icmp sgt i64 %199, %319
-  %328 = select i1 %326, i1 true, i1 %327
-  br i1 %328, label %335, label %329
+322:
+  %323 = add i64 %320, %313
+  %324 = getelementptr inbounds i8, ptr %316, i64 48
+  %325 = load i64, ptr %324, align 8
+  %326 = getelementptr i64, ptr %232, i64 %325
+  %327 = load i64, ptr %326, align 8
+  %328 = add i64 %327, %314
+  br label %329
 
 329:
-  %330 = udiv i64 %319, %207
-  %331 = call noundef i64 @llvm.smin.i64(i64 %320, i64 %330)
-  %332 = call noundef i64 @llvm.smin.i64(i64 %209, i64 %331)
-  %333 = icmp sgt i64 %332, 1
-  br i1 %333, label %334, label %340
+  %330 = phi i64 [ %328, %322 ], [ %314, %312 ]
+  %331 = phi i64 [ %323, %322 ], [ %313, %312 ]
+  %332 = getelementptr %struct.LaunchRecord, ptr %227, i64 %315, i32 7
+  %333 = load i64, ptr %332, align 8
+  %334 = add i64 %333, %315
+  %335 = icmp slt i64 %334, %310
+  br i1 %335, label %312, label %336
 
-334:
-  store i64 %299, ptr %87, align 32
-  br label %340
-
-335:
-  %336 = phi i64 [ %320, %325 ], [ 0, %298 ]
-  %337 = phi i64 [ %319, %325 ], [ 0, %298 ]
-  %338 = icmp sgt i64 %336, 0
-  %339 = zext i1 %338 to i64
-  br label %340
+336:
+  %337 = icmp slt i64 %331, 2
+  %338 = icmp sgt i64 %199, %330
+  %339 = select i1 %337, i1 true, i1 %338
+  br i1 %339, label %358, label %340
 
 340:
-  %341 = phi i64 [ %337, %335 ], [ %319, %334 ], [ %319, %329 ]
-  %342 = phi i64 [ %339, %335 ], [ %332, %334 ], [ %332, %329 ]
-  %343 = call noundef i64 @llvm.smax.i64(i64 %222, i64 %342)
-  %344 = add i64 %341, %223
-  %345 = icmp slt i64 %299, %2
-  br i1 %345, label %220, label %227
+  %341 = udiv i64 %330, %207
+  %342 = call noundef i64 @llvm.smin.i64(i64 %331, i64 %341)
+  %343 = call noundef i64 @llvm.smin.i64(i64 %209, i64 %342)
+  %344 = icmp ugt i64 %343, 16
+  br i1 %344, label %345, label %354
 
-346:
-  %347 = phi i64 [ %266, %265 ], [ %274, %267 ]
-  call fastcc void @judge(ptr noundef %249, i64 noundef %250, i64 noundef %229, i64 noundef %251, i64 noundef %248, i64 noundef %347)
-  %348 = load i64, ptr %87, align 32
-  br label %422
+345:
+  %346 = shl i64 %341, 4
+  br label %347
 
-349:
-  %350 = add i64 %113, 1
-  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %113, i64 noundef %350)
-  %351 = load ptr, ptr %82, align 16
-  %352 = load ptr, ptr %351, align 8
-  %353 = load ptr, ptr %9, align 64
-  %354 = getelementptr inbounds i8, ptr %353, i64 40
-  %355 = load i64, ptr %354, align 8
-  %356 = shl i64 %355, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %352, i8 0, i64 %356, i1 false)
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %357 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
-  %358 = load i64, ptr %5, align 8
-  %359 = mul i64 %358, 1000000000
-  %360 = load i64, ptr %83, align 8
-  %361 = add i64 %359, %360
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
-  store i64 %361, ptr %84, align 8
-  store i64 0, ptr %85, align 16
-  %362 = trunc i64 %211 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %362, i32 noundef 0) #12
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %363 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
-  %364 = load i64, ptr %4, align 8
-  %365 = mul i64 %364, 1000000000
-  %366 = load i64, ptr %86, align 8
-  %367 = add i64 %365, %366
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
-  %368 = load i64, ptr %85, align 16
-  %369 = mul i64 %368, %211
-  %370 = load ptr, ptr %9, align 64
-  %371 = load i64, ptr %61, align 32
-  %372 = load i64, ptr %84, align 8
-  call fastcc void @judge(ptr noundef %370, i64 noundef %371, i64 noundef %211, i64 noundef %372, i64 noundef %367, i64 noundef %369)
-  br label %422
+347:
+  %348 = phi i64 [ %343, %345 ], [ %352, %351 ]
+  %349 = mul i64 %348, %348
+  %350 = icmp ugt i64 %349, %346
+  br i1 %350, label %351, label %354
+
+351:
+  %352 = add i64 %348, -1
+  %353 = icmp ugt i64 %352, 16
+  br i1 %353, label %347, label %357
+
+354:
+  %355 = phi i64 [ %343, %340 ], [ %348, %347 ]
+  %356 = icmp sgt i64 %355, 1
+  br i1 %356, label %357, label %363
+
+357:
+  store i64 %310, ptr %87, align 32
+  br label %363
+
+358:
+  %359 = phi i64 [ 0, %309 ], [ %331, %336 ]
+  %360 = phi i64 [ 0, %309 ], [ %330, %336 ]
+  %361 = icmp sgt i64 %359, 0
+  %362 = zext i1 %361 to i64
+  br label %373
+
+363:
+  br i1 %344, label %364, label %373
+
+364:
+  %365 = shl i64 %341, 4
+  br label %366
+
+366:
+  %367 = phi i64 [ %343, %364 ], [ %371, %370 ]
+  %368 = mul i64 %367, %367
+  %369 = icmp ugt i64 %368, %365
+  br i1 %369, label %370, label %373
+
+370:
+  %371 = add i64 %367, -1
+  %372 = icmp ugt i64 %371, 16
+  br i1 %372, label %366, label %373
 
 373:
-  %374 = phi i8 [ %203, %201 ], [ %194, %206 ]
-  %375 = phi i64 [ %205, %201 ], [ %211, %206 ]
-  %376 = icmp ne i64 %375, 1
-  %377 = or i1 %142, %376
-  br i1 %377, label %422, label %378
+  %374 = phi i64 [ %360, %358 ], [ %330, %363 ], [ %330, %366 ], [ %330, %370 ]
+  %375 = phi i64 [ %362, %358 ], [ %343, %363 ], [ 16, %370 ], [ %367, %366 ]
+  %376 = call noundef i64 @llvm.smax.i64(i64 %235, i64 %375)
+  %377 = add i64 %374, %236
+  %378 = icmp slt i64 %310, %2
+  br i1 %378, label %233, label %240
 
-378:
-  %379 = phi i64 [ %420, %416 ], [ %113, %373 ]
-  %380 = add nsw i64 %379, 1
-  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %379, i64 noundef %380)
-  %381 = load ptr, ptr %11, align 8
-  %382 = getelementptr %struct.LaunchRecord, ptr %381, i64 %379, i32 8
-  %383 = load i64, ptr %382, align 8
-  %384 = icmp eq i64 %383, 0
-  %385 = load i64, ptr %96, align 16
-  %386 = select i1 %384, i64 %385, i64 1
-  %387 = load ptr, ptr %74, align 8
-  %388 = load i64, ptr %97, align 8
-  %389 = getelementptr %struct.Prepared, ptr %70, i64 %388
-  %390 = icmp ugt ptr %389, %70
-  br i1 %390, label %391, label %416
+379:
+  %380 = phi i64 [ %277, %276 ], [ %285, %278 ]
+  call fastcc void @judge(ptr noundef %260, i64 noundef %261, i64 noundef %242, i64 noundef %262, i64 noundef %259, i64 noundef %380)
+  %381 = load i64, ptr %87, align 32
+  br label %452
 
-391:
-  %392 = phi i64 [ %410, %409 ], [ %388, %378 ]
-  %393 = phi ptr [ %411, %409 ], [ %70, %378 ]
-  %394 = getelementptr inbounds i8, ptr %393, i64 24
-  %395 = load i64, ptr %394, align 8
-  %396 = getelementptr inbounds i8, ptr %393, i64 32
-  %397 = load i64, ptr %396, align 8
-  %398 = add i64 %397, %395
-  %399 = call i64 @llvm.umin.i64(i64 %398, i64 %386)
-  %400 = icmp ult i64 %395, %399
-  br i1 %400, label %401, label %409
+382:
+  %383 = add i64 %113, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %113, i64 noundef %383)
+  %384 = load ptr, ptr %82, align 16
+  %385 = load ptr, ptr %384, align 8
+  %386 = shl i64 %226, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %385, i8 0, i64 %386, i1 false)
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %387 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %388 = load i64, ptr %5, align 8
+  %389 = mul i64 %388, 1000000000
+  %390 = load i64, ptr %83, align 8
+  %391 = add i64 %389, %390
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+  store i64 %391, ptr %84, align 8
+  store i64 0, ptr %85, align 16
+  %392 = trunc i64 %226 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %392, i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %393 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
+  %394 = load i64, ptr %4, align 8
+  %395 = mul i64 %394, 1000000000
+  %396 = load i64, ptr %86, align 8
+  %397 = add i64 %395, %396
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  %398 = load i64, ptr %85, align 16
+  %399 = mul i64 %398, %226
+  %400 = load ptr, ptr %9, align 64
+  %401 = load i64, ptr %61, align 32
+  %402 = load i64, ptr %84, align 8
+  call fastcc void @judge(ptr noundef %400, i64 noundef %401, i64 noundef %226, i64 noundef %402, i64 noundef %397, i64 noundef %399)
+  br label %452
 
-401:
-  %402 = load ptr, ptr %393, align 8
-  %403 = getelementptr inbounds i8, ptr %393, i64 8
-  %404 = load ptr, ptr %403, align 8
-  %405 = getelementptr inbounds i8, ptr %393, i64 16
-  %406 = load ptr, ptr %405, align 8
-  %407 = sub i64 %399, %395
-  call void %402(ptr noundef %404, ptr noundef %406, i64 noundef 0, i64 noundef %407, ptr noundef %387) #12
-  %408 = load i64, ptr %97, align 8
-  br label %409
+403:
+  %404 = phi i8 [ %194, %222 ], [ %203, %201 ]
+  %405 = phi i64 [ %223, %222 ], [ %205, %201 ]
+  %406 = icmp ne i64 %405, 1
+  %407 = or i1 %142, %406
+  br i1 %407, label %452, label %408
 
-409:
-  %410 = phi i64 [ %408, %401 ], [ %392, %391 ]
-  %411 = getelementptr i8, ptr %393, i64 40
-  %412 = getelementptr %struct.Prepared, ptr %70, i64 %410
-  %413 = icmp ult ptr %411, %412
-  br i1 %413, label %391, label %414
+408:
+  %409 = phi i64 [ %450, %446 ], [ %113, %403 ]
+  %410 = add nsw i64 %409, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %409, i64 noundef %410)
+  %411 = load ptr, ptr %11, align 8
+  %412 = getelementptr %struct.LaunchRecord, ptr %411, i64 %409, i32 8
+  %413 = load i64, ptr %412, align 8
+  %414 = icmp eq i64 %413, 0
+  %415 = load i64, ptr %96, align 16
+  %416 = select i1 %414, i64 %415, i64 1
+  %417 = load ptr, ptr %74, align 8
+  %418 = load i64, ptr %97, align 8
+  %419 = getelementptr %struct.Prepared, ptr %70, i64 %418
+  %420 = icmp ugt ptr %419, %70
+  br i1 %420, label %421, label %446
 
-414:
-  %415 = load ptr, ptr %11, align 8
-  br label %416
+421:
+  %422 = phi i64 [ %440, %439 ], [ %418, %408 ]
+  %423 = phi ptr [ %441, %439 ], [ %70, %408 ]
+  %424 = getelementptr inbounds i8, ptr %423, i64 24
+  %425 = load i64, ptr %424, align 8
+  %426 = getelementptr inbounds i8, ptr %423, i64 32
+  %427 = load i64, ptr %426, align 8
+  %428 = add i64 %427, %425
+  %429 = call i64 @llvm.umin.i64(i64 %428, i64 %416)
+  %430 = icmp ult i64 %425, %429
+  br i1 %430, label %431, label %439
 
-416:
-  %417 = phi ptr [ %415, %414 ], [ %381, %378 ]
-  %418 = getelementptr %struct.LaunchRecord, ptr %417, i64 %379, i32 7
-  %419 = load i64, ptr %418, align 8
-  %420 = add i64 %419, %379
-  %421 = icmp slt i64 %420, %141
-  br i1 %421, label %378, label %422
+431:
+  %432 = load ptr, ptr %423, align 8
+  %433 = getelementptr inbounds i8, ptr %423, i64 8
+  %434 = load ptr, ptr %433, align 8
+  %435 = getelementptr inbounds i8, ptr %423, i64 16
+  %436 = load ptr, ptr %435, align 8
+  %437 = sub i64 %429, %425
+  call void %432(ptr noundef %434, ptr noundef %436, i64 noundef 0, i64 noundef %437, ptr noundef %417) #12
+  %438 = load i64, ptr %97, align 8
+  br label %439
 
-422:
-  %423 = phi i8 [ %194, %349 ], [ %374, %373 ], [ %194, %346 ], [ %374, %416 ]
-  %424 = phi i64 [ %141, %349 ], [ %141, %373 ], [ %348, %346 ], [ %141, %416 ]
-  %425 = icmp slt i64 %424, %2
-  br i1 %425, label %111, label %109
+439:
+  %440 = phi i64 [ %438, %431 ], [ %422, %421 ]
+  %441 = getelementptr i8, ptr %423, i64 40
+  %442 = getelementptr %struct.Prepared, ptr %70, i64 %440
+  %443 = icmp ult ptr %441, %442
+  br i1 %443, label %421, label %444
 
-426:
-  %427 = atomicrmw sub ptr %79, i64 1 monotonic, align 8
-  br label %428
+444:
+  %445 = load ptr, ptr %11, align 8
+  br label %446
 
-428:
-  %429 = getelementptr inbounds i8, ptr %0, i64 56
-  %430 = load i64, ptr %429, align 8
+446:
+  %447 = phi ptr [ %445, %444 ], [ %411, %408 ]
+  %448 = getelementptr %struct.LaunchRecord, ptr %447, i64 %409, i32 7
+  %449 = load i64, ptr %448, align 8
+  %450 = add i64 %449, %409
+  %451 = icmp slt i64 %450, %141
+  br i1 %451, label %408, label %452
+
+452:
+  %453 = phi i8 [ %194, %382 ], [ %404, %403 ], [ %194, %379 ], [ %404, %446 ]
+  %454 = phi i64 [ %141, %382 ], [ %141, %403 ], [ %381, %379 ], [ %141, %446 ]
+  %455 = icmp slt i64 %454, %2
+  br i1 %455, label %111, label %109
+
+456:
+  %457 = atomicrmw sub ptr %79, i64 1 monotonic, align 8
+  br label %458
+
+458:
+  %459 = getelementptr inbounds i8, ptr %0, i64 56
+  %460 = load i64, ptr %459, align 8
   call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #12
-  ret i64 %430
+  ret i64 %460
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -3420,7 +3474,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %41 = phi i64 [ 0, %35 ], [ %68, %65 ]
   %42 = load i8, ptr %25, align 16
   %43 = trunc nuw i8 %42 to i1
-  br i1 %43, label %71, label %440
+  br i1 %43, label %71, label %450
 
 44:
   %45 = phi i64 [ %68, %65 ], [ 0, %35 ]
@@ -3481,7 +3535,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %85 = add i64 %84, %80
   %86 = getelementptr inbounds i8, ptr %21, i64 32
   store i64 %85, ptr %86, align 8
-  br label %440
+  br label %450
 
 87:
   %88 = getelementptr inbounds i8, ptr %0, i64 424
@@ -3545,11 +3599,11 @@ define internal void @run_region(ptr noundef %0) #0 {
   store i64 %129, ptr %130, align 8
   %131 = load i8, ptr %91, align 16
   %132 = trunc nuw i8 %131 to i1
-  br i1 %132, label %419, label %438
+  br i1 %132, label %429, label %448
 
 133:
-  %134 = phi i64 [ %106, %108 ], [ %417, %416 ]
-  %135 = phi i64 [ %104, %108 ], [ %163, %416 ]
+  %134 = phi i64 [ %106, %108 ], [ %427, %426 ]
+  %135 = phi i64 [ %104, %108 ], [ %163, %426 ]
   %136 = load ptr, ptr %109, align 8
   %137 = getelementptr %struct.LaunchRecord, ptr %136, i64 %135
   %138 = getelementptr inbounds i8, ptr %137, i64 56
@@ -3636,7 +3690,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %197 = phi i64 [ %186, %193 ], [ %186, %191 ], [ 0, %162 ]
   %198 = icmp sgt i64 %197, 0
   %199 = zext i1 %198 to i64
-  br label %206
+  br label %216
 
 200:
   %201 = lshr i64 %194, 1
@@ -3644,356 +3698,372 @@ define internal void @run_region(ptr noundef %0) #0 {
   %203 = load i64, ptr %111, align 32
   %204 = call noundef i64 @llvm.smin.i64(i64 %186, i64 %202)
   %205 = call noundef i64 @llvm.smin.i64(i64 %203, i64 %204)
-  br label %206
+  %206 = icmp ugt i64 %205, 16
+  br i1 %206, label %207, label %216
 
-206:
-  %207 = phi i64 [ %205, %200 ], [ %199, %196 ]
-  %208 = call noundef i64 @llvm.smin.i64(i64 %207, i64 %13)
-  %209 = icmp sgt i64 %208, 1
-  br i1 %209, label %210, label %367
+207:
+  %208 = shl i64 %202, 4
+  br label %209
 
-210:
-  call fastcc void @prepare(ptr noundef %0, i64 noundef %135, i64 noundef %163)
-  %211 = load i64, ptr %113, align 8
-  %212 = icmp ugt i64 %211, 4294967295
-  br i1 %212, label %213, label %241
+209:
+  %210 = phi i64 [ %205, %207 ], [ %214, %213 ]
+  %211 = mul i64 %210, %210
+  %212 = icmp ugt i64 %211, %208
+  br i1 %212, label %213, label %216
 
 213:
-  %214 = load ptr, ptr %114, align 8
-  %215 = load i64, ptr %115, align 8
-  %216 = getelementptr %struct.Prepared, ptr %112, i64 %215
-  %217 = icmp ugt ptr %216, %112
-  br i1 %217, label %218, label %416
+  %214 = add i64 %210, -1
+  %215 = icmp ugt i64 %214, 16
+  br i1 %215, label %209, label %216
 
-218:
-  %219 = phi i64 [ %237, %236 ], [ %215, %213 ]
-  %220 = phi ptr [ %238, %236 ], [ %112, %213 ]
-  %221 = getelementptr inbounds i8, ptr %220, i64 24
-  %222 = load i64, ptr %221, align 8
-  %223 = getelementptr inbounds i8, ptr %220, i64 32
-  %224 = load i64, ptr %223, align 8
-  %225 = add i64 %224, %222
-  %226 = call i64 @llvm.umin.i64(i64 %225, i64 %211)
-  %227 = icmp ult i64 %222, %226
-  br i1 %227, label %228, label %236
+216:
+  %217 = phi i64 [ %199, %196 ], [ %205, %200 ], [ %210, %209 ], [ 16, %213 ]
+  %218 = call noundef i64 @llvm.smin.i64(i64 %217, i64 %13)
+  %219 = icmp sgt i64 %218, 1
+  br i1 %219, label %220, label %377
+
+220:
+  call fastcc void @prepare(ptr noundef %0, i64 noundef %135, i64 noundef %163)
+  %221 = load i64, ptr %113, align 8
+  %222 = icmp ugt i64 %221, 4294967295
+  br i1 %222, label %223, label %251
+
+223:
+  %224 = load ptr, ptr %114, align 8
+  %225 = load i64, ptr %115, align 8
+  %226 = getelementptr %struct.Prepared, ptr %112, i64 %225
+  %227 = icmp ugt ptr %226, %112
+  br i1 %227, label %228, label %426
 
 228:
-  %229 = load ptr, ptr %220, align 8
-  %230 = getelementptr inbounds i8, ptr %220, i64 8
-  %231 = load ptr, ptr %230, align 8
-  %232 = getelementptr inbounds i8, ptr %220, i64 16
-  %233 = load ptr, ptr %232, align 8
-  %234 = sub i64 %226, %222
-  call void %229(ptr noundef %231, ptr noundef %233, i64 noundef 0, i64 noundef %234, ptr noundef %214) #12
-  %235 = load i64, ptr %115, align 8
-  br label %236
+  %229 = phi i64 [ %247, %246 ], [ %225, %223 ]
+  %230 = phi ptr [ %248, %246 ], [ %112, %223 ]
+  %231 = getelementptr inbounds i8, ptr %230, i64 24
+  %232 = load i64, ptr %231, align 8
+  %233 = getelementptr inbounds i8, ptr %230, i64 32
+  %234 = load i64, ptr %233, align 8
+  %235 = add i64 %234, %232
+  %236 = call i64 @llvm.umin.i64(i64 %235, i64 %221)
+  %237 = icmp ult i64 %232, %236
+  br i1 %237, label %238, label %246
 
-236:
-  %237 = phi i64 [ %235, %228 ], [ %219, %218 ]
-  %238 = getelementptr i8, ptr %220, i64 40
-  %239 = getelementptr %struct.Prepared, ptr %112, i64 %237
-  %240 = icmp ult ptr %238, %239
-  br i1 %240, label %218, label %416
-
-241:
-  store atomic i64 0, ptr %116 monotonic, align 64
-  store atomic i64 %208, ptr %117 monotonic, align 8
+238:
+  %239 = load ptr, ptr %230, align 8
+  %240 = getelementptr inbounds i8, ptr %230, i64 8
+  %241 = load ptr, ptr %240, align 8
+  %242 = getelementptr inbounds i8, ptr %230, i64 16
+  %243 = load ptr, ptr %242, align 8
+  %244 = sub i64 %236, %232
+  call void %239(ptr noundef %241, ptr noundef %243, i64 noundef 0, i64 noundef %244, ptr noundef %224) #12
+  %245 = load i64, ptr %115, align 8
   br label %246
 
-242:
-  %243 = load atomic i64, ptr %116 acquire, align 64
-  %244 = load i64, ptr %113, align 8
-  %245 = icmp ult i64 %243, %244
-  br i1 %245, label %261, label %416
-
 246:
-  %247 = phi i64 [ %248, %246 ], [ %208, %241 ]
-  %248 = add nsw i64 %247, -1
-  %249 = mul i64 %248, %211
-  %250 = udiv i64 %249, %208
-  %251 = mul i64 %247, %211
-  %252 = udiv i64 %251, %208
-  %253 = shl i64 %252, 32
-  %254 = or i64 %253, %250
-  %255 = load ptr, ptr %0, align 64
-  %256 = getelementptr inbounds i8, ptr %255, i64 144
-  %257 = load ptr, ptr %256, align 8
-  %258 = shl i64 %248, 6
-  %259 = getelementptr i8, ptr %257, i64 %258
-  store atomic i64 %254, ptr %259 release, align 8
-  %260 = icmp ugt i64 %247, 1
-  br i1 %260, label %246, label %242
+  %247 = phi i64 [ %245, %238 ], [ %229, %228 ]
+  %248 = getelementptr i8, ptr %230, i64 40
+  %249 = getelementptr %struct.Prepared, ptr %112, i64 %247
+  %250 = icmp ult ptr %248, %249
+  br i1 %250, label %228, label %426
 
-261:
-  %262 = phi i64 [ %363, %362 ], [ 0, %242 ]
-  %263 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %13)
-  br i1 %263, label %362, label %264
+251:
+  store atomic i64 0, ptr %116 monotonic, align 64
+  store atomic i64 %218, ptr %117 monotonic, align 8
+  br label %256
 
-264:
-  %265 = add i64 %262, 1
-  %266 = icmp sgt i64 %265, 1200
-  br i1 %266, label %267, label %358
+252:
+  %253 = load atomic i64, ptr %116 acquire, align 64
+  %254 = load i64, ptr %113, align 8
+  %255 = icmp ult i64 %253, %254
+  br i1 %255, label %271, label %426
 
-267:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %268 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
-  %269 = load i64, ptr %6, align 8
-  %270 = load i64, ptr %118, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
-  br label %271
+256:
+  %257 = phi i64 [ %258, %256 ], [ %218, %251 ]
+  %258 = add nsw i64 %257, -1
+  %259 = mul i64 %258, %221
+  %260 = udiv i64 %259, %218
+  %261 = mul i64 %257, %221
+  %262 = udiv i64 %261, %218
+  %263 = shl i64 %262, 32
+  %264 = or i64 %263, %260
+  %265 = load ptr, ptr %0, align 64
+  %266 = getelementptr inbounds i8, ptr %265, i64 144
+  %267 = load ptr, ptr %266, align 8
+  %268 = shl i64 %258, 6
+  %269 = getelementptr i8, ptr %267, i64 %268
+  store atomic i64 %264, ptr %269 release, align 8
+  %270 = icmp ugt i64 %257, 1
+  br i1 %270, label %256, label %252
 
 271:
-  %272 = phi i64 [ %291, %290 ], [ 1, %267 ]
-  %273 = load ptr, ptr %0, align 64
-  %274 = getelementptr inbounds i8, ptr %273, i64 144
-  %275 = load ptr, ptr %274, align 8
-  %276 = shl i64 %272, 6
-  %277 = getelementptr i8, ptr %275, i64 %276
-  %278 = getelementptr inbounds i8, ptr %277, i64 8
-  %279 = load atomic i64, ptr %278 acquire, align 8
-  %280 = icmp eq i64 %279, 0
-  br i1 %280, label %290, label %281
+  %272 = phi i64 [ %373, %372 ], [ 0, %252 ]
+  %273 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %13)
+  br i1 %273, label %372, label %274
+
+274:
+  %275 = add i64 %272, 1
+  %276 = icmp sgt i64 %275, 1200
+  br i1 %276, label %277, label %368
+
+277:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %278 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %279 = load i64, ptr %6, align 8
+  %280 = load i64, ptr %118, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
+  br label %281
 
 281:
-  %282 = getelementptr inbounds i8, ptr %277, i64 16
-  %283 = load i32, ptr %282, align 8
+  %282 = phi i64 [ %301, %300 ], [ 1, %277 ]
+  %283 = load ptr, ptr %0, align 64
+  %284 = getelementptr inbounds i8, ptr %283, i64 144
+  %285 = load ptr, ptr %284, align 8
+  %286 = shl i64 %282, 6
+  %287 = getelementptr i8, ptr %285, i64 %286
+  %288 = getelementptr inbounds i8, ptr %287, i64 8
+  %289 = load atomic i64, ptr %288 acquire, align 8
+  %290 = icmp eq i64 %289, 0
+  br i1 %290, label %300, label %291
+
+291:
+  %292 = getelementptr inbounds i8, ptr %287, i64 16
+  %293 = load i32, ptr %292, align 8
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %284 = call i32 @clock_gettime(i32 noundef %283, ptr noundef nonnull %5) #12
-  %285 = load i64, ptr %5, align 8
-  %286 = mul i64 %285, 1000000000
-  %287 = load i64, ptr %119, align 8
-  %288 = add i64 %286, %287
+  %294 = call i32 @clock_gettime(i32 noundef %293, ptr noundef nonnull %5) #12
+  %295 = load i64, ptr %5, align 8
+  %296 = mul i64 %295, 1000000000
+  %297 = load i64, ptr %119, align 8
+  %298 = add i64 %296, %297
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
-  %289 = getelementptr inbounds i8, ptr %277, i64 24
-  store i64 %288, ptr %289, align 8
-  br label %290
-
-290:
-  %291 = add nuw nsw i64 %272, 1
-  %292 = icmp eq i64 %291, %13
-  br i1 %292, label %293, label %271
-
-293:
-  %294 = load atomic i64, ptr %116 acquire, align 64
-  %295 = load i64, ptr %113, align 8
-  %296 = icmp ult i64 %294, %295
-  br i1 %296, label %297, label %362
-
-297:
-  %298 = mul i64 %269, 1000000000
-  %299 = add i64 %298, %270
+  %299 = getelementptr inbounds i8, ptr %287, i64 24
+  store i64 %298, ptr %299, align 8
   br label %300
 
 300:
-  %301 = phi i64 [ %315, %354 ], [ %299, %297 ]
-  %302 = phi i1 [ %343, %354 ], [ false, %297 ]
-  br i1 %302, label %303, label %305
+  %301 = add nuw nsw i64 %282, 1
+  %302 = icmp eq i64 %301, %13
+  br i1 %302, label %303, label %281
 
 303:
-  %304 = call i32 @usleep(i32 noundef 50) #12
+  %304 = load atomic i64, ptr %116 acquire, align 64
+  %305 = load i64, ptr %113, align 8
+  %306 = icmp ult i64 %304, %305
+  br i1 %306, label %307, label %372
+
+307:
+  %308 = mul i64 %279, 1000000000
+  %309 = add i64 %308, %280
   br label %310
 
-305:
-  %306 = phi i64 [ %349, %347 ], [ 0, %300 ]
-  %307 = load atomic i64, ptr %116 acquire, align 64
-  %308 = load i64, ptr %113, align 8
-  %309 = icmp ult i64 %307, %308
-  br i1 %309, label %347, label %310
-
 310:
+  %311 = phi i64 [ %325, %364 ], [ %309, %307 ]
+  %312 = phi i1 [ %353, %364 ], [ false, %307 ]
+  br i1 %312, label %313, label %315
+
+313:
+  %314 = call i32 @usleep(i32 noundef 50) #12
+  br label %320
+
+315:
+  %316 = phi i64 [ %359, %357 ], [ 0, %310 ]
+  %317 = load atomic i64, ptr %116 acquire, align 64
+  %318 = load i64, ptr %113, align 8
+  %319 = icmp ult i64 %317, %318
+  br i1 %319, label %357, label %320
+
+320:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %311 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
-  %312 = load i64, ptr %4, align 8
-  %313 = mul i64 %312, 1000000000
-  %314 = load i64, ptr %120, align 8
-  %315 = add i64 %313, %314
+  %321 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
+  %322 = load i64, ptr %4, align 8
+  %323 = mul i64 %322, 1000000000
+  %324 = load i64, ptr %120, align 8
+  %325 = add i64 %323, %324
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
-  %316 = sub i64 %315, %301
-  br label %317
+  %326 = sub i64 %325, %311
+  br label %327
 
-317:
-  %318 = phi i1 [ %343, %342 ], [ false, %310 ]
-  %319 = phi i64 [ %344, %342 ], [ 1, %310 ]
-  %320 = load ptr, ptr %0, align 64
-  %321 = getelementptr inbounds i8, ptr %320, i64 144
-  %322 = load ptr, ptr %321, align 8
-  %323 = shl i64 %319, 6
-  %324 = getelementptr i8, ptr %322, i64 %323
-  %325 = getelementptr inbounds i8, ptr %324, i64 8
-  %326 = load atomic i64, ptr %325 acquire, align 8
-  %327 = icmp eq i64 %326, 0
-  br i1 %327, label %342, label %328
+327:
+  %328 = phi i1 [ %353, %352 ], [ false, %320 ]
+  %329 = phi i64 [ %354, %352 ], [ 1, %320 ]
+  %330 = load ptr, ptr %0, align 64
+  %331 = getelementptr inbounds i8, ptr %330, i64 144
+  %332 = load ptr, ptr %331, align 8
+  %333 = shl i64 %329, 6
+  %334 = getelementptr i8, ptr %332, i64 %333
+  %335 = getelementptr inbounds i8, ptr %334, i64 8
+  %336 = load atomic i64, ptr %335 acquire, align 8
+  %337 = icmp eq i64 %336, 0
+  br i1 %337, label %352, label %338
 
-328:
-  %329 = getelementptr inbounds i8, ptr %324, i64 16
-  %330 = load i32, ptr %329, align 8
+338:
+  %339 = getelementptr inbounds i8, ptr %334, i64 16
+  %340 = load i32, ptr %339, align 8
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %331 = call i32 @clock_gettime(i32 noundef %330, ptr noundef nonnull %3) #12
-  %332 = load i64, ptr %3, align 8
-  %333 = mul i64 %332, 1000000000
-  %334 = load i64, ptr %121, align 8
-  %335 = add i64 %333, %334
+  %341 = call i32 @clock_gettime(i32 noundef %340, ptr noundef nonnull %3) #12
+  %342 = load i64, ptr %3, align 8
+  %343 = mul i64 %342, 1000000000
+  %344 = load i64, ptr %121, align 8
+  %345 = add i64 %343, %344
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
-  %336 = getelementptr inbounds i8, ptr %324, i64 24
-  %337 = load i64, ptr %336, align 8
-  %338 = sub i64 %335, %337
-  %339 = shl i64 %338, 1
-  %340 = icmp slt i64 %339, %316
-  %341 = or i1 %318, %340
-  store i64 %335, ptr %336, align 8
-  br label %342
+  %346 = getelementptr inbounds i8, ptr %334, i64 24
+  %347 = load i64, ptr %346, align 8
+  %348 = sub i64 %345, %347
+  %349 = shl i64 %348, 1
+  %350 = icmp slt i64 %349, %326
+  %351 = or i1 %328, %350
+  store i64 %345, ptr %346, align 8
+  br label %352
 
-342:
-  %343 = phi i1 [ %341, %328 ], [ %318, %317 ]
-  %344 = add nuw nsw i64 %319, 1
-  %345 = icmp eq i64 %344, %13
-  br i1 %345, label %346, label %317
+352:
+  %353 = phi i1 [ %351, %338 ], [ %328, %327 ]
+  %354 = add nuw nsw i64 %329, 1
+  %355 = icmp eq i64 %354, %13
+  br i1 %355, label %356, label %327
 
-346:
-  br i1 %343, label %351, label %354
+356:
+  br i1 %353, label %361, label %364
 
-347:
-  %348 = call i32 @sched_yield() #12
-  %349 = add nuw nsw i64 %306, 1
-  %350 = icmp eq i64 %349, 200
-  br i1 %350, label %310, label %305
+357:
+  %358 = call i32 @sched_yield() #12
+  %359 = add nuw nsw i64 %316, 1
+  %360 = icmp eq i64 %359, 200
+  br i1 %360, label %320, label %315
 
-351:
-  %352 = load i64, ptr %122, align 64
-  %353 = add i64 %352, %316
-  store i64 %353, ptr %122, align 64
-  br label %354
+361:
+  %362 = load i64, ptr %122, align 64
+  %363 = add i64 %362, %326
+  store i64 %363, ptr %122, align 64
+  br label %364
 
-354:
-  %355 = load atomic i64, ptr %116 acquire, align 64
-  %356 = load i64, ptr %113, align 8
-  %357 = icmp ult i64 %355, %356
-  br i1 %357, label %300, label %362
+364:
+  %365 = load atomic i64, ptr %116 acquire, align 64
+  %366 = load i64, ptr %113, align 8
+  %367 = icmp ult i64 %365, %366
+  br i1 %367, label %310, label %372
 
-358:
-  %359 = icmp sgt i64 %265, 1000
-  br i1 %359, label %360, label %362
-
-360:
-  %361 = call i32 @sched_yield() #12
-  br label %362
-
-362:
-  %363 = phi i64 [ %265, %360 ], [ %265, %358 ], [ 0, %261 ], [ %265, %293 ], [ %265, %354 ]
-  %364 = load atomic i64, ptr %116 acquire, align 64
-  %365 = load i64, ptr %113, align 8
-  %366 = icmp ult i64 %364, %365
-  br i1 %366, label %261, label %416
-
-367:
-  %368 = icmp ne i64 %208, 1
-  %369 = or i1 %164, %368
-  br i1 %369, label %416, label %370
+368:
+  %369 = icmp sgt i64 %275, 1000
+  br i1 %369, label %370, label %372
 
 370:
-  %371 = phi i64 [ %414, %410 ], [ %135, %367 ]
-  %372 = add nsw i64 %371, 1
-  call fastcc void @prepare(ptr noundef %0, i64 noundef %371, i64 noundef %372)
-  %373 = load ptr, ptr %109, align 8
-  %374 = getelementptr %struct.LaunchRecord, ptr %373, i64 %371, i32 8
-  %375 = load i64, ptr %374, align 8
-  %376 = icmp eq i64 %375, 0
-  br i1 %376, label %377, label %379
+  %371 = call i32 @sched_yield() #12
+  br label %372
+
+372:
+  %373 = phi i64 [ %275, %370 ], [ %275, %368 ], [ 0, %271 ], [ %275, %303 ], [ %275, %364 ]
+  %374 = load atomic i64, ptr %116 acquire, align 64
+  %375 = load i64, ptr %113, align 8
+  %376 = icmp ult i64 %374, %375
+  br i1 %376, label %271, label %426
 
 377:
-  %378 = load i64, ptr %113, align 8
-  br label %379
+  %378 = icmp ne i64 %218, 1
+  %379 = or i1 %164, %378
+  br i1 %379, label %426, label %380
 
-379:
-  %380 = phi i64 [ %378, %377 ], [ 1, %370 ]
-  %381 = load ptr, ptr %114, align 8
-  %382 = load i64, ptr %115, align 8
-  %383 = getelementptr %struct.Prepared, ptr %112, i64 %382
-  %384 = icmp ugt ptr %383, %112
-  br i1 %384, label %385, label %410
+380:
+  %381 = phi i64 [ %424, %420 ], [ %135, %377 ]
+  %382 = add nsw i64 %381, 1
+  call fastcc void @prepare(ptr noundef %0, i64 noundef %381, i64 noundef %382)
+  %383 = load ptr, ptr %109, align 8
+  %384 = getelementptr %struct.LaunchRecord, ptr %383, i64 %381, i32 8
+  %385 = load i64, ptr %384, align 8
+  %386 = icmp eq i64 %385, 0
+  br i1 %386, label %387, label %389
 
-385:
-  %386 = phi i64 [ %404, %403 ], [ %382, %379 ]
-  %387 = phi ptr [ %405, %403 ], [ %112, %379 ]
-  %388 = getelementptr inbounds i8, ptr %387, i64 24
-  %389 = load i64, ptr %388, align 8
-  %390 = getelementptr inbounds i8, ptr %387, i64 32
-  %391 = load i64, ptr %390, align 8
-  %392 = add i64 %391, %389
-  %393 = call i64 @llvm.umin.i64(i64 %392, i64 %380)
-  %394 = icmp ult i64 %389, %393
-  br i1 %394, label %395, label %403
+387:
+  %388 = load i64, ptr %113, align 8
+  br label %389
+
+389:
+  %390 = phi i64 [ %388, %387 ], [ 1, %380 ]
+  %391 = load ptr, ptr %114, align 8
+  %392 = load i64, ptr %115, align 8
+  %393 = getelementptr %struct.Prepared, ptr %112, i64 %392
+  %394 = icmp ugt ptr %393, %112
+  br i1 %394, label %395, label %420
 
 395:
-  %396 = load ptr, ptr %387, align 8
-  %397 = getelementptr inbounds i8, ptr %387, i64 8
-  %398 = load ptr, ptr %397, align 8
-  %399 = getelementptr inbounds i8, ptr %387, i64 16
-  %400 = load ptr, ptr %399, align 8
-  %401 = sub i64 %393, %389
-  call void %396(ptr noundef %398, ptr noundef %400, i64 noundef 0, i64 noundef %401, ptr noundef %381) #12
-  %402 = load i64, ptr %115, align 8
-  br label %403
+  %396 = phi i64 [ %414, %413 ], [ %392, %389 ]
+  %397 = phi ptr [ %415, %413 ], [ %112, %389 ]
+  %398 = getelementptr inbounds i8, ptr %397, i64 24
+  %399 = load i64, ptr %398, align 8
+  %400 = getelementptr inbounds i8, ptr %397, i64 32
+  %401 = load i64, ptr %400, align 8
+  %402 = add i64 %401, %399
+  %403 = call i64 @llvm.umin.i64(i64 %402, i64 %390)
+  %404 = icmp ult i64 %399, %403
+  br i1 %404, label %405, label %413
 
-403:
-  %404 = phi i64 [ %402, %395 ], [ %386, %385 ]
-  %405 = getelementptr i8, ptr %387, i64 40
-  %406 = getelementptr %struct.Prepared, ptr %112, i64 %404
-  %407 = icmp ult ptr %405, %406
-  br i1 %407, label %385, label %408
+405:
+  %406 = load ptr, ptr %397, align 8
+  %407 = getelementptr inbounds i8, ptr %397, i64 8
+  %408 = load ptr, ptr %407, align 8
+  %409 = getelementptr inbounds i8, ptr %397, i64 16
+  %410 = load ptr, ptr %409, align 8
+  %411 = sub i64 %403, %399
+  call void %406(ptr noundef %408, ptr noundef %410, i64 noundef 0, i64 noundef %411, ptr noundef %391) #12
+  %412 = load i64, ptr %115, align 8
+  br label %413
 
-408:
-  %409 = load ptr, ptr %109, align 8
-  br label %410
+413:
+  %414 = phi i64 [ %412, %405 ], [ %396, %395 ]
+  %415 = getelementptr i8, ptr %397, i64 40
+  %416 = getelementptr %struct.Prepared, ptr %112, i64 %414
+  %417 = icmp ult ptr %415, %416
+  br i1 %417, label %395, label %418
 
-410:
-  %411 = phi ptr [ %409, %408 ], [ %373, %379 ]
-  %412 = getelementptr %struct.LaunchRecord, ptr %411, i64 %371, i32 7
-  %413 = load i64, ptr %412, align 8
-  %414 = add i64 %413, %371
-  %415 = icmp slt i64 %414, %163
-  br i1 %415, label %370, label %416
+418:
+  %419 = load ptr, ptr %109, align 8
+  br label %420
 
-416:
-  %417 = load i64, ptr %105, align 32
-  %418 = icmp slt i64 %163, %417
-  br i1 %418, label %133, label %123
+420:
+  %421 = phi ptr [ %419, %418 ], [ %383, %389 ]
+  %422 = getelementptr %struct.LaunchRecord, ptr %421, i64 %381, i32 7
+  %423 = load i64, ptr %422, align 8
+  %424 = add i64 %423, %381
+  %425 = icmp slt i64 %424, %163
+  br i1 %425, label %380, label %426
 
-419:
-  %420 = getelementptr inbounds i8, ptr %0, i64 440
-  %421 = load i64, ptr %420, align 8
-  %422 = getelementptr inbounds i8, ptr %0, i64 448
-  %423 = load i64, ptr %422, align 64
+426:
+  %427 = load i64, ptr %105, align 32
+  %428 = icmp slt i64 %163, %427
+  br i1 %428, label %133, label %123
+
+429:
+  %430 = getelementptr inbounds i8, ptr %0, i64 440
+  %431 = load i64, ptr %430, align 8
+  %432 = getelementptr inbounds i8, ptr %0, i64 448
+  %433 = load i64, ptr %432, align 64
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %424 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %2) #12
-  %425 = load i64, ptr %2, align 8
-  %426 = getelementptr inbounds i8, ptr %2, i64 8
-  %427 = load i64, ptr %426, align 8
+  %434 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %2) #12
+  %435 = load i64, ptr %2, align 8
+  %436 = getelementptr inbounds i8, ptr %2, i64 8
+  %437 = load i64, ptr %436, align 8
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
-  %428 = mul i64 %425, -1000000000
-  %429 = add i64 %129, %102
-  %430 = add i64 %421, %423
-  %431 = add i64 %430, %427
-  %432 = sub i64 %429, %431
-  %433 = add i64 %432, %428
-  %434 = load ptr, ptr %0, align 64
-  %435 = getelementptr inbounds i8, ptr %434, i64 144
-  %436 = load ptr, ptr %435, align 8
-  %437 = getelementptr inbounds i8, ptr %436, i64 32
-  store i64 %433, ptr %437, align 8
-  br label %438
+  %438 = mul i64 %435, -1000000000
+  %439 = add i64 %129, %102
+  %440 = add i64 %431, %433
+  %441 = add i64 %440, %437
+  %442 = sub i64 %439, %441
+  %443 = add i64 %442, %438
+  %444 = load ptr, ptr %0, align 64
+  %445 = getelementptr inbounds i8, ptr %444, i64 144
+  %446 = load ptr, ptr %445, align 8
+  %447 = getelementptr inbounds i8, ptr %446, i64 32
+  store i64 %443, ptr %447, align 8
+  br label %448
 
-438:
-  %439 = getelementptr inbounds i8, ptr %0, i64 464
-  store atomic i64 1, ptr %439 release, align 16
-  br label %440
+448:
+  %449 = getelementptr inbounds i8, ptr %0, i64 464
+  store atomic i64 1, ptr %449 release, align 16
+  br label %450
 
-440:
+450:
   ret void
 }
 
@@ -4130,167 +4200,177 @@ define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef
   %6 = load ptr, ptr %5, align 8
   %7 = shl i64 %1, 6
   %8 = getelementptr i8, ptr %6, i64 %7
-  %9 = getelementptr inbounds i8, ptr %0, i64 408
-  %10 = icmp slt i64 %2, 2
-  %11 = getelementptr inbounds i8, ptr %8, i64 8
-  %12 = getelementptr inbounds i8, ptr %0, i64 40
-  %13 = getelementptr inbounds i8, ptr %0, i64 376
-  %14 = getelementptr inbounds i8, ptr %0, i64 384
-  %15 = getelementptr inbounds i8, ptr %0, i64 360
-  %16 = getelementptr inbounds i8, ptr %0, i64 512
+  %9 = getelementptr inbounds i8, ptr %0, i64 512
+  %10 = getelementptr inbounds i8, ptr %0, i64 408
+  %11 = icmp slt i64 %2, 2
+  %12 = getelementptr inbounds i8, ptr %8, i64 8
+  %13 = getelementptr inbounds i8, ptr %0, i64 40
+  %14 = getelementptr inbounds i8, ptr %0, i64 376
+  %15 = getelementptr inbounds i8, ptr %0, i64 384
+  %16 = getelementptr inbounds i8, ptr %0, i64 360
   br label %17
 
 17:
-  %18 = phi i1 [ false, %3 ], [ true, %126 ]
-  %19 = load atomic i64, ptr %8 acquire, align 8
-  %20 = lshr i64 %19, 32
-  %21 = and i64 %19, 4294967295
-  %22 = icmp eq i64 %20, %21
-  br i1 %22, label %45, label %23
+  %18 = phi i64 [ 0, %3 ], [ %134, %132 ]
+  %19 = phi i1 [ false, %3 ], [ true, %132 ]
+  %20 = load atomic i64, ptr %8 acquire, align 8
+  %21 = lshr i64 %20, 32
+  %22 = and i64 %20, 4294967295
+  %23 = icmp eq i64 %21, %22
+  br i1 %23, label %46, label %24
 
-23:
-  %24 = phi i64 [ %38, %35 ], [ %21, %17 ]
-  %25 = phi i64 [ %37, %35 ], [ %20, %17 ]
-  %26 = phi i64 [ %36, %35 ], [ %19, %17 ]
-  %27 = sub nsw i64 %25, %24
-  %28 = add nsw i64 %27, 1
-  %29 = lshr i64 %28, 1
-  %30 = add nuw i64 %29, %24
-  %31 = and i64 %26, -4294967296
-  %32 = or i64 %30, %31
-  %33 = cmpxchg ptr %8, i64 %26, i64 %32 acq_rel acquire, align 8
-  %34 = extractvalue { i64, i1 } %33, 1
-  br i1 %34, label %40, label %35
+24:
+  %25 = phi i64 [ %39, %36 ], [ %22, %17 ]
+  %26 = phi i64 [ %38, %36 ], [ %21, %17 ]
+  %27 = phi i64 [ %37, %36 ], [ %20, %17 ]
+  %28 = sub nsw i64 %26, %25
+  %29 = add nsw i64 %28, 1
+  %30 = lshr i64 %29, 1
+  %31 = add nuw i64 %30, %25
+  %32 = and i64 %27, -4294967296
+  %33 = or i64 %31, %32
+  %34 = cmpxchg ptr %8, i64 %27, i64 %33 acq_rel acquire, align 8
+  %35 = extractvalue { i64, i1 } %34, 1
+  br i1 %35, label %41, label %36
 
-35:
-  %36 = extractvalue { i64, i1 } %33, 0
-  %37 = lshr i64 %36, 32
-  %38 = and i64 %36, 4294967295
-  %39 = icmp eq i64 %37, %38
-  br i1 %39, label %45, label %23
+36:
+  %37 = extractvalue { i64, i1 } %34, 0
+  %38 = lshr i64 %37, 32
+  %39 = and i64 %37, 4294967295
+  %40 = icmp eq i64 %38, %39
+  br i1 %40, label %46, label %24
 
-40:
-  %41 = and i64 %26, 4294967295
-  %42 = shl i64 %30, 32
-  %43 = or disjoint i64 %42, %41
-  %44 = icmp eq i64 %43, 0
-  br i1 %44, label %45, label %90
+41:
+  %42 = and i64 %27, 4294967295
+  %43 = shl i64 %31, 32
+  %44 = or disjoint i64 %43, %42
+  %45 = icmp eq i64 %44, 0
+  br i1 %45, label %46, label %95
 
-45:
-  %46 = load atomic i64, ptr %9 monotonic, align 8
-  %47 = icmp sle i64 %46, %1
-  %48 = or i1 %10, %47
-  br i1 %48, label %129, label %49
+46:
+  %47 = icmp eq i64 %18, 0
+  br i1 %47, label %50, label %48
 
-49:
-  %50 = phi i64 [ %84, %83 ], [ 1, %45 ]
-  %51 = add i64 %50, %1
-  %52 = srem i64 %51, %2
-  %53 = load ptr, ptr %0, align 64
-  %54 = getelementptr inbounds i8, ptr %53, i64 144
-  %55 = load ptr, ptr %54, align 8
-  %56 = shl i64 %52, 6
-  %57 = getelementptr i8, ptr %55, i64 %56
-  %58 = load atomic i64, ptr %57 acquire, align 8
-  %59 = lshr i64 %58, 32
-  %60 = and i64 %58, 4294967295
-  %61 = icmp eq i64 %59, %60
-  br i1 %61, label %83, label %62
+48:
+  %49 = atomicrmw add ptr %9, i64 %18 release, align 64
+  br label %50
 
-62:
-  %63 = sub nsw i64 %59, %60
-  br label %64
+50:
+  %51 = load atomic i64, ptr %10 monotonic, align 8
+  %52 = icmp sle i64 %51, %1
+  %53 = or i1 %11, %52
+  br i1 %53, label %135, label %54
 
-64:
-  %65 = phi i64 [ %81, %77 ], [ %63, %62 ]
-  %66 = phi i64 [ %80, %77 ], [ %60, %62 ]
-  %67 = phi i64 [ %78, %77 ], [ %58, %62 ]
-  %68 = load atomic i64, ptr %9 monotonic, align 8
-  %69 = icmp sgt i64 %68, %1
-  br i1 %69, label %70, label %83
+54:
+  %55 = phi i64 [ %89, %88 ], [ 1, %50 ]
+  %56 = add i64 %55, %1
+  %57 = srem i64 %56, %2
+  %58 = load ptr, ptr %0, align 64
+  %59 = getelementptr inbounds i8, ptr %58, i64 144
+  %60 = load ptr, ptr %59, align 8
+  %61 = shl i64 %57, 6
+  %62 = getelementptr i8, ptr %60, i64 %61
+  %63 = load atomic i64, ptr %62 acquire, align 8
+  %64 = lshr i64 %63, 32
+  %65 = and i64 %63, 4294967295
+  %66 = icmp eq i64 %64, %65
+  br i1 %66, label %88, label %67
 
-70:
-  %71 = lshr i64 %65, 1
-  %72 = add nuw i64 %71, %66
-  %73 = shl i64 %72, 32
-  %74 = or disjoint i64 %73, %66
-  %75 = cmpxchg ptr %57, i64 %67, i64 %74 acq_rel acquire, align 8
-  %76 = extractvalue { i64, i1 } %75, 1
-  br i1 %76, label %86, label %77
+67:
+  %68 = sub nsw i64 %64, %65
+  br label %69
 
-77:
-  %78 = extractvalue { i64, i1 } %75, 0
-  %79 = lshr i64 %78, 32
-  %80 = and i64 %78, 4294967295
-  %81 = sub nsw i64 %79, %80
-  %82 = icmp eq i64 %79, %80
-  br i1 %82, label %83, label %64
+69:
+  %70 = phi i64 [ %86, %82 ], [ %68, %67 ]
+  %71 = phi i64 [ %85, %82 ], [ %65, %67 ]
+  %72 = phi i64 [ %83, %82 ], [ %63, %67 ]
+  %73 = load atomic i64, ptr %10 monotonic, align 8
+  %74 = icmp sgt i64 %73, %1
+  br i1 %74, label %75, label %88
 
-83:
-  %84 = add nuw nsw i64 %50, 1
-  %85 = icmp eq i64 %84, %2
-  br i1 %85, label %129, label %49
+75:
+  %76 = lshr i64 %70, 1
+  %77 = add nuw i64 %76, %71
+  %78 = shl i64 %77, 32
+  %79 = or disjoint i64 %78, %71
+  %80 = cmpxchg ptr %62, i64 %72, i64 %79 acq_rel acquire, align 8
+  %81 = extractvalue { i64, i1 } %80, 1
+  br i1 %81, label %91, label %82
 
-86:
-  %87 = and i64 %67, -4294967296
-  %88 = or i64 %87, %72
-  %89 = icmp eq i64 %88, 0
-  br i1 %89, label %129, label %90
+82:
+  %83 = extractvalue { i64, i1 } %80, 0
+  %84 = lshr i64 %83, 32
+  %85 = and i64 %83, 4294967295
+  %86 = sub nsw i64 %84, %85
+  %87 = icmp eq i64 %84, %85
+  br i1 %87, label %88, label %69
 
-90:
-  %91 = phi i64 [ %88, %86 ], [ %43, %40 ]
-  store atomic i64 1, ptr %11 release, align 8
-  %92 = load ptr, ptr %13, align 8
-  %93 = load i64, ptr %14, align 8
-  %94 = mul i64 %93, %1
-  %95 = getelementptr i8, ptr %92, i64 %94
-  %96 = and i64 %91, 4294967295
-  %97 = lshr i64 %91, 32
-  %98 = load i64, ptr %15, align 8
-  %99 = getelementptr %struct.Prepared, ptr %12, i64 %98
-  %100 = icmp ugt ptr %99, %12
-  br i1 %100, label %101, label %126
+88:
+  %89 = add nuw nsw i64 %55, 1
+  %90 = icmp eq i64 %89, %2
+  br i1 %90, label %135, label %54
 
-101:
-  %102 = phi i64 [ %122, %121 ], [ %98, %90 ]
-  %103 = phi ptr [ %123, %121 ], [ %12, %90 ]
-  %104 = getelementptr inbounds i8, ptr %103, i64 24
-  %105 = load i64, ptr %104, align 8
-  %106 = getelementptr inbounds i8, ptr %103, i64 32
-  %107 = load i64, ptr %106, align 8
-  %108 = add i64 %107, %105
-  %109 = tail call i64 @llvm.umax.i64(i64 %105, i64 %96)
-  %110 = tail call i64 @llvm.umin.i64(i64 %108, i64 %97)
-  %111 = icmp ult i64 %109, %110
-  br i1 %111, label %112, label %121
+91:
+  %92 = and i64 %72, -4294967296
+  %93 = or i64 %92, %77
+  %94 = icmp eq i64 %93, 0
+  br i1 %94, label %135, label %95
 
-112:
-  %113 = load ptr, ptr %103, align 8
-  %114 = getelementptr inbounds i8, ptr %103, i64 8
-  %115 = load ptr, ptr %114, align 8
-  %116 = getelementptr inbounds i8, ptr %103, i64 16
-  %117 = load ptr, ptr %116, align 8
-  %118 = sub i64 %109, %105
-  %119 = sub i64 %110, %105
-  tail call void %113(ptr noundef %115, ptr noundef %117, i64 noundef %118, i64 noundef %119, ptr noundef %95) #12
-  %120 = load i64, ptr %15, align 8
-  br label %121
+95:
+  %96 = phi i64 [ 0, %91 ], [ %18, %41 ]
+  %97 = phi i64 [ %93, %91 ], [ %44, %41 ]
+  store atomic i64 1, ptr %12 release, align 8
+  %98 = load ptr, ptr %14, align 8
+  %99 = load i64, ptr %15, align 8
+  %100 = mul i64 %99, %1
+  %101 = getelementptr i8, ptr %98, i64 %100
+  %102 = and i64 %97, 4294967295
+  %103 = lshr i64 %97, 32
+  %104 = load i64, ptr %16, align 8
+  %105 = getelementptr %struct.Prepared, ptr %13, i64 %104
+  %106 = icmp ugt ptr %105, %13
+  br i1 %106, label %107, label %132
 
-121:
-  %122 = phi i64 [ %120, %112 ], [ %102, %101 ]
-  %123 = getelementptr i8, ptr %103, i64 40
-  %124 = getelementptr %struct.Prepared, ptr %12, i64 %122
-  %125 = icmp ult ptr %123, %124
-  br i1 %125, label %101, label %126
+107:
+  %108 = phi i64 [ %128, %127 ], [ %104, %95 ]
+  %109 = phi ptr [ %129, %127 ], [ %13, %95 ]
+  %110 = getelementptr inbounds i8, ptr %109, i64 24
+  %111 = load i64, ptr %110, align 8
+  %112 = getelementptr inbounds i8, ptr %109, i64 32
+  %113 = load i64, ptr %112, align 8
+  %114 = add i64 %113, %111
+  %115 = tail call i64 @llvm.umax.i64(i64 %111, i64 %102)
+  %116 = tail call i64 @llvm.umin.i64(i64 %114, i64 %103)
+  %117 = icmp ult i64 %115, %116
+  br i1 %117, label %118, label %127
 
-126:
-  store atomic i64 0, ptr %11 monotonic, align 8
-  %127 = sub nsw i64 %97, %96
-  %128 = atomicrmw add ptr %16, i64 %127 release, align 64
+118:
+  %119 = load ptr, ptr %109, align 8
+  %120 = getelementptr inbounds i8, ptr %109, i64 8
+  %121 = load ptr, ptr %120, align 8
+  %122 = getelementptr inbounds i8, ptr %109, i64 16
+  %123 = load ptr, ptr %122, align 8
+  %124 = sub i64 %115, %111
+  %125 = sub i64 %116, %111
+  tail call void %119(ptr noundef %121, ptr noundef %123, i64 noundef %124, i64 noundef %125, ptr noundef %101) #12
+  %126 = load i64, ptr %16, align 8
+  br label %127
+
+127:
+  %128 = phi i64 [ %126, %118 ], [ %108, %107 ]
+  %129 = getelementptr i8, ptr %109, i64 40
+  %130 = getelementptr %struct.Prepared, ptr %13, i64 %128
+  %131 = icmp ult ptr %129, %130
+  br i1 %131, label %107, label %132
+
+132:
+  store atomic i64 0, ptr %12 monotonic, align 8
+  %133 = sub i64 %96, %102
+  %134 = add i64 %133, %103
   br label %17
 
-129:
-  ret i1 %18
+135:
+  ret i1 %19
 }
 
 declare i32 @usleep(i32 noundef) local_unnamed_addr #1

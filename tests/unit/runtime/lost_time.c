@@ -16,3 +16,9 @@ int64_t lost_time(int64_t threads, int64_t done_at, int64_t ended, int64_t waite
   for (int64_t i = 0; away && i < threads; i++) line_of(&run, i)->away = away[i];
   return lost_by(&run, threads, ended);
 }
+
+/* How many of at most so many threads so many tasks are worth, which take so long together. */
+int64_t threads_worth(int64_t tasks, int64_t work, int64_t most, int64_t threshold) {
+  Run run = {.most = most, .threshold = threshold};
+  return threads_for(&run, (Load){.tasks = tasks, .work = work});
+}

@@ -109,6 +109,14 @@ def test_a_region_has_no_more_threads_than_its_work_keeps_busy() -> None:
         assert threads_met(10**6, 4) == 0b1111
 
 
+def test_a_large_region_has_as_many_threads_as_have_more_to_do_each() -> None:
+    """Half the least work of a region is enough for each of 16 threads, and twice that of 32."""
+    enough = host().region_work_ns // 2
+    with threads_set(40):
+        assert threads_met(16 * enough, 16) == 2**16 - 1
+        assert threads_met(64 * enough, 32) == 2**32 - 1
+
+
 @contextmanager
 def call_under_way(tasks: int) -> Iterator[Future[list[torch.Tensor]]]:
     """A call by another thread, which has begun when this is entered and ends when it is left. Each
@@ -342,7 +350,7 @@ def turned(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.parametrize("threads", [2, 3, 8, 16, 33, 64])
 @pytest.mark.usefixtures("two_threads")
 def test_launches_share_a_region_in_order_whoever_is_slow(threads: int) -> None:
     program = turning()

@@ -67,11 +67,17 @@ static bool is_worth_several(const Run *run, Load load) {
   return load.tasks > 1 && load.work >= run->threshold;
 }
 
-/* How many threads are worth while; two should have enough to do. 0 without tasks. */
+#define TEAM 16 /* so many threads are worth half the threshold each */
+
+/* How many threads are worth while; two should have enough to do. 0 without tasks. The first thread
+   tells each of them, one after the other, and all count what they have done in one word. So in a
+   larger team each has more to do: n threads need n / TEAM times as much each. */
 static int64_t threads_for(const Run *run, Load load) {
   if (!is_worth_several(run, load)) return load.tasks > 0;
   uint64_t busy = (uint64_t)load.work / ((uint64_t)run->threshold >> 1);
-  return least(run->most, least(load.tasks, busy));
+  uint64_t threads = least(run->most, least(load.tasks, busy));
+  while (threads > TEAM && threads * threads > TEAM * busy) threads--;
+  return threads;
 }
 
 /* Gets launch number `at` ready as the next one: its tasks, and the addresses and sizes that
@@ -134,7 +140,7 @@ static void run_alone(Run *run, int64_t at, int64_t end) {
 static void run_super(Run *run, int64_t at, int64_t threads) {
   prepare(run, at, at + 1);
   void **buffers = run->region.launches[0].buffers;
-  memset(buffers[0], 0, run->frame->threads * 64); /* a cache line for each thread */
+  memset(buffers[0], 0, threads * 64); /* a cache line for each thread */
   run->region.began = time_of(CLOCK), run->region.lost = 0;
   GOMP_parallel(run_driver, &run->region, threads, 0);
   int64_t ended = time_of(CLOCK), lost = threads * run->region.lost;
@@ -189,7 +195,7 @@ static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
     work += load.work;
   }
   int64_t threshold = run->threshold;
-  memset(run->frame->lines, 0, run->frame->threads * 64);
+  memset(run->frame->lines, 0, threads * 64);
   run->over = 0, run->waited = 0;
   run->timed = work >= LEAST_TIMED;
   run->began = time_of(CLOCK);

@@ -80,20 +80,25 @@ static uint64_t stolen(const Run *run, int64_t thread, int64_t team) {
   return 0;
 }
 
-/* Runs tasks as long as there are any to be had; whether there were. */
+/* Runs tasks as long as there are any to be had; whether there were. All threads count in one word
+   what is done, so each does that once for its own range, and not at every claim. */
 static bool take_part(Run *run, int64_t thread, int64_t team) {
   Line *own = line_of(run, thread);
   bool any = false;
-  for (;; any = true) {
+  for (uint64_t ran = 0;; any = true) {
     uint64_t range = claimed(&own->range);
-    if (!range) range = stolen(run, thread, team);
+    if (!range) {
+      if (ran) __atomic_fetch_add(&run->done, ran, __ATOMIC_RELEASE);
+      ran = 0;
+      range = stolen(run, thread, team);
+    }
     if (!range) return any;
     __atomic_store_n(&own->works, 1, __ATOMIC_RELEASE);
     const Region *region = &run->region;
     char *scratch = region->scratch + region->scratch_bytes * thread;
     run_tasks(region, first_of(range), end_of(range), scratch);
     __atomic_store_n(&own->works, 0, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&run->done, tasks_in(range), __ATOMIC_RELEASE);
+    ran += tasks_in(range);
   }
 }
 
