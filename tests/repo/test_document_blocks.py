@@ -162,6 +162,16 @@ def run(words: list[str]) -> None:
     assert words == ["python", "warm_up.py"], "a script of the reader's"
 
 
+def numactl(words: list[str]) -> None:
+    assert words.pop(0) == "--physcpubind=0-15" and words.pop(0) == "--membind=0"
+    python(words[1:])
+
+
+def taskset(words: list[str]) -> None:
+    assert words[:2] == ["-c", "0-15"]
+    python(words[3:])
+
+
 def ruff(words: list[str]) -> None:
     assert words == ["format"]
 
@@ -173,7 +183,7 @@ def ci(words: list[str]) -> None:
 RULES: dict[str, Callable[[list[str]], None]] = {
     "kernelmill": kernelmill, "make": make, "python": python, "python3": python, "pip": pip,
     "curl": curl, "podman": podman, "perf": perf, "export": export, "ENV": lambda words: None,
-    "RUN": run, "ruff": ruff, ".ci/run": ci,
+    "RUN": run, "ruff": ruff, ".ci/run": ci, "numactl": numactl, "taskset": taskset,
 }  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""How a model would scale on many cores: `python -m tools.simulate_threads`."""
