@@ -166,7 +166,7 @@ def test_the_command_says_whether_this_process_could_run_a_file(
         with machine_with_tiles(system):
             assert main(["aot", "info", str(file)]) == 0
         section = capsys.readouterr().out.partition("==== this machine ====\n")[2]
-        assert section.startswith(words)
+        assert words in section.partition("\n")[0]
 
 
 def test_a_file_is_loaded_where_tiles_are_permitted(kernels: Path, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ ELSEWHERE = {
     "artifact/guard_kinds.py": CAUGHT,
     "artifact/manifest.py": CAUGHT,
     "artifact/paths.py": CAUGHT,
-    "artifact/target.py": CAUGHT,
     "compiler/calibration.py": CAUGHT,
     "core/elf.py": CAUGHT,
     "core/target/isa.py": CAUGHT,

@@ -11,8 +11,8 @@ FILE_LINES = 600
 FUNCTION_LINES = 60
 MOST_LINES = {
     ".": 100,
-    "aot": 1480,
-    "artifact": 5680,
+    "aot": 1390,
+    "artifact": 5590,
     "backend": 4420,
     "cli": 2870,
     "codegen": 4220,
@@ -32,13 +32,13 @@ MOST_LINES = {
     "passes": 2720,
     "plan": 1360,
     "report": 2170,
-    "runtime": 7730,
+    "runtime": 7640,
     "scope": 130,
     "static_kernels": 410,
     "store": 2780,
     "superkernel": 1310,
     "torch_internals": 3690,
-    "all": 91560,
+    "all": 91280,
 }
 """The most lines of each package, of the files beside them (".") and of all: only ever lowered."""
 

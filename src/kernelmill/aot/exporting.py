@@ -23,7 +23,7 @@ from kernelmill.aot.allowed_sizes import (
     sizes_in,
 )
 from kernelmill.aot.exported import Exported, decomposed, read
-from kernelmill.aot.gears import DeclaredGears, GearPrograms, GivenGears, with_gears
+from kernelmill.aot.gears import DeclaredGears, GivenGears, with_gears
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
 from kernelmill.artifact.guards import equal_integers
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
@@ -31,7 +31,6 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import (
     artifact_of,
     graph_texts,
-    plans_of,
     program_set,
     with_objects,
 )
@@ -81,30 +80,6 @@ from kernelmill.torch_internals.export import (
     size_questions,
     trees,
 )
-
-
-def compiled(
-    graph: Graph,
-    config: CompilerConfig,
-    manifest: Manifest,
-    tensors: Sequence[torch.Tensor],
-    pieces: Mapping[str, Pieces],
-    gears: GearPrograms | None = None,
-) -> Artifact:
-    """Return the artifact of a graph compiled for `config.target`, through the kernel folder; of
-    one with gears, for each of them.
-
-    ConfigError for options that leave work to later calls; else raises as `compile_graph` does.
-    """
-    _check_options(config, graph)
-    compiler = Compiler(config, to_run=False)
-    if gears is None:
-        made = compiler.compile_all([graph])
-    else:
-        rest = compiler.compile_all([graph]) if gears.gears.otherwise == 0 else ()
-        made = [*rest, *compiler.compile_at_sizes(graph, gears.named)]
-        manifest = replace(manifest, gears=gears.gears)
-    return _one_artifact(made, config, manifest, tensors, pieces)
 
 
 def _check_options(config: CompilerConfig, graph: Graph) -> None:
@@ -281,27 +256,27 @@ def _artifact(
     declared: DeclaredGears | None,
 ) -> Artifact:
     graph, held, sources, repeated = _inputs(exported, name, config)
-    layout = WeightLayout(held)
+    layout, sizes = WeightLayout(held), sizes_in(graph)
     spec = CallSpec(
         name, exported.parameters, exported.checks, sources, exported.result,
         in_order=traced.in_order,
     )  # fmt: skip
-    manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
-    tensors = [each.tensor for each in held]
-    sizes = sizes_in(graph)
-    pieces = {"weights": layout.pieces}
-    made = None if declared else compiled(graph, config, manifest, tensors, pieces)
-    plan = plans_of(made)[0] if made is not None else _plan_of_all_sizes(graph, config)
+    _check_options(config, graph)
+    compiler = Compiler(config, to_run=False)
+    made = None if declared else compiler.compile_all([graph])
+    plan = _plan_of_all_sizes(graph, config) if made is None else made[0].lowered.plan
     limits, conditions = allowed_sizes(exported, sizes, plan, traced.sizes)
     conditions = (*conditions, *equal_integers(sources, repeated))
     asked = replace(spec, limits=limits, conditions=conditions)
+    manifest = Manifest(asked, tensors=layout.weights, options=_options(config))
     if declared is not None:
-        values = declared.values(graph, sources, asked)
-        programs = with_gears(graph, values, declared.dynamic)
-        made = compiled(graph, config, manifest, tensors, pieces, programs)
-        asked = asked if declared.dynamic else spec  # each gear has its sizes in its plan
+        values = declared.values(graph, exported, asked)
+        gears, made = with_gears(graph, values, declared.dynamic, compiler)
+        # Without a program for other sizes each gear has its sizes in its plan.
+        manifest = replace(manifest, spec=asked if declared.dynamic else spec, gears=gears)
     assert made is not None  # one of the two
-    return replace(made, manifest=replace(made.manifest, spec=asked))
+    tensors = [each.tensor for each in held]
+    return _one_artifact(made, config, manifest, tensors, {"weights": layout.pieces})
 
 
 def _plan_of_all_sizes(graph: Graph, config: CompilerConfig) -> Plan:

@@ -10,24 +10,21 @@ from typing import Any, Self
 import torch
 from torch.export import Dim
 
-from kernelmill.aot.allowed_sizes import line_of
+from kernelmill.aot.exported import Exported
 from kernelmill.artifact.guards import broken_sizes
-from kernelmill.artifact.manifest import CallSpec, Gears, Source
+from kernelmill.artifact.manifest import CallSpec, Gears
+from kernelmill.backend.gears import solved, symbolic, unequal
 from kernelmill.compiler.gears import GearCompiler
-from kernelmill.compiler.linking import GearSizes
+from kernelmill.compiler.linking import Compiled
 from kernelmill.compiler.pipeline import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import ConfigError, GearError, GearTypeError
-from kernelmill.core.log import get_logger
-from kernelmill.gears.gear_set import Gear, GearSet, Marked, combine, declare
-from kernelmill.graph.ir import Graph, Input
+from kernelmill.gears.gear_set import GearSet, Marked, combine, declare
+from kernelmill.graph.ir import Graph
 
 GivenGears = Mapping[str, Mapping[int, Sequence[int]]]
 """{argument: {dim: [size, size, ...]}}"""
-
-_log = get_logger("aot")
 
 
 @dataclass(frozen=True)
@@ -89,73 +86,37 @@ class DeclaredGears:
             {n: dict.fromkeys(sizes[n], Dim.AUTO) if n in sizes else None for n in self.given},
         )
 
-    def values(
-        self, graph: Graph, sources: Sequence[Source], spec: CallSpec
-    ) -> list[Mapping[str, int]]:
+    def values(self, graph: Graph, exported: Exported, spec: CallSpec) -> list[Mapping[str, int]]:
         """Return the values of the graph's symbols in each gear that the trace holds for. GearError
         for unfit gears that were `listed`."""
-        dims = {
-            (source.path[0][1], axis): dim
-            for entry, source in zip(graph.inputs, sources, strict=False)
-            if isinstance(entry, Input) and len(source.path) == 1 and source.own
-            for axis, dim in enumerate(entry.value.shape)
-        }
-        found: list[Mapping[str, int]] = []
-        unfit: list[str] = []
-        for gear in self.gears.gears:
-            values, why = self._solved(gear, dims)
-            why = why or broken_sizes(spec, values)(values) or _unequal(graph, values)
-            if why:
-                unfit.append(
-                    f"the gear ({self.gears.describe(gear)}) does not fit the model: {why}"
-                )
-            else:
-                found.append(values)
-        if unfit and (self.listed or not found):
-            raise GearError(f"{unfit[0]}; leave it out")
-        for text in unfit:
-            _log.warning("%s: it is not compiled", text)
-        return found
+        nodes = exported.gm.graph.find_nodes(op="placeholder")
+        traced = {p: node.meta["val"] for node, p in zip(nodes, exported.leaves, strict=False)}
+        sizes = [traced[("argument", a.argument),].shape[a.dim] for a in self.gears.axes]
 
-    def _solved(
-        self, gear: Gear, dims: Mapping[tuple[Any, int], Any]
-    ) -> tuple[dict[str, int], str]:
-        """Return values of symbols, and the reason if a gear has none."""
-        values: dict[str, int] = {}
-        for axis, size in zip(self.gears.axes, gear, strict=True):
-            dim = dims.get((axis.argument, axis.dim))
-            if dim is None:
-                return {}, f"it does not use {axis.argument}"
-            if not isinstance(dim, int):
-                for name in symbols(dim):
-                    times, plus = line_of(dim, name) or (0, 0)
-                    if times and name not in values and (size - plus) % times == 0:
-                        values[name] = (size - plus) // times
-            if not symbols(dim).keys() <= values.keys() or evaluate(dim, values) != size:
-                where = f"{axis.argument}[{axis.dim}]"
-                return values, f"{where} has to be {dim} in it, and the gear has {size}"
-        return values, ""
+        def broken(values: Mapping[str, int]) -> str:
+            return broken_sizes(spec, values)(values) or unequal(graph, values)
+
+        values, _ = solved(self.gears, list(map(symbolic, sizes)), {}, broken, self.listed)
+        return list(values.values())
 
 
-@dataclass(frozen=True)
-class GearPrograms:
-    """The programs to compile for gears, and the table that selects one for a call."""
-
-    named: Sequence[GearSizes]
-    gears: Gears
-
-
-def with_gears(graph: Graph, values: Sequence[Mapping[str, int]], dynamic: bool) -> GearPrograms:
-    """Return the programs to compile of a graph for gears of these values; with `dynamic`, one for
-    all other sizes comes first."""
-    found = GearCompiler(graph, values, Compiler(CompilerConfig()))
-    program, first = found.program, int(dynamic)
-    table = tuple((sizes, number + first) for number, sizes in enumerate(found.gears))
+def with_gears(
+    graph: Graph, values: Sequence[Mapping[str, int]], dynamic: bool, compiler: Compiler
+) -> tuple[Gears, list[Compiled[Any]]]:
+    """Compile the programs of a graph for gears of these values; with `dynamic`, one for all other
+    sizes comes first. Return the table that selects one for a call too."""
+    rest = compiler.compile_all([graph]) if dynamic else []
+    found = GearCompiler(graph, values, compiler)
+    named = [found.named(sizes) for sizes in found.gears]
+    numbers = {sizes: number for number, sizes in enumerate(found.gears, len(rest))}
+    made = [*rest, *compiler.compile_at_sizes(graph, named)]
+    program, otherwise = found.program, 0 if dynamic else -1
+    sources = tuple((source.argument, source.axis) for source in program.sources)
     gears = Gears(
-        tuple((source.argument, source.axis) for source in program.sources), program.symbols,
-        table, program.arguments, program.count, 0 if dynamic else -1,
+        sources, program.symbols, tuple(numbers.items()), program.arguments, program.count,
+        otherwise,
     )  # fmt: skip
-    return GearPrograms([found.named(sizes) for sizes in found.gears], gears)
+    return gears, made
 
 
 def _check_name(name: object, given: Mapping[str, Any]) -> None:
@@ -176,12 +137,3 @@ def _resized(tensor: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
     order = sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
     made = tensor.new_empty([shape[dim] for dim in order])
     return made.permute([order.index(dim) for dim in range(tensor.dim())])
-
-
-def _unequal(graph: Graph, values: Mapping[str, int]) -> str:
-    for left, right in graph.equations:
-        if symbols(left).keys() | symbols(right).keys() <= values.keys():
-            sizes = evaluate(left, values), evaluate(right, values)
-            if sizes[0] != sizes[1]:
-                return f"its trace takes {left} for {right}, and those are {sizes[0]}, {sizes[1]}"
-    return ""

@@ -15,10 +15,10 @@ from kernelmill.artifact.bind import Bound
 from kernelmill.artifact.container import KMILL, Artifact, read_artifact, used
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.program_set import ProgramSet, plans_of, program_set
+from kernelmill.artifact.readable import other_machine
 from kernelmill.artifact.target import Binder
 from kernelmill.artifact.tensors import PacksOfFile, bind_weights, tensors_of
 from kernelmill.config.compiler_config import CompilerConfig
-from kernelmill.core import knobs
 from kernelmill.core.errors import (
     CopyError,
     InputError,
@@ -27,8 +27,7 @@ from kernelmill.core.errors import (
     file_errors,
 )
 from kernelmill.core.log import get_logger
-from kernelmill.core.target.isa import host_isa, machine_isa, parse_isa, why_not_here
-from kernelmill.core.version import ABI_VERSION, minor_of
+from kernelmill.core.version import minor_of
 from kernelmill.plan.ir import AtenCall
 from kernelmill.runtime.counters import summed
 from kernelmill.runtime.quick import REFUSED
@@ -83,7 +82,7 @@ def _bound(artifact: Artifact, name: str, rebuild: bool) -> Bound:
 
 def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:
     _check_torch(artifact, name)
-    reason = _other_machine(artifact.manifest.ingredients)
+    reason = other_machine(artifact.manifest.ingredients)
     if not reason:
         return artifact
     made = f"it was made for another machine: {reason}"
@@ -96,25 +95,6 @@ def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:
 
     _log.warning("%s was made for another machine, and is compiled for this one: %s", name, reason)
     return retargeted(artifact)
-
-
-def _other_machine(ingredients: Mapping[str, str]) -> str:
-    """Return why this process cannot run the objects; "" where it can. The instruction set named by
-    KERNELMILL_TARGET is a limit here, as for the compiler."""
-    made_for, abi = ingredients.get("kernel.isa", ""), ingredients.get("kernel.abi")
-    host, reasons = host_isa(), list[str]()
-    if abi != ABI_VERSION:
-        reasons.append(f"its calling convention is {abi}, this one's {ABI_VERSION}")
-    try:
-        isa = parse_isa(made_for)
-    except ValueError as error:
-        return "; ".join((f"its instruction set: {error}", *reasons))
-    reason = why_not_here(isa)
-    if not reason and host != machine_isa() and not host.runs(isa):
-        reason = f"{knobs.TARGET.name} is {knobs.TARGET.get()}"
-    if reason:
-        reasons.insert(0, f"its instruction set is {isa.name}, and {reason}")
-    return "; ".join(reasons)
 
 
 def _check_torch(artifact: Artifact, path: str) -> None:

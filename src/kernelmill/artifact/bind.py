@@ -19,14 +19,13 @@ import torch
 
 from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.fingerprint import code_digest, name_of
-from kernelmill.artifact.guard_kinds import is_about_layout
-from kernelmill.artifact.guard_records import Place, Watch, place_of_input
+from kernelmill.artifact.guard_records import Place, place_of_input
 from kernelmill.artifact.guards import (
     ArgumentChecks,
     ArgumentCode,
-    ArgumentLayouts,
     asked_symbols,
     in_words,
+    layout_check,
 )
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.owned import Survey
@@ -56,7 +55,7 @@ from kernelmill.runtime.layout import Refusal
 from kernelmill.runtime.memory.dims import plan_dims
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import REFUSED, NativeWatch, QuickCall, Row
-from kernelmill.runtime.weights.contents import memory_behind, span_of
+from kernelmill.runtime.weights.contents import memory_behind, memory_span
 from kernelmill.runtime.weights.page_scan import overlap
 
 _MOST_STRUCTURES = 8
@@ -178,8 +177,8 @@ class Mismatch(InputError):
 def _roots(
     target: Target | None, tensors: Sequence[Any] = (), given: Mapping[str, Any] | None = None
 ) -> Roots:
-    owner, free = (None, {}) if target is None else (target.owner, target.free)
-    return Roots(owner, given or {}, free, tensors)
+    owner, cells = (None, {}) if target is None else (target.owner, target.cells)
+    return Roots(owner, given or {}, cells, tensors)
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ def _survey(
     """Return a survey of the current state of the owner, made in the order of the trace."""
     guards, rows = manifest.guards, manifest.tree.rows
     survey = Survey(frozenset(guards.names), inputs, guards.whole)
-    cells = {} if target is None else target.free.cells
+    cells = {} if target is None else target.cells
     for root in guards.roots:
         before, step = rows[root.place]
         owner = cells.get(step[-1]) if before < 0 else values[before]
@@ -281,8 +280,7 @@ class Bound:
         code = (seen and seen.code) or _argument_code(manifest)
         self._fast_path = path = fast_path_of(manifest, programs.single, self._effects, code)
         self._call = None if path is None else path.caller(self._build, self._effects)
-        checks = any(map(is_about_layout, spec.checks))
-        self._layouts = ArgumentLayouts(manifest) if checks else None
+        self._layouts_fit = layout_check(spec.checks, self._read)
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, path, self._effects, code)
         self._watched.evaluate_again(seen)
@@ -299,15 +297,15 @@ class Bound:
         # Checks that the native entry does not make come before its call.
         looks = (self._settings.unseen_fit, self._watched.without_rows)
         call, unseen = self._call, [look for look in looks if look is not None]
-        layouts = self._layouts
-        if not unseen and layouts is None:
+        layouts_fit = self._layouts_fit
+        if not unseen and layouts_fit is None:
             return call
 
         def quick(values: Values) -> Any:
             for fits in unseen:
                 if not fits():
                     return REFUSED
-            if layouts is not None and not layouts.fit(values):
+            if layouts_fit is not None and not layouts_fit(values):
                 return REFUSED
             return call(values)
 
@@ -408,8 +406,12 @@ class _Watched:
             for source in manifest.spec.inputs
             if not source.own
         ]
-        self.watch = Watch(seen.owned.records, manifest.guards.code, self.places)
-        self._code.watch_with(seen.owned.records, known=seen.code is self._code)
+        watch = seen.owned.records
+        watch.places = self.places
+        for use in manifest.guards.code:
+            watch.add_code(use)
+        self.watch = watch
+        self._code.watch_with(watch, known=seen.code is self._code)
         if self._effects is not None:
             self._effects.keep_apart_from(seen.owned.ids())
         self._watch_all()
@@ -526,24 +528,14 @@ def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: froz
         return
     # Tensors in one storage, as weights of a file, may be disjoint; and tensors with storages of
     # their own may overlap, as two tensors over one array.
-    spans = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + last - first, number)
-        for number, tensor in real.items()
-        for first, last in [span_of(tensor)]
-    )
-    reader, writer = (0, -1), (0, -1)  # span that ends last so far: its end and number
-    for start, end, number in spans:
-        other = max(reader, writer) if number in written else writer
-        if start < other[0]:
-            first, second = (_name_of(manifest, n) for n in sorted((other[1], number)))
+    spans = {number: memory_span(tensor) for number, tensor in real.items()}
+    for pair in ({n, other} for n in sorted(written & spans.keys()) for other in spans):
+        if overlap([spans[number] for number in pair]):
+            first, second = (_name_of(manifest, number) for number in sorted(pair))
             raise InputError(
                 f"arguments {first!r} and {second!r} share memory, and one of them is written to: "
                 "pass a clone"
             )
-        if number in written:
-            writer = max(writer, (end, number))
-        else:
-            reader = max(reader, (end, number))
 
 
 def _name_of(manifest: Manifest, number: int) -> str:

@@ -177,12 +177,6 @@ def _key_text(key: Any) -> str:
     return f"str {key!r}" if type(key) is str else fingerprint(key, 1)
 
 
-def signs_of_keys(value: dict[Any, Any]) -> list[Any]:
-    """Return the keys of a dict in order, as a list that differs where 1, 1.0 and True replace one
-    another."""
-    return [key if type(key) is str else (_key_text(key),) for key in value]
-
-
 def members_text(kind: type, names: frozenset[str]) -> str:
     """Describe the members that a class defines itself: which of `names`, and of the methods that
     affect attribute lookup."""

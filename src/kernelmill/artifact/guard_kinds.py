@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -24,7 +24,6 @@ from kernelmill.artifact.fingerprint import (
     keys_of,
     name_of,
     shape_of,
-    signs_of_keys,
 )
 from kernelmill.artifact.manifest import Guard
 from kernelmill.core.dataclass import dataclass
@@ -122,27 +121,17 @@ def is_lasting(value: Any) -> bool:
     return is_atom(value) or isinstance(value, kinds)
 
 
-def _layout(value: Any) -> Any:
-    if isinstance(value, dict):
-        return "layout", type(value), signs_of_keys(cast("dict[Any, Any]", value))
-    if isinstance(value, types.MappingProxyType):
-        return object()
-    return "layout", type(value), len(value) if hasattr(value, "__len__") else 0
-
-
 @dataclass(frozen=True)
 class GuardKind:
     """A kind of guard.
 
     text    what it finds in a value and that at its other path, with the texts of classes;
             TypeError for a value in which nothing of the kind can be
-    sign    tells values apart without their text: by identity, or as a tuple of such signs
     dynamo  the guards of Dynamo's that it stands for, by their names
     about   the parameter of theirs that says what they ask for besides the value
     """
 
     text: Callable[[Guard, Any, Any, Texts], str]
-    sign: Callable[[Any], Any] = lambda value: object()
     dynamo: Collection[str] = ()
     about: str = ""
 
@@ -151,7 +140,6 @@ KINDS: Mapping[str, GuardKind] = {
     # The whole value: data, or the name of a class or function.
     "value": GuardKind(
         lambda guard, value, other, texts: (texts if is_code(value) else fingerprint)(value),
-        lambda value: value if is_lasting(value) else object(),
         ("BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH",
          "CONSTANT_SUBCLASS_MATCH", "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH",
          "NONE_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH"),
@@ -159,25 +147,21 @@ KINDS: Mapping[str, GuardKind] = {
     # Its class, with how that finds its methods.
     "class": GuardKind(
         lambda guard, value, other, texts: texts(type(value)),
-        type,
         ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
     # The name of its class.
     "type": GuardKind(
         lambda guard, value, other, texts: name_of(type(value)),
-        type,
     ),
     # The class of a container, and its length or keys.
     "shape": GuardKind(
         lambda guard, value, other, texts: shape_of(value),
-        _layout,
         dynamo=("DICT_KEYS_MATCH", "EMPTY_NN_MODULE_HOOKS_DICT", "MAPPING_KEYS_CHECK",
                 "SEQUENCE_LENGTH"),
     ),
     # The same with the keys in any order.
     "keys": GuardKind(
         lambda guard, value, other, texts: keys_of(value),
-        _layout,
     ),
     # The instance holds nothing of the guard's name.
     "absent": GuardKind(

@@ -14,11 +14,11 @@ import builtins
 import sys
 import types
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import attrgetter, eq, is_
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -35,20 +35,17 @@ from kernelmill.artifact.paths import MISSING, Tree
 from kernelmill.core.dataclass import dataclass
 from kernelmill.runtime.calls.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.quick import (
-    FunctionField,
-    Row,
-    cell_row,
-    class_row,
-    count_row,
-    field_row,
-    order_row,
-    size_row,
-    space_row,
-    version_row,
-)
+from kernelmill.runtime.quick import Row, count_row, version_row, word_row
 from kernelmill.torch_internals.modules import tables_of
-from kernelmill.torch_internals.objects import dict_of, dict_version
+from kernelmill.torch_internals.objects import (
+    SIZE_AT,
+    TYPE_AT,
+    dict_of,
+    dict_version,
+    function_fields,
+    resolution_at,
+    space_at,
+)
 
 Place = tuple[Any, Any]
 """A dict, list or tuple, and the key or index in it."""
@@ -67,12 +64,24 @@ class Property:
     ordered: bool = False
 
 
-CLASS = Property(type, is_, class_row)
-SPACE = Property(vars, is_, space_row)
+def _space_row(owner: object) -> Row | None:
+    find = space_at.get()
+    return word_row(owner, find and find(owner), id(vars(owner)))
+
+
+def _order_row(kind: type) -> Row | None:
+    # Without the offset this is no more than that the class has the same metaclass.
+    offset = resolution_at.get()
+    return word_row(kind, offset or TYPE_AT, id(kind.__mro__ if offset else type(kind)))
+
+
+CLASS = Property(type, is_, lambda owner: word_row(owner, TYPE_AT, id(type(owner))))
+SPACE = Property(vars, is_, _space_row)
 """Identity of the object's `__dict__`."""
-ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
+ORDER = Property(attrgetter("__mro__"), is_, _order_row, with_contents=True)
 """Method resolution order of a class."""
-SIZE = Property(len, eq, size_row, with_contents=True)
+SIZE = Property(len, eq, lambda owner: word_row(owner, SIZE_AT, len(owner)), with_contents=True)
+"""Length of a list."""
 
 
 def _held(cell: types.CellType) -> Any:
@@ -82,10 +91,18 @@ def _held(cell: types.CellType) -> Any:
         return MISSING
 
 
-CELL = Property(_held, is_, cell_row)
+def _field_row(field: str, owner: types.FunctionType) -> Row | None:
+    value = getattr(owner, field)
+    # No defaults are a null pointer.
+    expected = 0 if value is None else id(value)
+    return word_row(owner, (function_fields.get() or {}).get(field), expected)
+
+
+CELL = Property(_held, is_, lambda cell: word_row(cell, SIZE_AT, id(_held(cell))))
 """Value of a closure variable."""
 FUNCTION = [
-    Property(attrgetter(field), is_, partial(field_row, field)) for field in get_args(FunctionField)
+    Property(attrgetter(field), is_, partial(_field_row, field))
+    for field in ("__code__", "__defaults__", "__kwdefaults__")
 ]
 """Fields of a function: its code and its defaults."""
 
@@ -158,11 +175,17 @@ class _HeldTensor:
     layout: tuple[Any, ...] | None
 
 
-class GuardRecords:
-    """Collector of the state that must not change. `items` are (owner, key, value), MISSING for an
-    absent value; `properties` are (owner, kind, value). `often` has the ids of dicts and classes
-    that change often: they are not watched as a whole. `replaceable` has the ids of inputs, held in
-    one place, that any tensor may replace which is none of `known`."""
+OFTEN = 3
+"""After so many changes an object that calls compare as a whole counts as one that changes often:
+imports and compilers change a class once or twice."""
+
+
+class Watch:
+    """The state that must not change. `items` are (owner, key, value), MISSING for an absent value;
+    `properties` are (owner, kind, value). `often` has the ids of dicts and classes that change
+    often: they are not watched as a whole. `replaceable` has the ids of inputs, held in one place,
+    that any tensor may replace which is none of `known`; `places` are those of inputs, which native
+    records watch too."""
 
     def __init__(
         self,
@@ -172,18 +195,24 @@ class GuardRecords:
     ) -> None:
         """Take the names in traced code, also of attributes, and which ids are of the program's
         tensors."""
-
-        def members(space: dict[str, Any]) -> dict[str, Any]:
-            return {n: v for n, v in list(space.items()) if n in names or finds_attributes(n)}
-
-        self.members = Property(members, self._same_items, None, with_contents=True)
+        self.members = self._named(lambda name: name in names or finds_attributes(name))
         self.contents = Property(items_of, self._same_pairs, None, with_contents=True, ordered=True)
         self._attributes: dict[Any, Property] = {}
         self._is_input, self._known = is_input, known
         self._replaced: dict[int, _HeldTensor] = {}
         self.replaceable, self.often = set[int](), set[int]()
+        self.places: Sequence[Place] = ()
+        self._told, self._moves = set[int](), Counter[int]()
         self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self.properties: dict[tuple[int, Property], tuple[Any, Property, Any]] = {}
+
+    def _named(self, counts: Callable[[str], bool]) -> Property:
+        """Return a property for what a dict has under the names that count."""
+
+        def read(space: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in list(space.items()) if counts(name)}
+
+        return Property(read, self._same_items, None, with_contents=True)
 
     def _held(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -235,13 +264,8 @@ class GuardRecords:
     def add_attributes(self, space: dict[str, Any], names: frozenset[str] | None) -> dict[str, Any]:
         """What a __dict__ has under these names, all where there are none, has to stay; gives
         it."""
-
-        def read(space: dict[str, Any]) -> dict[str, Any]:
-            found = list(space.items())
-            return {name: value for name, value in found if names is None or name in names}
-
         if names not in self._attributes:
-            self._attributes[names] = Property(read, self._same_items, None, with_contents=True)
+            self._attributes[names] = self._named(lambda name: names is None or name in names)
         return self._add_items(space, self._attributes[names])
 
     def _add_items(self, space: dict[str, Any], kind: Property) -> dict[str, Any]:
@@ -256,7 +280,7 @@ class GuardRecords:
         self.add_item(space, name, value)
         return value
 
-    def join(self, other: GuardRecords) -> None:
+    def join(self, other: Watch) -> None:
         """Record what another one has, too."""
         # Other threads may go through the old ones.
         self.items = {**other.items, **self.items}
@@ -289,48 +313,7 @@ class GuardRecords:
         properties = self.properties.values()
         return all(kind.same(value, kind.read(owner)) for owner, kind, value in properties)
 
-    def rows(self, watched: Collection[int] = ()) -> list[Row | None]:
-        """Return the native records, without those of dicts and classes that are watched as a whole
-        (ids `watched`). None stands for one that cannot be made."""
-        items = self.items.values()
-        found: list[Row | None] = [item_row(*i) for i in items if id(i[0]) not in watched]
-        for owner, kind, _ in self.properties.values():
-            if kind.row is not None and not (is_noticed(kind, owner) and id(owner) in watched):
-                found.append(kind.row(owner))
-        return found
-
-
-def item_row(owner: Any, key: Any, value: Any) -> Row:
-    """Return the record that watches an entry of a dict or list."""
-    held = value.number if type(value) is _HeldTensor else id(value)
-    expected = 0 if value is MISSING else held
-    if isinstance(owner, list):
-        return WatchKind.LIST_ITEM, owner, None, key, expected
-    return WatchKind.DICT_ITEM, owner, key, hash(key), expected
-
-
-OFTEN = 3
-"""After so many changes an object that calls compare as a whole counts as one that changes often:
-imports and compilers change a class once or twice."""
-
-
-class Watch:
-    """A watch on the state in these records and on the functions of `code`; `rows` also on the
-    `places` of tensors that go to the program."""
-
-    def __init__(
-        self,
-        records: GuardRecords,
-        code: Iterable[CodeUse] = (),
-        places: Sequence[Place] = (),
-    ) -> None:
-        self._records, self._places = records, places
-        self._often, self._told = records.often, set[int]()
-        self._moves = Counter[int]()
-        for use in code:
-            self._add_code(use)
-
-    def _add_code(self, use: CodeUse) -> None:
+    def add_code(self, use: CodeUse) -> None:
         """Watch the lookup of a function by its name, its code, and the functions and classes among
         the names that it uses; and that no builtin's name is shadowed."""
         module = sys.modules.get(use.module)
@@ -341,31 +324,27 @@ class Watch:
             holder, key = place_of_global(module, name)
             absent = key not in holder and ("." in name or hasattr(builtins, key))
             if absent or callable(holder.get(key)):
-                self._records.look_up(holder, key)
+                self.look_up(holder, key)
         function = function_of(module, use.name)
         if function is not None:
-            self._records.add_function(function)
+            self.add_function(function)
         for name in use.name.split("."):
             if space is None or name not in space:
                 return
-            value = self._records.look_up(space, name)
+            value = self.look_up(space, name)
             space = dict_of(vars(value)) if isinstance(value, type) else None
-
-    def unchanged(self) -> bool:
-        """Return whether every watched object is unchanged."""
-        return self._records.unchanged()
 
     def _is_whole(self, owner: Any) -> bool:
         """Return whether all changes of a dict are watched: not if it changes often."""
         can = dict_version.works or change_log() is not None
-        return can and isinstance(owner, dict) and id(owner) not in self._often
+        return can and isinstance(owner, dict) and id(owner) not in self.often
 
     def without_rows(self) -> Callable[[], bool] | None:
         """Return a check of the state that `rows` does not watch: sets, the layout of tensors, and
         dicts that change often. None where there is none."""
         alone = [
             (owner, kind, value)
-            for owner, kind, value in self._records.properties.values()
+            for owner, kind, value in self.properties.values()
             if kind.row is None and not (is_noticed(kind, owner) and self._is_whole(owner))
         ]
         if not alone:
@@ -377,21 +356,22 @@ class Watch:
 
         A dict is watched as a whole, one that changes often by its entries.
         """
-        records, log = self._records, change_log()
-        owners = [owner for owner, _, _ in records.items.values()]
-        noticed = [o for o, kind, _ in records.properties.values() if is_noticed(kind, o)]
+        log = change_log()
+        owners = [owner for owner, _, _ in self.items.values()]
+        noticed = [o for o, kind, _ in self.properties.values() if is_noticed(kind, o)]
         whole = {id(owner): owner for owner in (*owners, *noticed) if self._is_whole(owner)}
         # Versions first, then the check: a change by another thread in between fails one of them.
         rows = self._watch_whole(log, whole)
         watched = {*whole, *self._told}
-        found = records.rows(watched)
-        found += [
-            item_row(owner, key, owner[key])
-            for owner, key in self._places
-            if id(owner) not in watched
-        ]
-        rows += [row for row in found if row is not None]
-        return rows if None not in found and self.unchanged() else None
+        items = [item for item in self.items.values() if id(item[0]) not in watched]
+        items += [(owner, k, owner[k]) for owner, k in self.places if id(owner) not in watched]
+        rows += [item_row(*item) for item in items]
+        for owner, kind, _ in self.properties.values():
+            if kind.row is not None and not (is_noticed(kind, owner) and id(owner) in watched):
+                if (row := kind.row(owner)) is None:
+                    return None
+                rows.append(row)
+        return rows if self.unchanged() else None
 
     def _watch_whole(self, log: ChangeLog | None, dicts: Mapping[int, dict[Any, Any]]) -> list[Row]:
         """Watch dicts by their versions, or by a log of changes; and classes too as far as the log
@@ -401,8 +381,8 @@ class Watch:
             return [*map(version_row, dicts.values())]
         for owner in dicts.values():
             log.watch_dict(owner)
-        kinds = [owner for owner, kind, _ in self._records.properties.values() if kind is ORDER]
-        told = [id(k) for k in kinds if id(k) not in self._often and log.watch_class(k)]
+        kinds = [owner for owner, kind, _ in self.properties.values() if kind is ORDER]
+        told = [id(k) for k in kinds if id(k) not in self.often and log.watch_class(k)]
         self._told = {*dicts, *told}
         return [count_row(log, self._told)]
 
@@ -416,9 +396,18 @@ class Watch:
             elif log is not None and owner is counted:
                 moved |= self._told & (log.since(expected) or set())
         self._moves.update(moved)
-        properties = self._records.properties.values()
+        properties = self.properties.values()
         compared = {id(owner) for owner, kind, _ in properties if is_noticed(kind, owner)}
-        self._often |= {n for n in moved if n not in compared or self._moves[n] >= OFTEN}
+        self.often |= {n for n in moved if n not in compared or self._moves[n] >= OFTEN}
+
+
+def item_row(owner: Any, key: Any, value: Any) -> Row:
+    """Return the record that watches an entry of a dict or list."""
+    held = value.number if type(value) is _HeldTensor else id(value)
+    expected = 0 if value is MISSING else held
+    if isinstance(owner, list):
+        return WatchKind.LIST_ITEM, owner, None, key, expected
+    return WatchKind.DICT_ITEM, owner, key, hash(key), expected
 
 
 def place_of_input(tree: Tree, values: Sequence[Any], number: int) -> Place:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.artifact.fingerprint import is_code, name_of
-from kernelmill.artifact.guard_kinds import KINDS, Texts, is_about_layout, layout_of
-from kernelmill.artifact.guard_records import GuardRecords
-from kernelmill.artifact.manifest import CallSpec, Condition, Guard, Manifest, Root, Source
+from kernelmill.artifact.guard_kinds import KINDS, Texts, is_about_layout
+from kernelmill.artifact.guard_records import Watch
+from kernelmill.artifact.manifest import CallSpec, Condition, Guard, Root, Source
 from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import (
     MISSING,
@@ -37,7 +37,7 @@ from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.runtime.calls.engine import CheckSizes
 
 _MOST_KNOWN = 64
-"""Classes and functions, and layouts, that are recognised without being compared again."""
+"""Classes and functions that are recognised without being compared again."""
 
 
 class ArgumentCode:
@@ -49,9 +49,9 @@ class ArgumentCode:
         """Take the names in traced code, and `whole` as a survey has it."""
         self._names, self._whole = frozenset(names), whole
         self._texts: dict[int, tuple[Any, str]] = {}
-        self.records, self.fresh = GuardRecords(), False
+        self.records, self.fresh = Watch(), False
 
-    def watch_with(self, records: GuardRecords, known: bool) -> None:
+    def watch_with(self, records: Watch, known: bool) -> None:
         """Add what texts depend on to these records: that of later ones, and that of those `known`;
         else these are forgotten."""
         if known:
@@ -117,8 +117,7 @@ def in_words(path: Path, attribute: str = "") -> str:
 
 
 class ArgumentChecks:
-    """Guards of arguments, evaluated at each call. A value that passed is recognised the next time
-    by its sign."""
+    """Guards of arguments, evaluated at each call."""
 
     def __init__(
         self, guards: Iterable[Guard], numbers: Mapping[int, int] | range, code: ArgumentCode
@@ -129,53 +128,29 @@ class ArgumentChecks:
             for guard in guards
         ]
         self._code = code
-        self._right: list[Any] = [self] * len(self._guards)  # which is no sign
 
     def difference(self, values: Sequence[Any]) -> str:
         """Describe the first guard that fails; "" when all hold."""
-        for n, (guard, number, other) in enumerate(self._guards):
-            value, right = values[number], self._right[n]
-            sign = KINDS[guard.kind].sign(value)
-            same = sign == right if type(sign) is tuple else sign is right
-            if same and self._code.is_watched(sign):
-                continue
+        for guard, number, other in self._guards:
+            value = values[number]
             other = None if other is None else values[other]
             if differs := _difference(guard, value, other, self._code):
                 return differs
-            self._right[n] = sign
-            # Whether an object has an attribute is for its class to say, too.
-            for each in (sign, type(value)) if guard.kind in ("absent", "has") else (sign,):
-                if is_code(each):  # is watched then
-                    self._code(each)
+            # Whether an object has an attribute is for its class to say, which is watched then.
+            if guard.kind in ("absent", "has", "type"):
+                self._code(type(value))
         return ""
 
 
-class ArgumentLayouts:
-    """Whether tensors that are asked for their layout are as they were in the trace: looked at
-    before each quick call, which sees the program's inputs alone."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        checks = [guard for guard in manifest.spec.checks if is_about_layout(guard)]
-        places = {p for guard in checks for p in (guard.place, guard.other_place) if p >= 0}
-        self._read = ArgumentReader(manifest.tree, manifest.spec.names, places)
-        numbers = self._read.numbers
-        self._checks = ArgumentChecks(checks, numbers, ArgumentCode(()))
-        self._numbers = [numbers[place] for place in sorted(places)]
-        self._known: set[tuple[Any, ...]] = set()
-
-    def fit(self, values: Sequence[Any]) -> bool:
-        """Whether a call with these is right. What was seen to be is recognised."""
-        found = self._read(values)
-        try:
-            sign = tuple([layout_of(found[number]) for number in self._numbers])
-        except TypeError:
-            return False
-        if sign in self._known:
-            return True
-        right = not self._checks.difference(found)
-        if right and len(self._known) < _MOST_KNOWN:
-            self._known.add(sign)
-        return right
+def layout_check(
+    guards: Iterable[Guard], read: ArgumentReader
+) -> Callable[[Sequence[Any]], bool] | None:
+    """Return a function of a call's values: whether tensors that are asked for their layout are as
+    they were in the trace. It comes before a quick call, which sees the program's inputs alone.
+    None where none are asked."""
+    asked = [guard for guard in guards if is_about_layout(guard)]
+    checks = ArgumentChecks(asked, read.numbers, ArgumentCode(()))
+    return (lambda values: not checks.difference(read(values))) if asked else None
 
 
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {

@@ -40,7 +40,7 @@ from kernelmill.artifact.guard_records import (
     KEYS,
     SIZE,
     SPACE,
-    GuardRecords,
+    Watch,
     found_by,
     held_in_context,
 )
@@ -116,7 +116,7 @@ class Survey:
         ids = {id(value) for value in inputs or ()}
         self._of_modules_too = inputs is not None
         self._is_input = (lambda number: True) if inputs is None else ids.__contains__
-        self.records = GuardRecords(names, self._is_input, self._numbers)
+        self.records = Watch(names, self._is_input, self._numbers)
 
     # ---- roots ------------------------------------------------------------------------------
 

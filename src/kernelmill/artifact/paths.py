@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import product
-from types import NoneType
+from types import CellType, NoneType
 from typing import Any, NamedTuple
 
 from kernelmill.core.dataclass import dataclass
@@ -48,11 +48,12 @@ class MissingPath(Exception):
 
 @dataclass
 class Roots:
-    """Values of the roots of paths: a module or None, arguments, free variables, tensors."""
+    """Values of the roots of paths: a module or None, arguments, cells of free variables,
+    tensors."""
 
     owner: object
     arguments: Mapping[str, Any]
-    free: Mapping[str, Any]
+    cells: Mapping[str, CellType]
     tensors: Sequence[Any] = ()
 
     def find(self, root: Sequence[Any]) -> Any:
@@ -64,9 +65,10 @@ class Roots:
             if kind in ("module", "global"):
                 module = sys.modules[names[0]]
                 return module if kind == "module" else vars(module)[names[1]]
-            held = {"argument": self.arguments, "free": self.free, "tensor": self.tensors}[kind]
-            return held[names[0]]
-        except (IndexError, KeyError) as error:
+            if kind == "free":
+                return self.cells[names[0]].cell_contents
+            return {"argument": self.arguments, "tensor": self.tensors}[kind][names[0]]
+        except (IndexError, KeyError, ValueError) as error:  # the last of a cell without a value
             raise MissingPath(text_of((tuple(root),))) from error
 
 
@@ -224,15 +226,6 @@ class Tree:
             place = self._numbers[key]
         return place
 
-    def with_ways(self, places: Iterable[int]) -> set[int]:
-        """Return these places and their ancestors."""
-        found: set[int] = set()
-        for place in places:
-            while place >= 0 and place not in found:
-                found.add(place)
-                place = self.rows[place][0]
-        return found
-
     def paths(self) -> list[Path]:
         """Return the path of each place."""
         found: list[Path] = []
@@ -244,32 +237,26 @@ class Tree:
         """Return the current value of each place; MISSING where a path leads nowhere."""
         found: list[Any] = []
         for before, step in self.rows:
-            value = MISSING if before < 0 else found[before]
-            try:
-                if before < 0:
-                    value = roots.find(step)
-                elif value is not MISSING:
-                    value = step_into(value, step)
-            except (MissingPath, *_NOTHING_THERE):
-                value = MISSING
-            found.append(value)
+            found.append(find_at((step,), roots) if before < 0 else _taken(found[before], step))
         return found
+
+
+def _taken(value: Any, step: Sequence[Any]) -> Any:
+    """Return the value behind a step; MISSING where it leads nowhere, or from nowhere."""
+    try:
+        return value if value is MISSING else step_into(value, step)
+    except _NOTHING_THERE:
+        return MISSING
 
 
 class ArgumentReader:
     """A reader of the places inside of arguments, at each call, from a value for each of the
-    parameters `names`. `numbers` maps places to positions in its result; with `wanted`, only these
-    places and their ancestors are read."""
+    parameters `names`. `numbers` maps places to positions in its result."""
 
-    def __init__(
-        self, tree: Tree, names: Sequence[str], wanted: Iterable[int] | None = None
-    ) -> None:
+    def __init__(self, tree: Tree, names: Sequence[str]) -> None:
         self.numbers: dict[int, int] = {}
         self._steps: list[tuple[int, tuple[Any, ...]]] = []
-        taken = None if wanted is None else tree.with_ways(wanted)
         for place, (before, step) in enumerate(tree.rows):
-            if taken is not None and place not in taken:
-                continue
             if before in self.numbers:
                 self.numbers[place] = len(names) + len(self._steps)
                 self._steps.append((self.numbers[before], step))
@@ -280,11 +267,7 @@ class ArgumentReader:
         """Return the values, then those inside of them; MISSING where a path leads nowhere."""
         found = list(values)
         for before, step in self._steps:
-            value = found[before]
-            try:
-                found.append(value if value is MISSING else step_into(value, step))
-            except _NOTHING_THERE:
-                found.append(MISSING)
+            found.append(_taken(found[before], step))
         return found
 
 

@@ -25,10 +25,10 @@ from kernelmill.core.version import ABI_VERSION
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import AtenCall, Plan, TensorInput, bodies_in, bodies_of
 from kernelmill.plan.text import parse_plan
-from kernelmill.runtime.calls.engine import ProgramBody
+from kernelmill.runtime.calls.engine import Callee, ProgramBody
 from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import executor_object, give_executor
-from kernelmill.runtime.gears.padded_calls import Callee, GearedProgram, PaddedCalls, Refuse
+from kernelmill.runtime.gears.padded_calls import GearedProgram, PaddedCalls, Refuse
 from kernelmill.runtime.memory.dims import SizeSource, dims_needed
 from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load

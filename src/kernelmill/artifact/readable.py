@@ -10,7 +10,9 @@ from typing import Any
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.paths import text_of
-from kernelmill.core.target.isa import parse_isa, why_not_here
+from kernelmill.core import knobs
+from kernelmill.core.target.isa import host_isa, machine_isa, parse_isa, why_not_here
+from kernelmill.core.version import ABI_VERSION
 
 
 def readable(artifact: Artifact, everything: bool = True) -> str:
@@ -30,7 +32,7 @@ def data_of(artifact: Artifact, everything: bool = True) -> dict[str, Any]:
         "name": manifest.spec.name,
         "signature": list(_signature(manifest)),
         "key": dict(sorted(manifest.ingredients.items())),
-        "this_machine": _here(manifest),
+        "this_machine": other_machine(manifest.ingredients) or "can run it as it is",
         "settings": dict(sorted(guards.settings.items())),
         "packages": dict(sorted(guards.packages.items())),
         "code": [asdict(use) for use in guards.code],
@@ -75,13 +77,23 @@ _ROWS: Mapping[str, Callable[[Any], str]] = {
 """Formats of one row of the facts that have rows."""
 
 
-def _here(manifest: Manifest) -> str:
-    """Return whether this machine and this process can run the objects, in words."""
+def other_machine(ingredients: Mapping[str, str]) -> str:
+    """Return why this process cannot run the objects; "" where it can. The instruction set named by
+    KERNELMILL_TARGET is a limit here, as for the compiler."""
+    made_for, abi = ingredients.get("kernel.isa", ""), ingredients.get("kernel.abi")
+    host, reasons = host_isa(), list[str]()
+    if abi != ABI_VERSION:
+        reasons.append(f"its calling convention is {abi}, this one's {ABI_VERSION}")
     try:
-        isa = parse_isa(manifest.ingredients.get("kernel.isa", ""))
+        isa = parse_isa(made_for)
     except ValueError as error:
-        return f"its instruction set: {error}"
-    return why_not_here(isa) or "can run it as it is"
+        return "; ".join((f"its instruction set: {error}", *reasons))
+    reason = why_not_here(isa)
+    if not reason and host != machine_isa() and not host.runs(isa):
+        reason = f"{knobs.TARGET.name} is {knobs.TARGET.get()}"
+    if reason:
+        reasons.insert(0, f"its instruction set is {isa.name}, and {reason}")
+    return "; ".join(reasons)
 
 
 def _signature(manifest: Manifest) -> Iterator[str]:

@@ -4,7 +4,7 @@ would pass them."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -15,41 +15,16 @@ Values = tuple[Any, ...]
 """A value for each parameter of a call."""
 
 
-class Variables(Mapping[str, Any]):
-    """The closure variables of a function at present, and their `cells`."""
-
-    def __init__(self, cells: Mapping[str, CellType]) -> None:
-        self.cells = cells
-
-    @classmethod
-    def of(cls, function: Any) -> Variables:
-        """Return the closure variables of a function."""
-        names = function.__code__.co_freevars
-        return cls(dict(zip(names, function.__closure__ or (), strict=True)))
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self.cells[name].cell_contents
-        except ValueError as error:  # it has no value yet
-            raise KeyError(name) from error
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.cells)
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-
 @dataclass(frozen=True)
 class Target:
     """The function that was traced, the module it is a method of, its signature (without self) and
-    its closure variables."""
+    the cells of its closure variables, by name."""
 
     function: Callable[..., Any]
     owner: object
     signature: inspect.Signature
     binder: Binder
-    free: Variables
+    cells: Mapping[str, CellType]
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Target:
@@ -61,7 +36,8 @@ class Target:
         bare: Any = FunctionType(code, {}, code.co_name, plain.__defaults__, plain.__closure__)
         bare.__kwdefaults__ = plain.__kwdefaults__
         signature = inspect.signature(bare if owner is None else MethodType(bare, owner))
-        return cls(function, owner, signature, Binder.of(signature), Variables.of(plain))
+        cells = dict(zip(code.co_freevars, plain.__closure__ or (), strict=True))
+        return cls(function, owner, signature, Binder.of(signature), cells)
 
     @property
     def code(self) -> CodeType:

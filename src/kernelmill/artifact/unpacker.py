@@ -201,7 +201,7 @@ class ArgumentUnpacker:
 
     def _check(self, guard: Guard) -> bool:
         """Add what a guard of an argument asks for; False when no step can."""
-        if is_about_layout(guard):  # `ArgumentLayouts` looks at these before quick calls
+        if is_about_layout(guard):  # `layout_check` looks at these before quick calls
             return True
         register = self._places.get(guard.place)
         if register is None:

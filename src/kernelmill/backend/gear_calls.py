@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelmill.backend.gears import CaptureGears, at, shapes_of, symbolic
+from kernelmill.backend.gears import CaptureGears, at, misfit, shapes_of, symbolic, unequal
 from kernelmill.backend.report import or_in_torch
 from kernelmill.compiler.gears import GearCompiler
 from kernelmill.compiler.pipeline import Compiler
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.after_fork import RenewedLock
-from kernelmill.core.dim import evaluate, symbols
+from kernelmill.core.dim import symbols
 from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import GearError, InputError, PaddingError, UnsupportedError
 from kernelmill.core.log import get_logger
@@ -70,7 +70,9 @@ class GearedCalls:
         be `in_torch` until then. PaddingError where padding, if asked for, could change a
         result."""
         config = compiler.config
-        _check_equations(graph, gears)
+        for gear, values in gears.values.items():
+            if why := unequal(graph, values):
+                raise GearError(misfit(gears.gears, gear, why))
         self.gears, self._miss = gears, config.inference_config.gear_miss
         self._users = [  # constants of the graph come behind the arguments
             (number, name)
@@ -241,28 +243,14 @@ def _padded_calls(
 # ---- conclusions of the trace --------------------------------------------------------------------
 
 
-def _check_equations(graph: Graph, gears: CaptureGears) -> None:
-    """Raise GearError where AOTAutograd's trace took sizes for equal that differ in a gear."""
-    for gear, values in gears.values.items():
-        for left, right in graph.equations:
-            if symbols(left).keys() | symbols(right).keys() <= values.keys():
-                sizes = evaluate(left, values), evaluate(right, values)
-                if sizes[0] != sizes[1]:
-                    raise GearError(
-                        gears.misfit(gear, f"its trace takes {left} for {right}, and those are "
-                                           f"{sizes[0]} and {sizes[1]}")
-                    )  # fmt: skip
-
-
 def check_squeezes(gm: fx.GraphModule, gears: CaptureGears) -> None:
     """Raise GearError where `squeeze` would remove a dim in one gear and not in others."""
     for dim, size in squeezed(gm):
         expr = symbolic(size)
         for gear, values in gears.values.items():
             if expr.free_symbols and at(expr, values) == 1:
-                raise GearError(
-                    gears.misfit(gear, f"squeeze would take out dim {dim}, and the trace keeps it")
-                )
+                why = f"squeeze would take out dim {dim}, and the trace keeps it"
+                raise GearError(misfit(gears.gears, gear, why))
 
 
 Call = Callable[..., Any]

@@ -22,6 +22,7 @@ from torch import fx, nn
 from kernelmill.backend.arguments import names_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
+from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.gear_set import (
@@ -37,6 +38,7 @@ from kernelmill.gears.gear_set import (
     gears_of,
     graph_options,
 )
+from kernelmill.graph.ir import Graph
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.dynamo import current_trace, is_static, shown_error, source_names
 
@@ -123,14 +125,10 @@ class CaptureGears:
             return GearError(mismatch)
         sizes = self.gears.of(shapes)
         if why := self.unfit.get(sizes):
-            return GearError(self.misfit(sizes, why))
+            return GearError(misfit(self.gears, sizes, why))
         names = dict.fromkeys(axis.argument for axis in self.gears.axes)
         came = ", ".join(f"{name!r} has the shape {list(shapes[name])}" for name in names)
         return GearError(self.gears.refusal(came, sizes))
-
-    def misfit(self, gear: Gear, why: str) -> str:
-        """Return the message for a gear that the trace does not hold for."""
-        return f"the gear ({self.gears.describe(gear)}) does not fit the model: {why}"
 
     def _static_mismatch(self, shapes: Mapping[str, Sequence[int]]) -> str:
         for name, traced in shapes_of(self.arguments).items():
@@ -166,11 +164,26 @@ def capture_gears(
     for name, value in graph_options(arguments, gears).items():
         _log.info("    %s = %s", name, value)
     guards = SizeGuards(_shape_env(gm))
-    solutions = _solutions(arguments, gears, guards)
-    values = {gear: known for gear, known in solutions.items() if not isinstance(known, str)}
-    unfit = {gear: why for gear, why in solutions.items() if isinstance(why, str)}
+    by_name = {argument.name: argument for argument in arguments}
+    axes = [by_name[axis.argument].dims[axis.dim] for axis in gears.axes]
+    for axis, expression in zip(gears.axes, axes, strict=True):
+        if not expression.free_symbols:
+            raise GearError(
+                f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
+                f"{expression} always: was it compiled with dynamic=False, or does the model "
+                "itself fix that size?"
+            )
+    geared = set[Any]().union(*(expression.free_symbols for expression in axes))
+    fixed = {
+        str(dim): size
+        for argument in arguments
+        if argument.dtype is not None
+        for dim, size in zip(argument.dims, argument.shape, strict=True)
+        if dim.is_Symbol and dim not in geared
+    }
+    listed = config.inference_config.dynamic_gears_merge_policy == "zip"
+    values, unfit = solved(gears, axes, fixed, guards.broken, listed)
     found = CaptureGears(tuple(arguments), gears, values, unfit, guards)
-    _report_unfit(found, config)
     if first not in values and config.inference_config.gear_miss == "error":
         raise found.refusal(shapes)
     return found
@@ -248,51 +261,62 @@ def _shape_env(gm: fx.GraphModule) -> Any:
     return next(value.fake_mode.shape_env for value in values if hasattr(value, "fake_mode"))
 
 
-def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
-    """Raise GearError for an unfit gear of zipped lists, or if none fits; else warn of them."""
-    if not found.unfit:
-        return
-    text = found.misfit(*next(iter(found.unfit.items())))
-    if not found.values or config.inference_config.dynamic_gears_merge_policy == "zip":
-        raise GearError(f"{text}; leave it out")
-    more = f" (and {len(found.unfit) - 1} more)" if len(found.unfit) > 1 else ""
-    _log.warning("%s%s: it is not compiled", text, more)
+Values = Mapping[str, int]
+"""Values of symbols by name."""
+Broken = Callable[[Values], str]
+"""Describes what values break of a trace; "" for nothing."""
 
 
-def _solutions(
-    arguments: Sequence[TracedArgument], gears: GearSet, guards: SizeGuards
-) -> dict[Gear, Mapping[str, int] | str]:
-    """Return values of torch's symbols for each gear; or why the trace does not hold for it."""
-    by_name = {argument.name: argument for argument in arguments}
-    axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
-    for axis, expression in axes:
-        if not expression.free_symbols:
-            raise GearError(
-                f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
-                f"{expression} always: was it compiled with dynamic=False, or does the model "
-                "itself fix that size?"
-            )
-    geared = set[Any]().union(*(expression.free_symbols for _, expression in axes))
-    fixed = {
-        str(dim): size
-        for argument in arguments
-        if argument.dtype is not None
-        for dim, size in zip(argument.dims, argument.shape, strict=True)
-        if dim.is_Symbol and dim not in geared
-    }
-    return {gear: _solution(dict(fixed), axes, gear, guards) for gear in gears.gears}
+def solved(
+    gears: GearSet, axes: Sequence[Any], fixed: Values, broken: Broken, listed: bool
+) -> tuple[dict[Gear, Values], dict[Gear, str]]:
+    """Return the values of torch's symbols in each gear that the trace holds for, and why it does
+    not hold for the others. `axes` are sympy expressions, one for each axis; `fixed` are values of
+    symbols that gears do not change.
+
+    GearError where none fits, or one that was `listed`, and is no mere combination; else a warning.
+    """
+    solutions = {gear: _solution(gears, axes, gear, dict(fixed), broken) for gear in gears.gears}
+    values = {gear: known for gear, known in solutions.items() if not isinstance(known, str)}
+    unfit = {gear: why for gear, why in solutions.items() if isinstance(why, str)}
+    if unfit:
+        text = misfit(gears, *next(iter(unfit.items())))
+        if listed or not values:
+            raise GearError(f"{text}; leave it out")
+        more = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
+        _log.warning("%s%s: it is not compiled", text, more)
+    return values, unfit
+
+
+def misfit(gears: GearSet, gear: Gear, why: str) -> str:
+    """Return the message for a gear that the trace does not hold for."""
+    return f"the gear ({gears.describe(gear)}) does not fit the model: {why}"
 
 
 def _solution(
-    values: dict[str, int], axes: Sequence[tuple[Axis, Any]], gear: Gear, guards: SizeGuards
-) -> Mapping[str, int] | str:
-    by_kind = sorted(zip(axes, gear, strict=True), key=lambda entry: not entry[0][1].is_Symbol)
-    for (axis, expression), size in by_kind:
+    gears: GearSet, axes: Sequence[Any], gear: Gear, values: dict[str, int], broken: Broken
+) -> Values | str:
+    sizes = zip(gears.axes, axes, gear, strict=True)
+    for axis, expression, size in sorted(sizes, key=lambda entry: not entry[1].is_Symbol):
         if expression.is_Symbol:
             values.setdefault(str(expression), size)
+        left = [symbol for symbol in expression.free_symbols if str(symbol) not in values]
+        if len(left) == 1 and expression.is_polynomial(*left):  # as 2*n + 1
+            roots = sympy.solve(expression - size, *left)
+            values.update({str(*left): int(root) for root in roots if root.is_Integer})
         if (found := at(expression, values)) != size:
             return f"{axis.argument}[{axis.dim}] is {found} where it should be {size}"
-    return guards.broken(values) or values
+    return broken(values) or values
+
+
+def unequal(graph: Graph, values: Values) -> str:
+    """Describe sizes that a graph takes for equal, and that differ at these values; "" for none."""
+    for left, right in graph.equations:
+        if symbols(left).keys() | symbols(right).keys() <= values.keys():
+            sizes = evaluate(left, values), evaluate(right, values)
+            if sizes[0] != sizes[1]:
+                return f"its trace takes {left} for {right}, and those are {sizes[0]}, {sizes[1]}"
+    return ""
 
 
 def _where(stack: Any) -> str:

@@ -7,7 +7,7 @@ code) and the compiler's programs become an entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -131,7 +131,7 @@ def record(
     arguments = dict(zip(target.signature.parameters, values, strict=True))
     if known_by_version(target.code.co_filename):  # Dynamo calls it by a wrapper, see Wrapped
         args, kwargs = target.binder.apart(values) or (args, kwargs)
-    roots = Roots(target.owner, arguments, target.free)
+    roots = Roots(target.owner, arguments, target.cells)
     trace = _Trace(target, roots, config, decompositions, gradients)
     backend = _Backend(trace)
     compiled = torch.compile(target.function, backend=backend, fullgraph=True, dynamic=dynamic)
@@ -229,21 +229,12 @@ class _Backend:
 class _Dependences:
     """The dependences of a trace before its program ran, which may change them.
 
-    codes     that it went through, with those of decompositions; `called` is code that AOTAutograd
-              may have run in functions that the graph calls; and the `names` in these
-    packages  versions of the installed packages of these codes, and of operators
-    checks    of arguments
-    owned     survey of the owner, and `whole` as in `Guards`
+    guards    of what lies outside of arguments, without settings; and `checks` of arguments
     sources   of the inputs, and the values of those that are no sizes, by their paths
     """
 
-    codes: Sequence[Any]
-    called: Sequence[Any]
-    names: frozenset[str]
-    packages: Mapping[str, str]
+    guards: Guards
     checks: tuple[Guard, ...]
-    owned: Survey
-    whole: bool
     sources: Sequence[Source]
     values: Mapping[Path, Any]
     side_effects: SideEffects
@@ -325,18 +316,21 @@ class _Trace:
         checks = tuple(dict.fromkeys(with_value(read, roots, code) for read in reads.arguments))
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         owned = self._owned(names, inputs, reads, whole)
+        # Code of functions that the graph calls AOTAutograd may have run, unseen by Dynamo.
+        uses = uses_of([*codes, *replaced.codes], called.codes)
         packages = {**packages_of(modules_of((*codes, *called.codes))), **packages}
-        return _Dependences(
-            [*codes, *replaced.codes], called.codes, names, packages, checks, owned, whole, inputs,
-            values, effects,
+        guards = Guards(
+            uses, tuple(sorted(names)), whole, tuple(owned.roots), tuple(owned.lines),
+            packages=packages, function=code_digest(self.target.code),
         )  # fmt: skip
+        return _Dependences(guards, checks, inputs, values, effects)
 
     def _owned(
         self, names: frozenset[str], inputs: Sequence[Source], reads: Reads, whole: bool
     ) -> Survey:
         """Return the survey of the owner, and of all other reads outside of arguments."""
         roots = self.roots
-        cells = self.target.free.cells
+        cells = self.target.cells
         outside = [each.path for each in inputs if is_outside(each.path)]
         survey = Survey(names, [follow(path, roots) for path in outside], whole)
         own = [(("self",),)] if self.target.owner is not None else []
@@ -407,16 +401,7 @@ class _Trace:
             *self._allowed_sizes(traced, gears, sources, shaper.integers),
             effects,
         )
-        guards = Guards(
-            uses_of(depends.codes, depends.called),
-            tuple(sorted(depends.names)),
-            depends.whole,
-            tuple(depends.owned.roots),
-            tuple(depends.owned.lines),
-            state(),
-            depends.packages,
-            code_digest(self.target.code),
-        )
+        guards = replace(depends.guards, settings=state())
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(
             read_manifest(manifest.text()), self.made, isa,

@@ -23,7 +23,13 @@ from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
 from kernelmill.core.interpreter import collection_paused
 from kernelmill.core.log import get_logger
-from kernelmill.inference.kept_programs import MOST_ENTRIES, KeptPrograms, Options, folder_given
+from kernelmill.inference.kept_programs import (
+    MOST_ENTRIES,
+    KeptPrograms,
+    Options,
+    check_kind,
+    folder_given,
+)
 from kernelmill.runtime.quick import REFUSED
 
 if TYPE_CHECKING:
@@ -67,10 +73,10 @@ def cache_compile(
     ranks = {"global_rank": global_rank, "tp_rank": tp_rank, "pp_rank": pp_rank}
     for name, rank in ranks.items():
         _check_rank(name, rank)
-    _check_kind("dynamic", dynamic, bool)
-    _check_kind("ge_cache", ge_cache, bool)
-    _check_kind("mmap_packed_weights", mmap_packed_weights, bool)
-    _check_kind("max_entries", max_entries, int)
+    check_kind("dynamic", dynamic, bool)
+    check_kind("ge_cache", ge_cache, bool)
+    check_kind("mmap_packed_weights", mmap_packed_weights, bool)
+    check_kind("max_entries", max_entries, int)
     # As it is now: it may be changed for the next method before this one is traced.
     if backend is not None:
         config, custom_decompositions = _parts_of(backend, config, custom_decompositions)
@@ -94,17 +100,11 @@ def _parts_of(
     return backend.config, {**backend.custom_decompositions, **(decompositions or {})}
 
 
-def _check_kind(name: str, value: object, kind: type) -> None:
-    if type(value) is not kind:
-        raise ConfigTypeError(f"{name}: {value!r} is no {kind.__name__}")
-
-
 def _check_rank(name: str, rank: int | None) -> None:
-    if rank is None:
-        return
-    _check_kind(name, rank, int)
-    if rank < 0:
-        raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
+    if rank is not None:
+        check_kind(name, rank, int)
+        if rank < 0:
+            raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
 
 
 def _what_instead(func: object) -> str:

@@ -22,7 +22,7 @@ from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
 from kernelmill.gears.gear_set import declare
 from kernelmill.inference.compiled_calls import CompiledCalls, CompiledForward
 from kernelmill.inference.compiled_module import CompiledModule
-from kernelmill.inference.kept_programs import Options, folder_given
+from kernelmill.inference.kept_programs import Options, check_kind, folder_given
 from kernelmill.inference.packing import move_weights_to_disk
 from kernelmill.inference.torch_calls import NeverKept
 from kernelmill.torch_internals.modules import original_module
@@ -95,12 +95,10 @@ def compile(
 
 
 def _check_switches(dynamic: object, mmap_packed_weights: object, weights_on_disk: object) -> None:
-    if dynamic is not None and type(dynamic) is not bool:
-        raise ConfigTypeError(f"dynamic: {dynamic!r} is neither None nor a bool")
-    switches = {"mmap_packed_weights": mmap_packed_weights, "weights_on_disk": weights_on_disk}
-    for name, value in switches.items():
-        if type(value) is not bool:
-            raise ConfigTypeError(f"{name}: {value!r} is no bool")
+    if dynamic is not None:
+        check_kind("dynamic", dynamic, bool)
+    check_kind("mmap_packed_weights", mmap_packed_weights, bool)
+    check_kind("weights_on_disk", weights_on_disk, bool)
 
 
 def _compiled(options: Options) -> Any:

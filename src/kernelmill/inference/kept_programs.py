@@ -63,6 +63,12 @@ def folder_given(given: object) -> str | None:
     return os.fspath(given)
 
 
+def check_kind(name: str, value: object, kind: type) -> None:
+    """Raise ConfigTypeError for an argument of another class."""
+    if type(value) is not kind:
+        raise ConfigTypeError(f"{name}: {value!r} is no {kind.__name__}")
+
+
 @dataclass(frozen=True)
 class Options:
     """Options of the programs. `dynamic` is torch.compile's; `ranks` are the global, tensor and

@@ -43,7 +43,7 @@ class Varying:
         """Return the differences of a call with these values from each program for arguments that
         differ only in sizes, and all symbols of these programs."""
         given = dict(zip(target.binder.names, values, strict=True))
-        roots, found = Roots(target.owner, given, target.free), cls()
+        roots, found = Roots(target.owner, given, target.cells), cls()
         for manifest, plan in programs:
             one = _differing(manifest, plan, roots)
             if one is not None:
@@ -59,7 +59,7 @@ class Varying:
         from torch.compiler import config
 
         given, functions = dict(zip(target.binder.names, values, strict=True)), marks.get()
-        roots = Roots(target.owner, given, target.free)
+        roots = Roots(target.owner, given, target.cells)
         names = [name for path in self.integers for name in _names_in_trace(path, target)]
         known = [config.dynamic_sources] if config.dynamic_sources else []
         dims = () if functions is None else sorted(self.dims)

@@ -70,10 +70,12 @@ class LogHeader(ctypes.Structure):
 @dataclass(frozen=True)
 class CallSite:
     """A place that calls a kernel: a launch of the plan by its number in the native table (those of
-    `plan.prepare` come last). Inside of a super kernel several launches of one kernel are one site;
-    `launch` is then that of the super kernel's first."""
+    `plan.prepare` come last), which is that `step` of the plan, or -1 minus its number in
+    `plan.prepare`. Inside of a super kernel several launches of one kernel are one site; both are
+    then those of the super kernel's first."""
 
     launch: int
+    step: int
     kernel: str
     inside: bool = False
 
@@ -139,22 +141,21 @@ class Probes:
 def call_sites(engine: Engine) -> list[CallSite]:
     """Return all sites at which a program calls kernels."""
     plan, supers = engine.plan, engine.tables.supers
-    launches = [step for step in plan.steps if isinstance(step, Launch)]
-    launches += plan.prepare
+    launches = [(n, step) for n, step in enumerate(plan.steps) if isinstance(step, Launch)]
+    launches += [(-1 - n, step) for n, step in enumerate(plan.prepare)]
     spans = {s.name: list(sub_launches(plan, s)) for s in plan.supers}
     found: list[CallSite] = []
     within: set[int] = set()
-    for number, launch in enumerate(launches):
+    for number, (step, launch) in enumerate(launches):
         whole = supers.get(number)
         if whole is not None:
             subs = spans[whole.kernel]
             within.update(range(number, number + len(subs)))
-            found.append(CallSite(number, whole.kernel))
-            found += [
-                CallSite(number, name, True) for name in dict.fromkeys(s.kernel for s in subs)
-            ]
+            found.append(CallSite(number, step, whole.kernel))
+            kernels = dict.fromkeys(sub.kernel for sub in subs)
+            found += [CallSite(number, step, name, True) for name in kernels]
         elif number not in within:
-            found.append(CallSite(number, launch.kernel))
+            found.append(CallSite(number, step, launch.kernel))
     return found
 
 

@@ -8,10 +8,9 @@ known offsets (torch_internals/objects.py); where an offset is unknown, the usua
 from __future__ import annotations
 
 import ctypes
-import types
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -50,17 +49,7 @@ from kernelmill.runtime.weights.binding import Binding
 from kernelmill.runtime.weights.contents import memory_behind
 from kernelmill.runtime.weights.page_scan import Range, meeting, merged
 from kernelmill.torch_internals.dispatch import version_counter
-from kernelmill.torch_internals.objects import (
-    INNER_AT,
-    SIZE_AT,
-    TYPE_AT,
-    dict_version,
-    field_of,
-    function_fields,
-    resolution_at,
-    space_at,
-    word_in,
-)  # fmt: skip
+from kernelmill.torch_internals.objects import INNER_AT, dict_version, word_in
 
 REFUSED: Any = object()
 """The result of a fast call that is refused: nothing has been done then."""
@@ -87,57 +76,12 @@ def count_row(log: ChangeLog, told: Collection[int]) -> Row:
     return WatchKind.WORD, owner, frozenset(told), offset, log.count
 
 
-def size_row(owner: Any) -> Row:
-    """Return a row that watches the size of a dict, list or set."""
-    return WatchKind.WORD, owner, None, INNER_AT if isinstance(owner, set) else SIZE_AT, len(owner)
-
-
-def order_row(owner: type) -> Row:
-    """Return a row that watches the resolution order of a class, or else its type."""
-    offset = resolution_at.get()
-    return (
-        WatchKind.WORD,
-        owner,
-        None,
-        offset or TYPE_AT,
-        id(owner.__mro__ if offset else type(owner)),
-    )
-
-
-def class_row(owner: object) -> Row:
-    """Return a row that watches the class of an object."""
-    return WatchKind.WORD, owner, None, TYPE_AT, id(type(owner))
-
-
-def cell_row(owner: types.CellType) -> Row | None:
-    """Return a row that watches the contents of a closure's cell; None if empty or not found."""
-    try:
-        expected = id(owner.cell_contents)
-    except ValueError:
+def word_row(owner: object, offset: int | None, expected: int) -> Row | None:
+    """Return a row that watches the word at an offset in an object; None where the offset is not
+    known, or the word is not the expected one."""
+    if not offset or word_in(owner, offset) != expected:
         return None
-    right = field_of(owner) == expected
-    return (WatchKind.WORD, owner, None, SIZE_AT, expected) if right else None
-
-
-FunctionField = Literal["__code__", "__defaults__", "__kwdefaults__"]
-"""Attributes that define a function, besides its closure."""
-
-
-def field_row(field: FunctionField, owner: types.FunctionType) -> Row | None:
-    """Return a row that watches a field of a function; None if its offset is not known."""
-    offset = (function_fields.get() or {}).get(field, 0)
-    value = getattr(owner, field)
-    # No defaults are a null pointer.
-    expected = 0 if value is None else id(value)
-    right = offset and word_in(owner, offset) == expected
-    return (WatchKind.WORD, owner, None, offset, expected) if right else None
-
-
-def space_row(owner: object) -> Row | None:
-    """Return a row that watches which dict an object's __dict__ is; None if that is not found."""
-    find = space_at.get()
-    offset = 0 if find is None else find(owner)
-    return (WatchKind.WORD, owner, None, offset, id(vars(owner))) if offset else None
+    return WatchKind.WORD, owner, None, offset, expected
 
 
 def settings() -> int:

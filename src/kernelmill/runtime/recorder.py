@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.plan.ir import AtenCall, Launch, sub_launches
+from kernelmill.plan.ir import AtenCall, sub_launches
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.layout import pointer
 from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, call_sites
@@ -56,7 +56,8 @@ class Recorder:
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._sites = [(n, site) for n, engine in enumerate(engines) for site in call_sites(engine)]
-        self._steps = [_steps_of(engine) for engine in engines]
+        self._inside = [_inside(engine) for engine in engines]
+        self._supers = [{s.name for s in engine.plan.supers} for engine in engines]
         room = _LEAST_ROOM + _CALLS * (os.cpu_count() or 1) * len(self._sites)
         self._records = (CallRecord * room)()
         self._log = LogHeader(0, room, ctypes.addressof(self._records))
@@ -95,15 +96,13 @@ class Recorder:
         whole: Any = None
         for record in records:
             program, site = self._sites[record.number]
-            steps = self._steps[program]
+            step = site.step
             if site.inside:
                 if whole is None or whole.thread != record.thread:
                     continue  # the beginning did not fit into the log
                 place = (record.buffers - whole.buffers) // _POINTER_BYTES
-                step = steps.inside[site.launch, place]
-            else:
-                step = steps.launches[site.launch]
-            is_whole = site.kernel in steps.supers
+                step = self._inside[program][step, place]
+            is_whole = site.kernel in self._supers[program]
             if is_whole:
                 whole = record
             tasks = 0 if is_whole else record.last - record.first
@@ -115,29 +114,17 @@ class Recorder:
 _kept: list[Recorder] = []
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """Steps of launches by number in the native table; those of sub-kernels by number of the super
-    kernel and by the offset of their buffers among its own."""
-
-    launches: Sequence[int]
-    inside: dict[tuple[int, int], int]
-    supers: frozenset[str]
-
-
-def _steps_of(engine: Engine) -> _Steps:
+def _inside(engine: Engine) -> dict[tuple[int, int], int]:
+    """Return the steps of launches inside of super kernels, by the step of the first of these and
+    the offset of their buffers among those of the whole."""
     plan = engine.plan
-    launches = [number for number, step in enumerate(plan.steps) if isinstance(step, Launch)]
-    numbers = {step: number for number, step in enumerate(launches)}
-    inside: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], int] = {}
     for super_kernel in plan.supers:
         place = 1  # behind the lines
-        for offset, launch in enumerate(sub_launches(plan, super_kernel)):
-            step = super_kernel.first + offset
-            inside[numbers[super_kernel.first], place] = step
+        for step, launch in enumerate(sub_launches(plan, super_kernel), super_kernel.first):
+            found[super_kernel.first, place] = step
             place += len(launch.buffers)
-    launches += [-1 - number for number in range(len(plan.prepare))]
-    return _Steps(launches, inside, frozenset(s.name for s in plan.supers))
+    return found
 
 
 class _Watched:

@@ -218,7 +218,8 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 def test_a_file_for_another_machine_is_compiled_anew_or_refused(files, tmp_path, monkeypatch):
     path = files / "nested.kmill"
-    monkeypatch.setattr("kernelmill.aot.program.why_not_here", lambda isa: "this machine lacks it")
+    lacking = "kernelmill.artifact.readable.why_not_here"
+    monkeypatch.setattr(lacking, lambda isa: "this machine lacks it")
     monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "kernels"))
     with pytest.raises(
         UnsupportedError, match=r"made for another machine: its instruction set is .*lacks"

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.artifact.guard_records import Watch
 from kernelmill.artifact.manifest import Root
 from kernelmill.artifact.owned import Survey
 from kernelmill.artifact.paths import MISSING, Path, Roots, Tree
@@ -112,7 +111,7 @@ def test_a_change_is_in_the_lines_and_seen_by_the_watch(what: str) -> None:
     make, change = CHANGES[what]
     model = Model(make())
     before = surveyed(model)
-    watch = Watch(before.records)
+    watch = before.records
     assert watch.unchanged() and not surveyed(model).difference(before.lines)
     change(model)
     assert not watch.unchanged()
@@ -135,7 +134,7 @@ def test_what_no_code_reads_is_not_in_the_lines(change: Callable[[Model], object
     before = surveyed(model)
     change(model)
     assert not surveyed(model).difference(before.lines)
-    assert Watch(before.records).unchanged()
+    assert before.records.unchanged()
 
 
 def test_all_attributes_of_a_users_object_count_where_code_looks_at_all() -> None:
@@ -166,7 +165,7 @@ def test_a_difference_says_where_it_is_and_what() -> None:
 def test_tensors_are_not_kept_alive() -> None:
     model = Model()
     survey = surveyed(model, [model.layer.weight, model.layer.bias])
-    watch = Watch(survey.records)
+    watch = survey.records
     del survey
     other = nn.Linear(2, 2)
     torch.utils.swap_tensors(model.layer.weight, other.weight)
@@ -176,7 +175,7 @@ def test_tensors_are_not_kept_alive() -> None:
 def test_an_input_may_be_replaced_by_a_tensor_that_is_no_other() -> None:
     model = Model(nn.Linear(2, 2))
     inputs = [*model.parameters()]
-    watch = Watch(surveyed(model, inputs).records)
+    watch = surveyed(model, inputs).records
     for _ in range(2):
         model.layer.weight = nn.Parameter(torch.ones(2, 2))
         assert watch.unchanged()
@@ -186,7 +185,7 @@ def test_an_input_may_be_replaced_by_a_tensor_that_is_no_other() -> None:
 
 def test_a_tensor_that_is_no_input_stays_as_it_is() -> None:
     model = Model()
-    watch = Watch(surveyed(model).records)
+    watch = surveyed(model).records
     assert watch.unchanged()
     model.layer.weight = nn.Parameter(torch.ones(2, 2))
     assert not watch.unchanged()
@@ -219,7 +218,7 @@ def of_registry(*steps: tuple[Any, ...]) -> Path:
 
 def test_of_a_global_dict_what_was_taken_counts() -> None:
     before = followed(of_registry(("item", "key")))
-    watch = Watch(before.records)
+    watch = before.records
     REGISTRY["other"] = 3
     assert watch.unchanged()
     assert followed(of_registry(("item", "key"))).lines == before.lines
@@ -231,14 +230,14 @@ def test_of_a_global_dict_what_was_taken_counts() -> None:
 def test_a_global_dict_whose_keys_were_read_counts_as_a_whole() -> None:
     before = followed(of_registry(), "all")
     REGISTRY["more"] = 1
-    assert not Watch(before.records).unchanged()
+    assert not before.records.unchanged()
     assert followed(of_registry(), "all").lines != before.lines
     del REGISTRY["more"]
 
 
 def test_of_a_global_dict_whose_keys_were_read_no_value_is_kept() -> None:
     before = followed(of_registry(), "keys")
-    watch = Watch(before.records)
+    watch = before.records
     REGISTRY["other"] = "secret"
     assert watch.unchanged()
     assert followed(of_registry(), "keys").lines == before.lines
@@ -252,7 +251,7 @@ def test_of_a_global_dict_whose_keys_were_read_no_value_is_kept() -> None:
 def test_what_is_not_there_may_not_come() -> None:
     before = followed(of_registry(("item", "absent")))
     assert before.lines[-1].endswith("['absent']: nothing")
-    watch = Watch(before.records)
+    watch = before.records
     REGISTRY["absent"] = 1
     assert not watch.unchanged()
     assert followed(of_registry(("item", "absent"))).lines != before.lines

@@ -4,6 +4,7 @@ import json
 import re
 from collections import defaultdict
 from contextvars import ContextVar
+from types import CellType
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ class Owner:
 
 HELD: ContextVar[int] = ContextVar("held", default=8)
 EMPTY: ContextVar[int] = ContextVar("empty")
-ROOTS = Roots(Owner(), {"x": (1, 2, 3)}, {"outer": {"k": 6}, "held": HELD, "empty": EMPTY})
+FREE = {"outer": CellType({"k": 6}), "held": CellType(HELD), "empty": CellType(EMPTY)}
+ROOTS = Roots(Owner(), {"x": (1, 2, 3)}, FREE)
 
 PATHS = [
     ((("self",), ("attribute", "layers"), ("item", 0)), 3, "self.layers[0]"),

@@ -73,7 +73,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Watched:
     survey = Survey(NAMES, ())
     survey.add_root(Root((ROOT,)), thing)
     survey.add_root(Root((FLAG,)), True)
-    watch, native = Watch(survey.records), NativeWatch()
+    watch, native = survey.records, NativeWatch()
     native.watch(watch.rows())
     return thing, watch, native
 
@@ -151,7 +151,7 @@ def test_what_changes_once_or_twice_is_still_looked_at_natively(of_class: bool) 
     thing: Any = type("Thing", (), {"rate": 2.0})()
     survey = Survey(frozenset(("rate",)), ())
     survey.add_root(Root((ROOT,)), thing)
-    watch, native = Watch(survey.records), NativeWatch()
+    watch, native = survey.records, NativeWatch()
     native.watch(watch.rows())
     looks = [watch.without_rows()]
     for _ in range(OFTEN):
@@ -188,7 +188,7 @@ def test_what_a_context_variable_holds_is_looked_at_where_the_call_is(default: A
     held.set(value)
     survey = Survey(NAMES, ())
     survey.add_root(Root((ROOT, ("context", *default))), value, held)
-    watch = Watch(survey.records)
+    watch = survey.records
     alone = watch.without_rows()
     assert alone is not None and alone() and watch.unchanged()
     with ThreadPoolExecutor(1) as other:  # whose context has nothing

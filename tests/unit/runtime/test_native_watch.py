@@ -7,8 +7,8 @@ import pytest
 
 from kernelmill.runtime.calls.engine import supported
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.quick import NativeWatch, Row, size_row, version_row
-from kernelmill.torch_internals.objects import dict_version
+from kernelmill.runtime.quick import NativeWatch, Row, version_row, word_row
+from kernelmill.torch_internals.objects import SIZE_AT, dict_version
 
 pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
 ONE, TWO = object(), object()
@@ -41,7 +41,7 @@ def test_no_guards_hold_before_it_is_watched() -> None:
             lambda o: (WatchKind.LIST_ITEM, o, None, 0, id(ONE)),
             lambda o: o.insert(0, TWO),
         ),
-        (lambda: [ONE], size_row, lambda o: o.append(ONE)),
+        (lambda: [ONE], lambda o: word_row(o, SIZE_AT, len(o)), lambda o: o.append(ONE)),
     ],
 )
 def test_a_change_is_seen(

@@ -89,11 +89,13 @@ def argument_picker(positions: Sequence[int]) -> Pick:
     return operator.itemgetter(*positions)
 
 
-def _sizes_finder(engine: Engine) -> Callable[[tuple[Any, ...]], Sizes | None]:
-    """Return a function from arguments to sizes; None from it means unexpected arguments."""
+def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]:
+    """Return a lookup of sizes and binding for unvalidated arguments; None if they need it."""
+    count, parameters = len(engine.plan.inputs), engine.parameters
+    static = None if engine.sources else engine.sizes_of(())
     read, known = size_reader(engine.sources), engine.sizes
 
-    def find(args: tuple[Any, ...]) -> Sizes | None:
+    def find_sizes(args: tuple[Any, ...]) -> Sizes | None:
         try:
             key = read(args)
             found = known.get(key)
@@ -103,7 +105,17 @@ def _sizes_finder(engine: Engine) -> Callable[[tuple[Any, ...]], Sizes | None]:
             return engine.new_sizes(key)
         return found
 
-    return find
+    def look(args: tuple[Any, ...]) -> Validated | None:
+        if len(args) != count:
+            raise engine.wrong_count(len(args))
+        sizes, binding = static or find_sizes(args), None
+        if parameters is not None:
+            binding = parameters.bindings.get(id(args[parameters.key_argument]))
+            if binding is None:
+                return None
+        return None if sizes is None else (args, sizes, binding)
+
+    return look
 
 
 Enter = Callable[[Frame, int, tuple[Any, ...], list[Any]], int]
@@ -208,27 +220,16 @@ def _result_reader(
 
 def _native_try(engine: Engine) -> Try:
     """Return the attempt for a plan that consists of launches only."""
-    count = len(engine.plan.inputs)
-    static = None if engine.sources else engine.sizes_of(())
-    find_sizes, make = _sizes_finder(engine), output_maker(engine)
-    parameters = engine.parameters
-    bindings = {} if parameters is None else parameters.bindings
-    key_argument = -1 if parameters is None else parameters.key_argument
+    look, make = _quick_look(engine), output_maker(engine)
     enter, collect = _native_entry(engine), collector(engine, engine.tables.outputs)
     free, new_frame = engine.free, engine.new_frame
 
     def attempt(args: tuple[Any, ...]) -> list[ProgramResult] | None:
-        if len(args) != count:
-            raise engine.wrong_count(len(args))
-        sizes = find_sizes(args) if static is None else static
-        if sizes is None:
+        found = look(args)
+        if found is None:
             return None
-        bound = 0
-        if key_argument >= 0:
-            binding = bindings.get(id(args[key_argument]))
-            if binding is None:
-                return None
-            bound = binding.address
+        _, sizes, binding = found
+        bound = 0 if binding is None else binding.address
         try:
             frame = free.pop()
         except IndexError:
@@ -327,25 +328,6 @@ def _beginner(engine: Engine, made_first: Sequence[int]) -> Callable[[Validated,
         return Running(tensors, sizes, sizes.symbols, binding)
 
     return begin
-
-
-def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Validated | None]:
-    """Return a lookup of sizes and binding for unvalidated arguments; None if they need it."""
-    count, parameters = len(engine.plan.inputs), engine.parameters
-    static = None if engine.sources else engine.sizes_of(())
-    find_sizes = _sizes_finder(engine)
-
-    def look(args: tuple[Any, ...]) -> Validated | None:
-        if len(args) != count:
-            raise engine.wrong_count(len(args))
-        sizes, binding = static or find_sizes(args), None
-        if parameters is not None:
-            binding = parameters.bindings.get(id(args[parameters.key_argument]))
-            if binding is None:
-                return None
-        return None if sizes is None else (args, sizes, binding)
-
-    return look
 
 
 def _act(engine: Engine, step: Work) -> Act:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 import torch
 from torch import Tensor
@@ -18,18 +18,11 @@ from kernelmill.core.target.machine import Machine, host
 from kernelmill.plan.ir import PaddedInput, PaddedResult, Padding
 from kernelmill.runtime.argument_validation import check_order
 from kernelmill.runtime.calls.caller import Call, Pick, argument_picker
+from kernelmill.runtime.calls.engine import Callee
 from kernelmill.runtime.counters import estimated_ns
 from kernelmill.runtime.memory.allocation import empty_strided
 from kernelmill.runtime.memory.dims import SizeSource, plan_dims, size_reader
 from kernelmill.runtime.program import Program
-
-
-class Callee(Protocol):
-    """A compiled program."""
-
-    @property
-    def call(self) -> Call: ...
-
 
 Refuse = Callable[[tuple[Any, ...], Exception | None], Any]
 """Answers a call that no gear accepts: it raises, or returns results by other means. The exception
