@@ -40,43 +40,48 @@ from kernelmill.torch_internals.operators import (
 def auto_functionalized_v2(operator: Any, *, _all_bases: Sequence[Any], **given: Any) -> Any:
     """Return the results of `operator` and the copies of all bases, as torch's namesake."""
     written = _written(operator, tuple(given))
-    bases = (
-        [] if written is None else [base if base is None else base.clone() for base in _all_bases]
-    )
-    if written is None or any(
-        copy is not None and copy.stride() != base.stride()
-        for copy, base in zip(bases, _all_bases, strict=True)
-    ):
+    bases = [base if base is None or written is None else base.clone() for base in _all_bases]
+    pairs = zip(bases, _all_bases, strict=True)
+    if written is None or any(a is not None and a.stride() != b.stride() for a, b in pairs):
         torchs = overload_named("higher_order.auto_functionalized_v2")
         return torchs(operator, _all_bases=_all_bases, **given)
-    for name, is_view in written:
+    for name, view, keys in written:
         place = given.pop(f"_{name}_base_index")
-        given[name] = None if place is None else bases[place]
-        if is_view:
-            size, strides, offset = (given.pop(f"_{name}_{part}") for part in _VIEW)
-            given[name] = given[name].as_strided(size, strides, offset)
+        parts = map(given.pop, keys)
+        given[name] = None if place is None else view(bases[place], *parts)
     outcome = operator(**given)
     return (*(outcome if isinstance(outcome, tuple) else (outcome,)), *bases)
 
 
-_VIEW = ("size", "stride", "storage_offset")
+_VIEWS: Mapping[tuple[str, ...], Callable[..., torch.Tensor]] = {
+    (): lambda base: base,
+    ("alias",): lambda base, _: base,
+    ("size", "stride", "storage_offset"): torch.as_strided,
+    ("slice_dim", "slice_start", "slice_end"): torch.ops.aten.slice.Tensor,
+}
+"""How a written argument is made of its base, by the keywords that torch's operator has for it."""
+
+
+Written = tuple[str, Callable[..., torch.Tensor], tuple[str, ...]]
 
 
 @cache
-def _written(operator: Any, given: tuple[str, ...]) -> Sequence[tuple[str, bool]] | None:
-    """Return the arguments that an operator writes to, each with whether it is a view of its base,
-    from the keyword names of torch's operator; None for keywords that only torch can interpret."""
+def _written(operator: Any, given: tuple[str, ...]) -> Sequence[Written] | None:
+    """Return the arguments that an operator writes to, each with its view of its base and the
+    keywords for this; None for keywords that only torch can interpret."""
     try:
         arguments = schema_of(operator).arguments
     except UnsupportedError:  # an operator of operators
         return None
-    names = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    bases = {f"_{name}_base_index" for name in names}
-    views = {f"_{name}_{part}" for name in names for part in _VIEW}
-    plain = {argument.name for argument in arguments}
-    if not bases <= set(given) <= bases | views | plain:
-        return None
-    return [(name, f"_{name}_storage_offset" in given) for name in names]
+    rest, found = set(given) - {argument.name for argument in arguments}, list[Written]()
+    for name in (a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write):
+        parts = next((each for each in _VIEWS if each and f"_{name}_{each[0]}" in rest), ())
+        keys = tuple(f"_{name}_{part}" for part in parts)
+        if not {f"_{name}_base_index", *keys} <= rest:
+            return None
+        rest -= {f"_{name}_base_index", *keys}
+        found.append((name, _VIEWS[parts], keys))
+    return None if rest else found
 
 
 _TARGET = re.compile(r"(higher_order|[A-Za-z_]\w*\.[A-Za-z_]\w*)\.[A-Za-z_]\w*")
@@ -297,10 +302,8 @@ def _constant(literal: Literal) -> object:
     if not isinstance(literal, tuple) or not literal:
         return literal
     tag, *rest = literal
-    if tag == "list":
-        return [_constant(part) for part in rest]
-    if tag == "tuple":
-        return tuple(_constant(part) for part in rest)
+    if tag in ("list", "tuple"):
+        return (list if tag == "list" else tuple)(map(_constant, rest))
     (name,) = rest
     if tag == "dtype" and isinstance(name, str):
         return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)
@@ -308,10 +311,8 @@ def _constant(literal: Literal) -> object:
         return writing_form(find_operator(name))
     if tag == "device" and isinstance(name, str):
         return torch.device(name)
-    if tag == "layout" and isinstance(name, str):
-        return _torch_name(name, torch.layout)
-    if tag == "memory_format" and isinstance(name, str):
-        return _torch_name(name, torch.memory_format)
+    if tag in ("layout", "memory_format") and isinstance(name, str):
+        return _torch_name(name, getattr(torch, tag))
     if tag == "complex" and isinstance(name, str):
         with suppress(ValueError):
             return complex(name)

@@ -40,6 +40,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "several": (OPS.fill, {"x": 3.0, "_out_base_index": 1, "_other_base_index": 0}),
     "results": (OPS.add, {"x": 2.0, "_out_base_index": 0}),
     "view": (OPS.add, {"x": 2.0, "_out_base_index": 0, **VIEW}),
+    "alias": (OPS.add, {"x": 2.0, "_out_base_index": 0, "_out_alias": True}),
     "list": (OPS.all, {"x": 2.0, "_out_length": 2, "_out_0_base_index": 1, "_out_1_base_index": 0}),
     "slice": (
         OPS.add,
@@ -69,7 +70,10 @@ def test_it_gives_what_torch_gives(name: str, gaps: bool) -> None:
     assert all(map(torch.equal, bases, before))
 
 
-@pytest.mark.parametrize(("name", "direct"), [("whole", True), ("view", True), ("list", False)])
+@pytest.mark.parametrize(
+    ("name", "direct"),
+    [("whole", True), ("view", True), ("alias", True), ("slice", True), ("list", False)],
+)
 def test_it_asks_torch_only_where_it_has_to(
     name: str, direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
