@@ -270,8 +270,7 @@ class Bound:
         self.tensors, self.counts = tensors, programs.counts
 
         def find(path: Path, values: Sequence[Any]) -> Any:
-            given = dict(zip(spec.names, values, strict=True))
-            return follow(path, _roots(target, given=given))
+            return follow(path, _roots(target, given=dict(zip(spec.names, values, strict=True))))
 
         self._build = build_all(spec, find)
         self._read = ArgumentReader(manifest.tree, spec.names)
@@ -284,6 +283,7 @@ class Bound:
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, path, self._effects, code)
         self._watched.evaluate_again(seen)
+        self.is_current = self._watched.is_current
         self._find = _own_inputs(manifest, numbers, code)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
         self._own_names = [name_of_argument(each.path) for each in spec.inputs if each.own]
@@ -321,7 +321,8 @@ class Bound:
         """Run the program with all checks. InputError names the check that fails."""
         if differs := self._settings.difference():
             raise Mismatch(differs)
-        self._watched.check()
+        if not self.is_current():
+            self._watched.evaluate_again()
         found = self._read(values)
         own = self._find(found)
         self._watched.watch_new_code()
@@ -371,17 +372,18 @@ class _Watched:
         self._effects, self._code = effects, code
         self.places: list[Place] = []
 
-    def check(self) -> None:
-        """Raise Mismatch when watched state has changed so that a guard fails."""
+    def is_current(self) -> bool:
+        """Return whether watched state is as it was, by identity. The watch is renewed then."""
         native = self._native
         seen_alone = self.without_rows is None or self.without_rows()
         if native is not None and native.guards_hold() and seen_alone:
-            return
+            return True
         if not self.watch.unchanged():
-            self.evaluate_again()
-        elif native is not None:
+            return False
+        if native is not None:
             self.watch.note_moved(native.rows)
             self._watch_all()
+        return True
 
     def watch_new_code(self) -> None:
         """Watch the classes and functions that this call is the first to pass."""

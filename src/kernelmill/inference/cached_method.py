@@ -72,7 +72,10 @@ def cache_compile(
     _check_method(func)
     ranks = {"global_rank": global_rank, "tp_rank": tp_rank, "pp_rank": pp_rank}
     for name, rank in ranks.items():
-        _check_rank(name, rank)
+        if rank is not None:
+            check_kind(name, rank, int)
+        if (rank or 0) < 0:
+            raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
     check_kind("dynamic", dynamic, bool)
     check_kind("ge_cache", ge_cache, bool)
     check_kind("mmap_packed_weights", mmap_packed_weights, bool)
@@ -98,13 +101,6 @@ def _parts_of(
         raise ConfigTypeError(f"backend: {backend!r:.60} is none of kernelmill.get_backend()")
     backend.config.refuse_another(config)
     return backend.config, {**backend.custom_decompositions, **(decompositions or {})}
-
-
-def _check_rank(name: str, rank: int | None) -> None:
-    if rank is not None:
-        check_kind(name, rank, int)
-        if rank < 0:
-            raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
 
 
 def _what_instead(func: object) -> str:

@@ -9,13 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.backend.entry import configured
-from kernelmill.backend.quantization import Quantization, quantization
 from kernelmill.config import CompilerConfig, given_config
 from kernelmill.config.schemes import Quantize
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
@@ -26,6 +25,9 @@ from kernelmill.inference.kept_programs import Options, check_kind, folder_given
 from kernelmill.inference.packing import move_weights_to_disk
 from kernelmill.inference.torch_calls import NeverKept
 from kernelmill.torch_internals.modules import original_module
+
+if TYPE_CHECKING:
+    from kernelmill.backend.quantization import Quantization
 
 _MOST_DIMS = 64
 
@@ -122,18 +124,17 @@ def _settings(
 
 
 def _quantize(
-    function: Any,
-    config: CompilerConfig,
-    quantize: Quantize,
-    max_error: float | None,
+    function: Any, config: CompilerConfig, quantize: Quantize, max_error: float | None,
     examples: Any,
-) -> Quantization | None:
+) -> Quantization | None:  # fmt: skip
     """Set `config.quantize`, and return the outcome for the layers of the function's module; None
     where nothing is quantised, or the function is of no module."""
     if quantize is not None:
         config.quantize = quantize
     owner = getattr(function, "__self__", None)
     if config.quantize is not None and isinstance(owner, torch.nn.Module):
+        from kernelmill.backend.quantization import quantization  # calls without need no passes
+
         found = quantization(owner, function, config.quantize, max_error, examples)
         config.quantize = found.quantize
         return found

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernelmill.backend.quantization import Quantization
 from kernelmill.backend.report import Capture
 from kernelmill.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from kernelmill.backend.quantization import Quantization
 
 
 @dataclass(frozen=True)

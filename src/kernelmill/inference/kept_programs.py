@@ -27,7 +27,6 @@ from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.backend.entry import Decompositions
-from kernelmill.backend.quantization import Quantization
 from kernelmill.backend.replacements import passes_text
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
@@ -45,6 +44,7 @@ from kernelmill.store.store import Store, open_store
 from kernelmill.torch_internals.registry import counters
 
 if TYPE_CHECKING:
+    from kernelmill.backend.quantization import Quantization
     from kernelmill.backend.record import Recording
 
 MOST_ENTRIES = 16
@@ -139,7 +139,8 @@ class KeptPrograms:
 
     def _by_one_of(self, programs: Iterable[KeptProgram], values: Values) -> Any:
         """Return the result of the first program to accept these values; REFUSED for none."""
-        for each in programs:
+        # A model may go to and fro between states: a program of another one needs a survey.
+        for each in sorted(programs, key=lambda program: not program.bound.is_current()):
             try:
                 result = each.bound(values)
             except InputError:
@@ -270,8 +271,8 @@ class KeptPrograms:
 
     def _counts(self, programs: Iterable[KeptProgram]) -> dict[str, int]:
         """Return the counters of these programs, added up, and those of the process."""
-        counts = chain.from_iterable(each.bound.counts() for each in programs)
-        return {**summed(counts), **counters()}
+        every = chain.from_iterable(each.bound.counts() for each in programs)
+        return {**summed(every), **counters()}
 
     # ---- places -----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import kernelmill
+from kernelmill.artifact import bind
 from kernelmill.torch_internals import forced
 from tests.kept_methods import COMPILED
 
@@ -459,6 +460,7 @@ PROCESS = """
 import sys
 import torch
 import kernelmill
+from kernelmill.artifact import bind
 from torch import nn
 
 class Model(nn.Module):
@@ -509,3 +511,27 @@ def test_what_only_eager_can_run_runs_as_it_is(
     report = compiled.report()
     assert list(report.torch.values()) == [3] and report.captures == ()
     assert "runs as it is" in caplog.text
+
+
+def test_states_to_and_fro_need_no_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Switched(Model):
+        adapted = True
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) * 2 if self.adapted else self.linear(x)
+
+    model = Switched().eval()
+    compiled, x = kernelmill.compile(model, cache_dir=tmp_path), torch.randn(4, 8)
+    surveys: list[object] = []
+    evaluate = bind.evaluate_guards
+    for turn in range(6):
+        model.adapted = turn % 2 == 0
+        with torch.no_grad():
+            model.linear.weight.mul_(1.5)  # as merged adapters do
+            check(compiled, model, x)
+        if turn == 1:  # both programs are there
+            monkeypatch.setattr(
+                bind, "evaluate_guards", lambda *a, **k: surveys.append(a) or evaluate(*a, **k)
+            )
+    assert compiled.report().statistics["traced"] == 2
+    assert surveys == []
