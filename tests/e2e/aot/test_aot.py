@@ -482,7 +482,7 @@ def test_a_folder_that_takes_no_file_is_told_before_the_compile(
     tmp_path, monkeypatch, folder, error
 ):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(exporting, "compiled", None)
+    monkeypatch.setattr(exporting, "Compiler", None)
     place = tmp_path / folder
     with pytest.raises(error, match=r"pass another `path`") as refused:
         kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=place / "relu.kmill")
@@ -490,7 +490,7 @@ def test_a_folder_that_takes_no_file_is_told_before_the_compile(
 
 
 def test_a_folder_is_no_place_for_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "compiled", None)
+    monkeypatch.setattr(exporting, "Compiler", None)
     with pytest.raises(IsADirectoryError, match="pass a file's name") as refused:
         kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=tmp_path)
     assert refused.value.filename == str(tmp_path)
