@@ -531,6 +531,8 @@ def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: froz
     # Tensors in one storage, as weights of a file, may be disjoint; and tensors with storages of
     # their own may overlap, as two tensors over one array.
     spans = {number: memory_span(tensor) for number, tensor in real.items()}
+    if not overlap([*spans.values()]):
+        return
     for pair in ({n, other} for n in sorted(written & spans.keys()) for other in spans):
         if overlap([spans[number] for number in pair]):
             first, second = (_name_of(manifest, number) for number in sorted(pair))

@@ -150,9 +150,7 @@ KINDS: Mapping[str, GuardKind] = {
         ("FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH", "TYPE_MATCH"),
     ),
     # The name of its class.
-    "type": GuardKind(
-        lambda guard, value, other, texts: name_of(type(value)),
-    ),
+    "type": GuardKind(lambda guard, value, other, texts: name_of(type(value))),
     # The class of a container, and its length or keys.
     "shape": GuardKind(
         lambda guard, value, other, texts: shape_of(value),
@@ -160,9 +158,7 @@ KINDS: Mapping[str, GuardKind] = {
                 "SEQUENCE_LENGTH"),
     ),
     # The same with the keys in any order.
-    "keys": GuardKind(
-        lambda guard, value, other, texts: keys_of(value),
-    ),
+    "keys": GuardKind(lambda guard, value, other, texts: keys_of(value)),
     # The instance holds nothing of the guard's name.
     "absent": GuardKind(
         lambda guard, value, other, texts: str(guard.name not in getattr(value, "__dict__", {})),
@@ -189,17 +185,11 @@ KINDS: Mapping[str, GuardKind] = {
         lambda guard, value, other, texts: layout_text(value, guard.name), dynamo=("TENSOR_MATCH",),
     ),
     # One of its sizes is one of the tensor at the guard's other path.
-    SIZE: GuardKind(
-        lambda guard, value, other, texts: sizes_text(value, other, guard.name),
-    ),
+    SIZE: GuardKind(lambda guard, value, other, texts: sizes_text(value, other, guard.name)),
     # Its strides, where the trace has asked for any.
-    STRIDES: GuardKind(
-        lambda guard, value, other, texts: strides_text(value, guard.name),
-    ),
+    STRIDES: GuardKind(lambda guard, value, other, texts: strides_text(value, guard.name)),
     # The class of an input, and whether it requires grad, where the trace has asked for these.
-    FLAGS: GuardKind(
-        lambda guard, value, other, texts: flags_text(value),
-    ),
+    FLAGS: GuardKind(lambda guard, value, other, texts: flags_text(value)),
 }  # fmt: skip
 """By their names in the manifest."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmill.artifact.fingerprint import is_code, name_of
-from kernelmill.artifact.guard_kinds import KINDS, Texts, is_about_layout
+from kernelmill.artifact.guard_kinds import KINDS, Texts, is_about_layout, layout_of
 from kernelmill.artifact.guard_records import Watch
 from kernelmill.artifact.manifest import CallSpec, Condition, Guard, Root, Source
 from kernelmill.artifact.owned import Survey
@@ -37,7 +37,7 @@ from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.runtime.calls.engine import CheckSizes
 
 _MOST_KNOWN = 64
-"""Classes and functions that are recognised without being compared again."""
+"""Classes and functions, and layouts, that are recognised without being compared again."""
 
 
 class ArgumentCode:
@@ -146,11 +146,24 @@ def layout_check(
     guards: Iterable[Guard], read: ArgumentReader
 ) -> Callable[[Sequence[Any]], bool] | None:
     """Return a function of a call's values: whether tensors that are asked for their layout are as
-    they were in the trace. It comes before a quick call, which sees the program's inputs alone.
-    None where none are asked."""
+    they were in the trace. It comes before a quick call, which sees the program's inputs alone, and
+    recognises layouts that it has seen to be right. None where none are asked."""
     asked = [guard for guard in guards if is_about_layout(guard)]
-    checks = ArgumentChecks(asked, read.numbers, ArgumentCode(()))
-    return (lambda values: not checks.difference(read(values))) if asked else None
+    checks, known = ArgumentChecks(asked, read.numbers, ArgumentCode(())), set[Any]()
+    numbers = sorted({read.numbers[p] for g in asked for p in (g.place, g.other_place) if p >= 0})
+
+    def fit(values: Sequence[Any]) -> bool:
+        found = read(values)
+        try:
+            sign = tuple([layout_of(found[number]) for number in numbers])
+        except TypeError:
+            return False
+        right = sign in known or not checks.difference(found)
+        if right and len(known) < _MOST_KNOWN:
+            known.add(sign)
+        return right
+
+    return fit if asked else None
 
 
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {

@@ -271,8 +271,8 @@ class KeptPrograms:
 
     def _counts(self, programs: Iterable[KeptProgram]) -> dict[str, int]:
         """Return the counters of these programs, added up, and those of the process."""
-        every = chain.from_iterable(each.bound.counts() for each in programs)
-        return {**summed(every), **counters()}
+        counts = chain.from_iterable(each.bound.counts() for each in programs)
+        return {**summed(counts), **counters()}
 
     # ---- places -----------------------------------------------------------------------------
 
