@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--cache-mib", type=int, default=usual.cache >> 20)
     parser.add_argument(
         "--measure", action="store_true",
-        help="take transfer and region from this machine: an empty launch of two threads",
+        help="take transfer from this machine: an empty launch of two threads",
     )  # fmt: skip
     given = parser.parse_args()
     costs = replace(
