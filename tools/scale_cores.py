@@ -414,6 +414,13 @@ def jobs(names: Sequence[str], counts: Sequence[int]) -> list[tuple[str, int]]:
     return [(name, count) for count in order for name in names]
 
 
+def limit_of(left: float, rows: int, seconds: float) -> float:
+    """Return the seconds that the next of so many rows may take, of those that are left: twice an
+    equal share, for those that compile longer, if others can still import, compile and measure."""
+    least = 3 * seconds + 10
+    return min(left, max(left / rows, min(2 * left / rows, left - least * (rows - 1))))
+
+
 def run(
     names: Sequence[str], processors: Sequence[int], minutes: float, seconds: float
 ) -> list[Row]:
@@ -425,13 +432,12 @@ def run(
     with tempfile.TemporaryDirectory(prefix="scale-cores-") as folder:
         for number, (name, threads) in enumerate(todo):
             left = end - time.monotonic()
-            # Twice an equal share: what quick rows leave is there for those that compile longer.
-            share = 2 * left / (len(todo) - number)
+            share = limit_of(left, len(todo) - number, seconds)
             own = processors[:threads]
             nodes = {node_of(processor) for processor in own}
             os.sched_setaffinity(0, {each for each in allowed if node_of(each) in nodes})
             try:
-                rows.append(child(name, own, Path(folder), seconds, min(left, share)))
+                rows.append(child(name, own, Path(folder), seconds, share))
             finally:
                 os.sched_setaffinity(0, allowed)
             print(lines_of(rows[-1:])[-1], flush=True)

@@ -15,7 +15,18 @@ import torch
 
 from tests.repo.source import ROOT
 from tools import scale_cores
-from tools.scale_cores import HALVES, Row, build, cores, document, jobs, limited, lines_of, measure
+from tools.scale_cores import (
+    HALVES,
+    Row,
+    build,
+    cores,
+    document,
+    jobs,
+    limit_of,
+    limited,
+    lines_of,
+    measure,
+)
 
 SOURCE = ROOT / "tools" / "scale_cores.py"
 
@@ -89,6 +100,13 @@ def test_one_thread_and_all_come_first() -> None:
         ("a", 1), ("b", 1), ("a", 4), ("b", 4), ("a", 2), ("b", 2)
     ]  # fmt: skip
     assert jobs(["a"], [1]) == [("a", 1)]
+
+
+def test_a_row_leaves_the_others_time_to_measure() -> None:
+    assert limit_of(480.0, 20, 3.0) == 48.0
+    assert limit_of(60.0, 2, 2.0) == 44.0
+    assert limit_of(20.0, 2, 2.0) == 10.0  # too little for both: half each
+    assert limit_of(7.0, 1, 2.0) == 7.0
 
 
 def test_whoever_takes_too_long_is_stopped() -> None:
