@@ -47,8 +47,7 @@ def auto_functionalized_v2(operator: Any, *, _all_bases: Sequence[Any], **given:
         return torchs(operator, _all_bases=_all_bases, **given)
     for name, view, keys in written:
         place = given.pop(f"_{name}_base_index")
-        parts = map(given.pop, keys)
-        given[name] = None if place is None else view(bases[place], *parts)
+        given[name] = None if place is None else view(bases[place], *map(given.pop, keys))
     outcome = operator(**given)
     return (*(outcome if isinstance(outcome, tuple) else (outcome,)), *bases)
 
@@ -60,7 +59,6 @@ _VIEWS: Mapping[tuple[str, ...], Callable[..., torch.Tensor]] = {
     ("slice_dim", "slice_start", "slice_end"): torch.ops.aten.slice.Tensor,
 }
 """How a written argument is made of its base, by the keywords that torch's operator has for it."""
-
 
 Written = tuple[str, Callable[..., torch.Tensor], tuple[str, ...]]
 
