@@ -317,10 +317,12 @@ def bind(processors: Sequence[int]) -> None:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """TimeoutError after so many seconds."""
+    """TimeoutError after so many seconds, and at the end where the block has caught it itself, as
+    compilers do that fall back to eager."""
+    late, last = TimeoutError("no time left to compile"), time.monotonic() + seconds
 
     def end(*_: object) -> None:
-        raise TimeoutError("no time left to compile")
+        raise late
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
@@ -329,6 +331,8 @@ def limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    if time.monotonic() > last:
+        raise late
 
 
 def in_turns(calls: Mapping[str, Call], seconds: float) -> dict[str, list[float]]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def test_a_copy_measures_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert (row.model, row.threads, row.seconds) == ("decoder token", 1, {})
     assert row.refused.keys() == scale_cores.CONTESTANTS.keys()
     assert row.refused["eager"].startswith("TimeoutError")
+
+
+def test_a_limit_holds_where_the_block_catches_its_error() -> None:
+    with pytest.raises(TimeoutError), limited(0.01), suppress(TimeoutError):
+        time.sleep(1)
 
 
 def test_contestants_take_turns_and_are_held_against_eager(
