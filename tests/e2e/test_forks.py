@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -18,6 +19,7 @@ from kernelmill.runtime import background, executor
 from kernelmill.runtime.weights import binding, streaming
 from kernelmill.runtime.weights.packing import Parameters
 from kernelmill.store import Store
+from kernelmill.torch_internals import compiles
 from tests.forking import in_child
 
 
@@ -220,6 +222,22 @@ def test_forks_while_other_threads_call_a_compiled_function():
         for _ in range(8):
             in_child(child)
     child()
+
+
+def test_a_thread_that_enters_while_the_others_are_looked_at(monkeypatch):
+    looked_at = compiles._in
+    monkeypatch.setattr(compiles, "_in", lambda *given: (looked_at(*given), time.sleep(0.0005))[0])
+    torch.set_num_threads(1)
+    x = torch.randn(3, 6)
+    compiled = torch.compile(torch.relu, backend="kernelmill")
+
+    def child():
+        torch.testing.assert_close(compiled(x), torch.relu(x))
+
+    child()
+    with again_and_again(lambda: (time.sleep(0.0002), compiled(x))):
+        for _ in range(40):
+            in_child(child)
 
 
 def test_a_child_keeps_what_no_other_thread_is_in():

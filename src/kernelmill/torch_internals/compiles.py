@@ -1,7 +1,6 @@
 """Compiles by Dynamo: their begin and end, backend and hooks. Probes import torch._dynamo.
 
-Repair of Dynamo's and import locks in a forked child, where other threads held these at the
-fork.
+Repair in a forked child of Dynamo's and import locks that other threads held at the fork.
 
 Inductor's options, some of which libraries pass to `torch.compile` for any backend, and its
 pattern matcher, which is for any graph of ATen operators.
@@ -158,19 +157,20 @@ def dynamo() -> Any:
 
 class _Threads:
     """Fork handlers. `inside` is set if at the fork other threads, but not this one, were inside of
-    a function from torch.compile."""
+    a function from torch.compile, or ran while they were looked at and may have entered one."""
 
-    def __init__(self) -> None:
-        self.inside = False
+    inside = False
 
     def before_fork(self) -> None:
         """Find threads inside of Dynamo, and run the probes, which could block in a child."""
         import_locks.get()
         if "torch._dynamo" not in sys.modules or (found := dynamo.get()) is None:
             return
-        file = found.eval_frame.__file__
-        inside = {thread for thread, frame in sys._current_frames().items() if _in(frame, file)}
-        self.inside = bool(inside) and threading.get_ident() not in inside
+        file, frames = found.eval_frame.__file__, sys._current_frames()
+        inside = {thread for thread, frame in frames.items() if _in(frame, file)}
+        moved = frames != sys._current_frames()
+        frames.clear()  # one of them is this function's own
+        self.inside = (moved or bool(inside)) and threading.get_ident() not in inside
 
     def in_child(self) -> None:
         """Replace the locks that other threads held."""
