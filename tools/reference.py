@@ -25,8 +25,8 @@ WRITTEN = "<!-- Written by `python -m tools.reference`; change the definitions i
 
 OPTIONS = """# Options
 
-Options are attributes of `kernelmill.CompilerConfig`. Each value is checked where it is set: an
-unknown name or a value that is not allowed is a `ConfigError` that lists what there is.
+Options are attributes of `kernelmill.CompilerConfig`. Each value is checked when it is set: for an
+unknown name or a wrong value, a `ConfigError` lists the allowed ones.
 
 ```python
 import torch
@@ -39,7 +39,7 @@ backend = kernelmill.get_backend(compiler_config=config)
 compiled = torch.compile(model, backend=backend)
 ```
 
-The same options can be given to `torch.compile` by their dotted names:
+`torch.compile` takes the same options by their dotted names:
 
 ```python
 options = {"inference_config.gear_miss": "pad"}
@@ -53,18 +53,18 @@ Names, defaults and allowed values are TorchAir's where TorchAir has the option.
 WITHOUT_EFFECT = """
 ## Options without effect
 
-TorchAir scripts may set these. They are checked like others; setting one to another value than
-its default is a `UserWarning` with the reason below.
+TorchAir scripts may set these. They are checked like others. A value other than the
+default is a `UserWarning` with the reason below.
 
-| why it does nothing | options, with their values |
+| reason | options, with their values |
 |---|---|
 """
 
 ENVIRONMENT = """# Environment variables
 
 Each is read when it is needed, so a script may set it before its first compile. An empty value
-counts as unset. A value that cannot be read is a `ConfigError` with the variable's name. What
-belongs to one model is an [option](options.md).
+counts as unset. An invalid value is a `ConfigError` with the variable's name. For a single model
+there are [options](options.md).
 """
 
 

@@ -1,6 +1,6 @@
 """Programs compiled ahead of time: one file that a process with torch and kernelmill can run.
 
-`compile` and `load` are imported when they are asked for: they need torch, other parts do not.
+`compile` and `load` are imported at their first use: they need torch, other parts do not.
 """
 
 from __future__ import annotations

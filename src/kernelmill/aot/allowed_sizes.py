@@ -1,6 +1,6 @@
 """Sizes of arguments that an exported program accepts.
 
-Guards on the layout of arguments, where the code of an exported program reads it, or the layout
+Also guards on the layout of arguments, if the code of an exported program reads it, or the layout
 of results depends on it.
 """
 
@@ -42,9 +42,9 @@ def allowed_sizes(
     exported: Exported, sizes: Sequence[Dim], plan: Plan, asked: Sequence[SizeQuestion] | None
 ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
     """Return the limits and conditions on sizes of arguments: torch.export's ranges, named by the
-    dims that have these sizes, further conditions of the trace, among them those that it `asked`
-    (None: unknown, and possibly whether sizes are 0), and that no size is negative. Sizes that
-    operators compute are checked at run time."""
+    dims that have these sizes, further conditions of the trace, among them the tests that it
+    `asked` (None: unknown, possibly for size 0), and that no size is negative. Sizes that operators
+    compute are checked at run time."""
     ranges, known = exported.ranges, given_symbols(plan)
     values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
     modes = (getattr(value, "fake_mode", None) for value in values)

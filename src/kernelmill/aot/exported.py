@@ -1,7 +1,7 @@
-"""The result of torch.export as a graph of ours: user inputs first, then the weights that are read.
+"""Import of torch.export's result into the graph IR: user inputs first, then the weights it reads.
 
-An ExportedProgram returns its writes to inputs and buffers before its results; here these are
-updates of the arguments, as in the compiler.
+An ExportedProgram returns its writes to inputs and buffers before its results; here these become
+updates of the arguments.
 """
 
 from __future__ import annotations

@@ -150,27 +150,25 @@ def compile(
     custom_decompositions: Decompositions | None = None,
     mmap_packed_weights: bool = False,
 ) -> str:
-    """Compile for this machine, or one with instructions `target`, and write everything needed at
-    run time into one file; return its path.
+    """Compile a model for inference, write all that it needs at run time into one file, weights
+    included, and return the file's path.
 
     program         an ExportedProgram, a module, or a function or method of tensors
     args, kwargs    arguments to trace a module or function with
-    dynamic_shapes  the sizes that vary, as torch.export.export takes it
-    gears           sizes that dims of arguments have, `{"x": {0: [2, 4]}}`: a program for each
-                    combination; config.inference_config says which these are, and of other sizes
-    path            the file; default: the name of the model + ".kmill" in this folder
-    target          the instruction set, as config.target takes it and in its place; any machine
-                    that has its instructions runs the file, whether or not this one does
-    quantize        as config.quantize; the file holds the weights unchanged
-    custom_decompositions   operator overload -> function that is traced in its place
-    mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
-                            processes that load it share the packed ones
+    dynamic_shapes  the sizes that vary, as for torch.export.export
+    gears           sizes of dims of arguments, `{"x": {0: [2, 4]}}`: each combination is a program.
+                    config.inference_config says how they combine, and what other sizes do
+    path            the file; by default the name of the model + ".kmill" in the working directory
+    target          the instruction set, instead of config.target and with the same names. Any
+                    machine with these instructions can run the file, even if this one cannot
+    quantize        as config.quantize; the file holds the original weights
+    custom_decompositions   a dict from operator overloads to functions that are traced instead
+    mmap_packed_weights     True: write packed weights too, which processes that load the file share
 
-    The file holds the weights too. It is for inference. Raises torch.export's error for code that
-    it cannot trace, UnsupportedError for a model that no file can hold or eager refuses, InputError
-    and ConfigTypeError for arguments of the wrong kind, GearError for impossible gears, ConfigError
-    for options that run kernels which this machine cannot, FileError for a file that cannot be
-    written.
+    Raises torch.export's error for code that it cannot trace, UnsupportedError for a model that
+    eager refuses or no file can hold, InputError and ConfigTypeError for arguments of the wrong
+    kind, GearError for impossible gears, ConfigError for options that run kernels if this machine
+    cannot run the target, FileError for a file that cannot be written.
     """
     config = _settings(program, config, target=target, quantize=quantize)
     check_target(config, mmap_packed_weights)

@@ -1,6 +1,6 @@
-"""Callable programs from compiled files. Nothing is traced or compiled here on a machine with the
-instructions and the version of torch that the file needs. Sizes of caches do not matter: they
-affect the speed of kernels, not their results."""
+"""Callable programs from compiled files. On a machine with the instructions and the version of
+torch that a file needs, nothing is traced or compiled. Sizes of caches affect the speed of kernels,
+not their results."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def load(
 ) -> AotProgram:
     """Return the program in a file of `kernelmill.aot.compile`, ready to call.
 
-    rebuild        on a processor that cannot run the file's code, compile its graph for this one
-                   (seconds) through the kernel folder; False: UnsupportedError says what it lacks
-    check_weights  compare the checksum of the weights too, which reads them all
+    rebuild        if this processor cannot run the file's code: True compiles its graph again
+                   (seconds) through the kernel folder, False raises UnsupportedError
+    check_weights  True: check the checksum of the weights too, which reads them all
 
-    UnsupportedError too for a file with operators of torch from another minor version of it (one
-    without any runs, with a warning), and for an entry of the compile cache. FileError when it
-    cannot be read; also a FileNotFoundError when there is none. StoreError when it is damaged, of
-    another format, or could have been written by another user.
+    Raises UnsupportedError also for an entry of the compile cache, and for a file that calls
+    operators of another minor version of torch (a file without such calls runs, with a warning).
+    Raises FileError for a file that cannot be read (FileNotFoundError if it is missing), StoreError
+    for one that is damaged, of another format, or could have been written by another user.
 
     >>> path = kernelmill.aot.compile(torch.nn.GELU(), (torch.ones(4),), path="gelu.kmill")
     >>> kernelmill.aot.load(path)(torch.zeros(4))

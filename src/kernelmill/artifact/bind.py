@@ -1,13 +1,12 @@
 """An artifact bound to its state: its own tensors, and the module, globals and closure of the
 function that was traced.
 
-Each call checks, without tracing, the state that may have changed: torch's settings, objects read
-from outside of the arguments (by identity), and arguments that are no tensors. The native entry
-checks the tensors. When a check fails, nothing is run and InputError names the difference.
+Each call checks state that may have changed: torch's settings, objects read from outside of the
+arguments (by identity), and arguments that are not tensors. The native entry checks the tensors.
+If a check fails, nothing is run and an InputError names the difference.
 
-`FastPath` keeps the tables of a native call (runtime/quick.py) up to date. They are made from a
-full call. A later call that does not fit them is a full call again, and they are rebuilt if that
-pays.
+`FastPath` makes the tables of a native call (runtime/quick.py) from a full call. A later call that
+does not fit them is a full call again, and the tables are rebuilt if that pays off.
 """
 
 from __future__ import annotations
@@ -129,14 +128,14 @@ class FastPath(QuickCall):
         self.generation = 0
 
     def watch(self, rows: Sequence[Row] | None) -> None:
-        """Watch these rows, refusing calls until a full one. Without rows, refuse for good."""
+        """Watch these rows, and refuse calls until a full one. Without rows, refuse all."""
         self.close()
         self.generation += 1
         super().watch(rows)
 
     def learn(self, values: Values, arguments: Sequence[Any], generation: int) -> None:
-        """A call with these values has gone through in full, and these were the program's; the
-        generation is that of before they were looked for."""
+        """Learn from a full call with these values, whose program inputs were these; the generation
+        is that before the inputs were searched."""
         if not self._watching or generation != self.generation:
             return
         known = self._structure is None or self._structure.holds()
@@ -355,8 +354,8 @@ def refuse_gradients(arguments: Iterable[tuple[str, Any]]) -> None:
 
 
 class _Watched:
-    """The watch over what lies outside of the arguments, made anew when something has moved.
-    `places` are those of the inputs that no call brings."""
+    """The watch over state outside of the arguments, made again after a change. `places` are those
+    of inputs that are not in the arguments."""
 
     def __init__(
         self,

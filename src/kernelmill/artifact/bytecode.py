@@ -1,7 +1,7 @@
-"""What code says of itself, by its names and instructions, without being run: a trace tells neither
-all that its code asks of objects nor what it compares.
+"""Names and comparisons in bytecode, found without running it: a trace does not report all that its
+code reads of objects, nor what it compares.
 
-Where that cannot be told exactly, more is given: an entry then depends on more than it has to.
+Where the answer is not exact, it has more names: an entry then depends on more than necessary.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _all(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
 
 
 def _others(codes: Iterable[types.CodeType]) -> Iterator[types.CodeType]:
-    """Those of `_all` that are no library's: what those ask for changes no result."""
+    """Return the codes of `_all` except libraries', whose reads change no result."""
     return (code for code in _all(codes) if not is_library(code.co_filename))
 
 
@@ -94,22 +94,22 @@ def _names_among(constants: Iterable[Any]) -> Iterator[str]:
 
 
 def flags_asked(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """What these may ask of tensors: "class", "requires_grad"."""
+    """Return the properties of tensors that the codes may read: "class", "requires_grad"."""
     words = names_in(_others(codes))
     asked = {"class": ("Parameter", "Buffer"), "requires_grad": ("requires_grad", "is_leaf")}
     return frozenset(flag for flag, names in asked.items() if not words.isdisjoint(names))
 
 
 Compared = frozenset[tuple[str, ...]]
-"""What code compares by identity: for each comparison the names of the attributes that it compares,
-none where it compares variables."""
+"""Comparisons by identity in code: for each the names of the compared attributes, none if it
+compares variables."""
 
 WITH_GLOBAL = ("", "")
 """Stands for a comparison with a global or its attribute, as functions and marks are."""
 
 
 def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
-    """What these compare besides constants."""
+    """Return the comparisons of these codes, except those with constants."""
     found: set[tuple[str, ...]] = set()
     for steps in _steps(codes):
         for n, each in enumerate(steps):
@@ -132,8 +132,8 @@ def _steps(codes: Iterable[types.CodeType]) -> Iterator[list[dis.Instruction]]:
 
 
 def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:
-    """The names of the attributes that a comparison after these compares. None where its right side
-    is not a variable or its attribute: what comes before that is then not known."""
+    """Return the names of the attributes that a comparison after these instructions compares. None
+    if its right side is not a variable or its attribute, since the left side is then unknown."""
     root = len(before) - 1
     while root > 0 and before[root].opname in _ATTRIBUTE:
         root -= 1
@@ -160,9 +160,9 @@ _CONSTANT = ("LOAD_CONST", "LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT")
 
 
 def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """What these may call by name: methods, attributes that may be bound methods, and what strings
-    say, which getattr may look for. Not attributes of `self`: layers name settings of theirs as
-    tensors name methods."""
+    """Return the names that these may call: methods, attributes that may be bound methods, and
+    strings, which getattr may look up. Not attributes of `self`: layers have settings with the
+    names of tensors' methods."""
     found: set[str] = set()
     for code in _all(codes):
         found.update(const for const in code.co_consts if isinstance(const, str))
@@ -182,7 +182,7 @@ _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _is_method(instruction: dis.Instruction) -> bool:
-    """Whether it loads a method to call it; from Python 3.12 on that is a flag."""
+    """Return whether it loads a method to call it; from Python 3.12 on that is a flag."""
     if sys.version_info < (3, 12):
         return instruction.opname == "LOAD_METHOD"
     return bool((instruction.arg or 0) & 1)

@@ -1,13 +1,12 @@
-"""The code that a trace went through: found again by name in another process, and compared.
+"""Comparison of the code that was traced, found again by name in another process.
 
-A function is found by its module and qualified name, or by the name that its module or class has
-for it (lambdas, methods of dataclasses). One that is defined inside another is covered by the code
-of the outer one, which holds it. What cannot be found by name (a function that its decorator hides)
-is covered by the text of its file.
+A function is found by its module and qualified name, or by its name in its module or class
+(lambdas, methods of dataclasses). The code of an outer function covers the functions defined in it.
+If a function cannot be found by name (its decorator hides it), the text of its file is compared.
 
 AOTAutograd runs decompositions, and the functions that Dynamo's graph calls, unseen by Dynamo. All
-functions that their names lead to are taken, called or not: an entry is then recompiled too
-often, but is never stale.
+functions reachable by their names count, called or not: an entry is then recompiled too often, but
+is never stale.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@
     weights     the bytes of its tensors
     packed      weights in the layouts of the kernels
 
-A file of `kernelmill.aot.compile` brings machine code and weights. An entry of the compile cache
-has guards instead: its weights are the model's, and its machine code is in the kernel store unless
-it was asked for, except that of the native executor, so that a load needs no LLVM. Entries are
-named after the digest of their file. Reading one needs no torch.
+A file of `kernelmill.aot.compile` has machine code and weights. An entry of the compile cache has
+guards instead: its weights are the model's, and its machine code is in the kernel store. It only
+has the machine code of the native executor, so that a load needs no LLVM, and with `ge_cache` all.
+Entries are named after the digest of their file. Reading one needs no torch.
 """
 
 from __future__ import annotations

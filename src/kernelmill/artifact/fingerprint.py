@@ -49,8 +49,8 @@ def is_atom(value: object) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value is plain data that nothing can change, tuples of such data too. Equal ones
-    may be one object in one process and two in another."""
+    """Return whether a value is immutable plain data, or a tuple of such data. Equal ones may be
+    one object in one process and two in another."""
     if isinstance(value, (tuple, frozenset)):
         return all(map(is_constant, cast("Iterable[Any]", value)))
     return is_atom(value) or isinstance(value, _WRITTEN_OUT)

@@ -1,10 +1,10 @@
-"""The kinds of guards of arguments: `KINDS` is the one table of what each finds in a value, how
-that is known the next time, and which of Dynamo's guards it stands for; unpacker.py has it
-compared. A method whose trace has another of Dynamo's guards is not kept.
+"""The kinds of guards of arguments. `KINDS` is the table of them: what each reads from a value, how
+it compares that at a later call, and which of Dynamo's guards it stands for. unpacker.py compares
+natively. A method whose trace has another of Dynamo's guards is not kept.
 
-What is asked of tensors besides what the native entry checks of inputs: all, of those that a
-trace has asked for their dtype or sizes and that its program does not read, and strides, where the
-trace has asked for these. An entry takes copies of arguments with other strides.
+The native entry checks the program's inputs. Guards check other tensors whose dtype or sizes the
+trace has read, and strides if the trace has read them. An entry takes copies of arguments with
+other strides.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FREE_FROM = 2
 """Sizes from this on are alike where a dim is free: torch traces 0 and 1 for themselves."""
 
 LAYOUT, SIZE, STRIDES, FLAGS = "tensor", "size", "strides", "flags"
-"""Kinds of guards. The name of the first has the free dims, that of the second a dim of each of its
-two tensors, which are of one size, that of the third the dims whose strides count. The last is of
-inputs, where the trace has asked for their class, or whether they require grad."""
+"""Kinds of guards. The name of the first has the free dims, that of the second two dims of equal
+size, one of each tensor, that of the third the dims whose strides are compared. The last compares
+an input's class and requires_grad, if the trace has read them."""
 
 
 def layout_of(value: Any) -> tuple[Any, ...]:
-    """What can be asked of a tensor besides its contents. TypeError for another value."""
+    """Return all properties of a tensor except its contents. TypeError for another value."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(name_of(type(value)))
     strided = value.layout == torch.strided
@@ -49,8 +49,8 @@ def layout_of(value: Any) -> tuple[Any, ...]:
 
 
 def layout_text(value: Any, free: str) -> str:
-    """The same as text; of the dims `free`, numbers with spaces between, it says that they are no
-    special ones. TypeError for what is no tensor."""
+    """Return the same as text. Of the dims `free` (numbers with spaces between) it only says that
+    their sizes are not special. TypeError for a value that is not a tensor."""
     kind, dtype, device, layout, grad, conj, neg, shape, strides = layout_of(value)
     open_dims = set(map(int, free.split()))
     sizes = [
@@ -64,7 +64,7 @@ def layout_text(value: Any, free: str) -> str:
 
 
 def sizes_text(value: Any, other: Any, dims: str) -> str:
-    """Whether a dim of one tensor is as large as one of another. TypeError for other values."""
+    """Compare a dim of one tensor with one of another. TypeError for other values."""
     if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
         raise TypeError(name_of(type(value)))
     mine, its = map(int, dims.split())
@@ -72,7 +72,7 @@ def sizes_text(value: Any, other: Any, dims: str) -> str:
 
 
 def strides_text(value: Any, dims: str) -> str:
-    """The strides of the dims N; of dims N:M, that the stride of N is what M takes, where it is so.
+    """Return the strides of dims N. For N:M, return M if dim N is stored densely over dim M.
     TypeError for other values."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise TypeError(name_of(type(value)))
@@ -88,26 +88,26 @@ def strides_text(value: Any, dims: str) -> str:
 
 
 def strides_name(dims: Iterable[tuple[int, int]]) -> str:
-    """The name of a guard of strides: of each dim, and of (dim, other) that it is what the other
-    takes; -1 for no other."""
+    """Return the name of a guard of strides: a dim alone, or (dim, other) for a dim that is dense
+    over the other; -1 for no other."""
     return " ".join(str(n) if inner < 0 else f"{n}:{inner}" for n, inner in dims)
 
 
 def strides_found(strides: Iterable[str | int]) -> str:
-    """The text for strides that are these numbers as texts, or are what these dims take."""
+    """Return the text for strides: numbers (as texts), or the dims that they are dense over."""
     words = [each if isinstance(each, str) else f"behind {each}" for each in strides]
     return f"strides {', '.join(words)}"
 
 
 def flags_text(value: Any) -> str:
-    """The class of a tensor, and whether it requires grad. TypeError for other values."""
+    """Return a tensor's class and requires_grad as text. TypeError for other values."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(name_of(type(value)))
     return f"{name_of(type(value))}{' grad' if value.requires_grad else ''}"
 
 
 def is_about_layout(guard: Guard) -> bool:
-    """Whether it is one of the four kinds."""
+    """Return whether the guard is about a tensor's layout, a size, strides or flags."""
     return guard.kind in (LAYOUT, SIZE, STRIDES, FLAGS)
 
 
@@ -116,7 +116,7 @@ Texts = Callable[[Any], str]
 
 
 def is_lasting(value: Any) -> bool:
-    """Whether its text stays: that of data, or of code, which is watched."""
+    """Return whether the value's text is constant: that of data, or of code, which is watched."""
     kinds = (type, types.FunctionType, types.BuiltinFunctionType)
     return is_atom(value) or isinstance(value, kinds)
 
@@ -191,18 +191,18 @@ KINDS: Mapping[str, GuardKind] = {
     # The class of an input, and whether it requires grad, where the trace has asked for these.
     FLAGS: GuardKind(lambda guard, value, other, texts: flags_text(value)),
 }  # fmt: skip
-"""By their names in the manifest."""
+"""The kinds of guards by their names in the manifest."""
 
 WHOLE = {
     "CONSTANT_MATCH": is_data,
     "EQUALS_MATCH": is_data,
     "OPAQUE_OBJ_GUARD_FN_MATCH": is_process_group,
 }
-"""Guards of Dynamo's that compare all of a value: what it has to be for its text to say all."""
+"""Guards of Dynamo's that compare a whole value, and the test whether its text is complete."""
 
 ELSEWHERE = frozenset(
     "AUTOGRAD_SAVED_TENSORS_HOOKS DEFAULT_DEVICE DETERMINISTIC_ALGORITHMS DISPATCH_KEY_SET_MATCH "
     "DUAL_LEVEL FSDP_TRAINING_STATE FUNCTORCH_STACK_MATCH GLOBAL_STATE GRAD_MODE SHAPE_ENV "
     "TORCH_FUNCTION_STATE WEAKREF_ALIVE".split()
 )
-"""Those that need no guard of ours: settings are compared as a whole."""
+"""Guards of Dynamo's that need no own guard: settings are compared as a whole."""

@@ -1,11 +1,11 @@
 """State that must not change for a program to be valid, as records of the native watch.
 
 An item is the value of a dict or list under a key or index, or its absence; a property is a
-characteristic of an object itself (`Property`). To check the identity of a value takes some 40 ns
-in Python, natively a few.
+characteristic of an object itself (`Property`). Checking the identity of a value takes about 40 ns
+in Python, and a few natively.
 
-Each call checks that the objects of a bound program's owner are still the same. The full survey is
-repeated only when one of them is another object.
+Each call checks that the objects of a bound program's owner are still the same. Only if one of them
+is another object, the full survey is repeated.
 """
 
 from __future__ import annotations
@@ -262,8 +262,8 @@ class Watch:
         return items
 
     def add_attributes(self, space: dict[str, Any], names: frozenset[str] | None) -> dict[str, Any]:
-        """What a __dict__ has under these names, all where there are none, has to stay; gives
-        it."""
+        """Record that the values of these names (or all) in a __dict__ must not change; return
+        them."""
         if names not in self._attributes:
             self._attributes[names] = self._named(lambda name: names is None or name in names)
         return self._add_items(space, self._attributes[names])

@@ -1,4 +1,4 @@
-"""Whether the arguments of a call are what a program is for; see `Guard`."""
+"""Guards of arguments: checks that a call's arguments fit a program; see `Guard`."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class ArgumentCode:
 
 
 def with_value(guard: Guard, roots: Roots, texts: Texts) -> Guard:
-    """Return the guard with what it finds now. MissingPath where there is nothing."""
+    """Return the guard with the value that it finds now. MissingPath if there is none."""
     other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
     return replace(guard, found=text(guard, follow(guard.path, roots), other, texts))
 
 
 def found_in(guard: Guard, value: Any, texts: Texts) -> str:
-    """Return what a guard of one path finds in a value."""
+    """Return the text that a guard of one path finds in a value."""
     return KINDS[guard.kind].text(guard, value, None, texts)
 
 
@@ -110,7 +110,7 @@ _SHOWN = 120
 
 
 def in_words(path: Path, attribute: str = "") -> str:
-    """What is at a path, for the one who calls."""
+    """Return the name of a value at a path, for messages."""
     if path[0][0] != "argument":
         return text_of(path)
     return f"argument '{name_of_argument(path)}{attribute and f'.{attribute}'}'"
@@ -145,9 +145,9 @@ class ArgumentChecks:
 def layout_check(
     guards: Iterable[Guard], read: ArgumentReader
 ) -> Callable[[Sequence[Any]], bool] | None:
-    """Return a function of a call's values: whether tensors that are asked for their layout are as
-    they were in the trace. It comes before a quick call, which sees the program's inputs alone, and
-    recognises layouts that it has seen to be right. None where none are asked."""
+    """Return a check of a call's values: tensors whose layout the trace has read must be as in the
+    trace. It comes before a quick call, which only checks the program's inputs, and recognises
+    layouts that were right before. None if the trace has read no layout."""
     asked = [guard for guard in guards if is_about_layout(guard)]
     checks, known = ArgumentChecks(asked, read.numbers, ArgumentCode(())), set[Any]()
     numbers = sorted({read.numbers[p] for g in asked for p in (g.place, g.other_place) if p >= 0})

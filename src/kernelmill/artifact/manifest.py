@@ -58,7 +58,7 @@ Condition = tuple[str, str, str]
 class Guard:
     """A condition, besides the contents of tensors, under which a program is valid; never changes.
 
-    `found` is what was found, as text. `place` and `other_place` are the numbers of the paths in
+    `found` is the found value as text. `place` and `other_place` are the numbers of the paths in
     the tree of the manifest. The kinds are those of guard_kinds.py, some with a `name`.
     """
 
@@ -72,7 +72,7 @@ class Guard:
 
     @property
     def of_argument(self) -> bool:
-        """Whether it can be different in each call."""
+        """Return whether it can differ in each call."""
         return self.path[0][0] == "argument"
 
     def text(self) -> str:

@@ -1,9 +1,9 @@
 """The state that a program depends on outside of its arguments, as text.
 
-`Survey` visits the objects that its roots lead to, and writes one line for each: its class, and
-what it holds under attributes, keys and indices. An object that is found again is written as its
-number, so lines also say which places hold one object. An attribute counts if the traced code has
-its name. The contents of tensors do not count.
+`Survey` visits the objects reachable from its roots, and writes one line for each: its class, and
+the values of its attributes, keys and indices. An object that is found again is written as its
+number, so lines also say which places hold the same object. Attributes are written if the traced
+code has their name. The contents of tensors are not written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _TEXTS = (
     types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.MethodWrapperType, types.CodeType,
 )  # fmt: skip
-"""Objects that `fingerprint` tells apart."""
+"""Objects that `fingerprint` distinguishes."""
 _MEMBERS = (types.FunctionType, classmethod, staticmethod, property)
 _FOUND_ELSEWHERE = (types.MemberDescriptorType, types.GetSetDescriptorType, *_TEXTS)
 """Members of classes that `members_text` covers; it covers all members of torch's classes."""

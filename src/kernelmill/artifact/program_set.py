@@ -1,6 +1,6 @@
-"""The programs of an artifact, by the sizes that they accept; their kernels as text, and the
-machine code: from the file, from the store, or compiled from the text. Only then is the code
-generator imported."""
+"""The programs of an artifact, by the sizes that they accept, with their kernels as text and as
+machine code, from the file, from the store, or compiled from the text. Only compiling imports the
+code generator."""
 
 from __future__ import annotations
 

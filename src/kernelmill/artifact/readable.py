@@ -1,4 +1,4 @@
-"""An artifact as text for people and as data for programs; needs no torch."""
+"""Conversion of an artifact to text and to JSON-able data; needs no torch."""
 
 from __future__ import annotations
 

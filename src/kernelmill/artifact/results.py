@@ -1,14 +1,12 @@
 """Construction of the value that the traced function returned from a program's results, as data.
 
-A shape (manifest.py) describes it. The classes that it names, with their fields, were recorded when
-the program was compiled. They are looked up among the modules that the process has loaded: a file
-never makes it import anything, and nothing is called but the constructor of a dataclass or named
-tuple with just those fields.
+A shape (manifest.py) describes it. The classes that it names, with their fields, were recorded at
+compile time. They are looked up in the modules that the process has loaded: a file never causes an
+import, and only the constructor of a dataclass or named tuple with exactly those fields is called.
 
-Side effects are attributes, elements and entries of the objects that a call passes, set once the
-program has run. The value of an effect is a shape of one of these kinds: a result of the program,
-an object at a path of the call, data, or a tuple of them. All are read before the first is set, so
-`a.x, a.y = a.y, a.x` is two effects.
+Side effects set attributes, elements and entries of the call's arguments after the program has run.
+The value of an effect is a result of the program, an object at a path of the call, data, or a tuple
+of these. All are read before the first is set, so `a.x, a.y = a.y, a.x` is two effects.
 """
 
 from __future__ import annotations
@@ -259,12 +257,12 @@ def build_all(spec: CallSpec, find: Find) -> Build:
 
 
 def plain(path: Path) -> Path:
-    """What an object's __dict__ holds under a name is its attribute."""
+    """Return the path with fields of a __dict__ as attributes."""
     return tuple(("attribute", *step[1:]) if step[0] == "field" else step for step in path)
 
 
 def looked_into(tree: Tree) -> dict[Path, int]:
-    """The places that the tree goes on from into an object, each once, by their paths."""
+    """Return the places in the tree from which a step into an object follows, by their paths."""
     into = {before for before, (kind, *_) in tree.rows if before >= 0 and kind in _INTO}
     paths = tree.paths()
     return {plain(paths[place]): place for place in sorted(into)}
@@ -272,10 +270,10 @@ def looked_into(tree: Tree) -> dict[Path, int]:
 
 class Effects:
     """The effects of one program, where it has some. `changed` are the places of the objects that
-    they set something in, `others` those that are looked into besides."""
+    they change, `others` places that they also read."""
 
     def __init__(self, manifest: Manifest, numbers: Mapping[int, int]) -> None:
-        """`numbers` has, for places, where their values stand among those of a call."""
+        """`numbers` has, for places, the positions of their values among those of a call."""
         spec, tree = manifest.spec, manifest.tree
         changed = {plain(effect.path): effect.place for effect in spec.effects}
         into = looked_into(tree)
@@ -291,12 +289,12 @@ class Effects:
         ]
 
     def keep_apart_from(self, owned: frozenset[int]) -> None:
-        """The ids of all objects outside of the arguments that the program depends on."""
+        """Record the ids of all objects outside of the arguments that the program depends on."""
         self._outside = owned
 
     def owners(self, found: Sequence[Any]) -> list[Any] | None:
-        """Return the objects of this call that are changed. None where one is missing, or where two
-        are one object: what is read of one would then be what is set of the other."""
+        """Return the objects of this call that are changed. None if one is missing, or if two are
+        the same object, since a read of one would then see a write to the other."""
         owners = [found[number] for number in self._numbers]
         count = len(self.changed)
         changed = {id(owner) for owner in owners[:count]}
@@ -306,7 +304,7 @@ class Effects:
         return owners[:count] if apart else None
 
     def are_apart(self, owners: Sequence[Any]) -> bool:
-        """Whether none of these is looked into outside of the arguments, too."""
+        """Return whether none of these is also read outside of the arguments."""
         return self._outside.isdisjoint(map(id, owners))
 
     def apply(self, owners: Sequence[Any], made: tuple[Any, Sequence[Any]]) -> Any:

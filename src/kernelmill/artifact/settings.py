@@ -1,9 +1,9 @@
 """Torch's settings that change what is traced, or what the traced code computes.
 
-`SETTINGS` is the one table of them: for the state that an entry keeps, for the check at a call, and
-for the table in docs/cache.md, which `python -m tools.reference` writes. A call compares one word
-from the native executor; only when that differs, or is inconclusive, the settings themselves are
-compared. A setting without bits in the word is read in Python at each call.
+`SETTINGS` is the table of them: for the state that an entry keeps, for the check at a call, and for
+the table in docs/cache.md, which `python -m tools.reference` writes. A call compares one word from
+the native executor; if it differs, or is inconclusive, the settings themselves are compared. A
+setting without bits in the word is read in Python at each call.
 """
 
 from __future__ import annotations
@@ -179,8 +179,7 @@ class SettingsCheck:
 
 def modes() -> list[str]:
     """Return the class names of the active modes that see each operator: function modes except that
-    of a default device, then dispatch modes; ["unknown modes"] where it cannot be told whether
-    there are any."""
+    of a default device, then dispatch modes; ["unknown modes"] if modes cannot be read."""
     found = active_modes()
     if found is None and supported():
         bits = SettingBits.FUNCTION_MODES | SettingBits.DISPATCH_MODES

@@ -1,8 +1,8 @@
 """Native unpacking of a call's arguments: the steps that find tensors in containers and objects,
 and compare the other values that the trace read.
 
-They are worked out on the values of a valid call, and hold for all calls whose values have the same
-structure: nothing of a caller's objects is kept but data and classes.
+The steps are made from the values of a valid call, and hold for all calls whose values have the
+same structure. Of a caller's objects they keep only data and classes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _LARGEST_INTEGER = 2**63 - 1
 
 class ArgumentUnpacker:
     """The steps for values like `values`, of a program with `count` arguments. `integers` are the
-    integer arguments that have to be looked at, strides and offsets of tensors among them, with the
-    number of the dim that each is; `code` tells of the classes and functions."""
+    integer arguments to read, strides and offsets of tensors among them, with the number of the dim
+    of each; `code` describes the classes and functions."""
 
     def __init__(
         self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int],
@@ -184,8 +184,8 @@ class ArgumentUnpacker:
         return first
 
     def _attribute(self, register: int, name: str) -> int:
-        """The register of an attribute that an object has in its own __dict__, 0 when it has none
-        there, or its class may have a say in it."""
+        """Return the register of an attribute in an object's own __dict__; 0 if it has none there,
+        or if its class may override it."""
         owner, kind = self._objects[register], self._expect_type(register)
         if not self._are_plain(kind) or name not in vars(owner):
             return 0
@@ -200,7 +200,7 @@ class ArgumentUnpacker:
     # ---- guards -----------------------------------------------------------------------------
 
     def _check(self, guard: Guard) -> bool:
-        """Add what a guard of an argument asks for; False when no step can."""
+        """Add the check of a guard of an argument; False if no step can make it."""
         if is_about_layout(guard):  # `layout_check` looks at these before quick calls
             return True
         register = self._places.get(guard.place)
@@ -240,7 +240,8 @@ class ArgumentUnpacker:
         return self._are_plain(kind) and self._expect_nothing(register, guard.name)
 
     def _expect_has(self, register: int, name: str) -> bool:
-        """From where the attribute is."""
+        """Expect the attribute where it was found: in the class, in the object's own __dict__, or
+        nowhere."""
         owner, kind = self._objects[register], self._expect_type(register)
         if not self._are_plain(kind):
             return False
@@ -273,7 +274,8 @@ class ArgumentUnpacker:
         self.steps.append(step)
 
     def _expect_nothing(self, register: int, name: str) -> bool:
-        """An object of a plain class has nothing of this name in its own __dict__."""
+        """Expect that an object of a plain class has no attribute of this name in its own
+        __dict__."""
         self.keep.append(name)
         self.steps.append(StepRecord(StepKind.ABSENT, register, id(name), hash(name), 0))
         return True
@@ -281,11 +283,11 @@ class ArgumentUnpacker:
     # ---- classes, which are watched ---------------------------------------------------------
 
     def _in_class(self, kind: type, name: str) -> Any:
-        """What a class or the first of its bases has under a name; MISSING when none has."""
+        """Return the value of a name in a class or the first base that has it, or MISSING."""
         return next((vars(part)[name] for part in kind.__mro__ if name in vars(part)), MISSING)
 
     def _are_plain(self, kind: type) -> bool:
-        """Whether objects of a class have their attributes in a __dict__, found as usual."""
+        """Return whether a class's objects have their attributes in a __dict__, found as usual."""
         return (
             objects.resolution_at.works
             and kind.__dictoffset__ != 0

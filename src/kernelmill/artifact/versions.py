@@ -1,8 +1,8 @@
-"""Versions that stand for untraced code: of Python, torch and kernelmill, and of the packages that
-a trace went through.
+"""Versions that stand for untraced code: of Python, torch and kernelmill, and of the packages with
+traced functions.
 
-A trace compares its functions. The version of the package around them stands for the rest: data
-files, compiled operators, side effects of imports.
+Guards compare the traced functions. The version of their package stands for the rest: data files,
+compiled operators, side effects of imports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One graph of Dynamo's through AOTAutograd: each resulting graph is compiled, or run by torch
-where it cannot be."""
+"""Compilation of one Dynamo graph through AOTAutograd: each resulting graph is compiled, or run by
+torch if that is not possible."""
 
 from __future__ import annotations
 

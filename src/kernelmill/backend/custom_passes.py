@@ -1,5 +1,5 @@
-"""Users' rewrites of the graph from AOTAutograd, before any pass of ours: the two passes of a
-config, and between them the replacements that were registered in this process.
+"""Users' rewrites of AOTAutograd's graph, before kernelmill's passes: the two passes of a config,
+and between them the replacements registered in this process.
 
 They see ATen operators without mutation, except for writes to arguments at the end. New nodes get
 their values by torch's rules for shapes and types. The bodies of higher-order operators are

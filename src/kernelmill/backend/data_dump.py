@@ -1,13 +1,13 @@
-"""`config.debug.data_dump` and `config.dump_config`: a captured graph run by ATen, with operators'
-data as files.
+"""`config.debug.data_dump` and `config.dump_config`: ATen runs a captured graph, and operators'
+tensors are written to files.
 
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/{number}_{node}.{input|output}{i}.npy
     dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/operators.txt
 
 `operators.txt` has a line for each operator: its number, name and target, and the user's line.
-Dtypes that NumPy lacks, as bfloat16, are written as float32 or complex64. Where statistics are
-asked for, `statistics.csv` has a line for each tensor in place of a file. The output of a watched
-operator is written again after others, as {number}_{node}.{watched}.output{i}.npy.
+Dtypes that NumPy lacks, such as bfloat16, are written as float32 or complex64. With statistics,
+`statistics.csv` has a line for each tensor instead of a file. The output of a watched operator is
+written again after others, as {number}_{node}.{watched}.output{i}.npy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _What:
 
 
 def asked_dump(config: DumpConfig) -> Dump | None:
-    """Return the dump that the options ask for; these override their file. None for no dump."""
+    """Return the dump that the options request, which override their file; None for no dump."""
     if config.dump_config_path is None:
         return Dump(config) if config.enable_dump else None
     found = given_in(config.dump_config_path)
@@ -58,7 +58,7 @@ def asked_dump(config: DumpConfig) -> Dump | None:
 
 
 def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump | None:
-    """Return the function that runs a graph and writes its data, if the options ask for it."""
+    """Return the function that runs a graph and writes its data, if the options request it."""
     debug, asked = config.debug.data_dump, asked_dump(config.dump_config)
     if debug.type is not None:
         return DataDump(gm, debug.path, _What(debug.filter), name)

@@ -80,9 +80,9 @@ def get_backend(
     """Return a backend for `torch.compile(model, backend=...)`.
 
     compiler_config        its options; None: the defaults
-    custom_decompositions  operator overload -> function that AOTAutograd traces in its place
+    custom_decompositions  a dict from operator overloads to functions that are traced instead
 
-    Imports torch._dynamo and the compiler. ConfigTypeError for arguments of another type.
+    Imports torch._dynamo and the compiler. Raises ConfigTypeError for arguments of another type.
     """
     from kernelmill.backend.graph_breaks import watch_compiles
 
@@ -127,8 +127,8 @@ def configured(
     """Return the config with torch.compile's `mode` and `options` on top.
 
     Options are dotted names of the tree ("debug.graph_dump.type"), or a whole "compiler_config".
-    Libraries pass modes and options of Inductor's to any backend: those that ask for the behaviour
-    of every compile here are accepted, the others are ignored, with one warning. ConfigError for
+    Libraries pass modes and options of Inductor's to any backend: those that request what every
+    compile here does are accepted, the others are ignored, with one warning. ConfigError for
     unknown ones, ConfigTypeError for another kind of config.
     """
     given = dict(options or {})
@@ -151,7 +151,7 @@ _DONE_ANYWAY = {
     "max_autotune_gemm": True,
     "max_autotune_pointwise": True,
 }
-"""Inductor's options that ask for the behaviour of every compile here."""
+"""Inductor's options that request what every compile here does."""
 _NOT_DONE = object()
 
 

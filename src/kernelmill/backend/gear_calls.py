@@ -1,10 +1,10 @@
 """Calls of a graph with gears: the program of its gear, or a substitute where there is none.
 
-Gears are compiled at once, or that of the first call at once and the others in the background,
-while calls are served. A call whose gear has no program yet is served, in this order, by a larger
-gear that has one, its arguments padded, where the compiler has proved that this changes nothing; by
-the program for all sizes; by torch, if everything is compiled in the background; or it waits until
-its own gear is compiled. Calls that wait and the background never compile at the same time.
+Either all gears are compiled at once, or that of the first call at once and the others in the
+background. Until its gear has a program, a call runs the first of these: a larger gear with padded
+arguments, if the compiler has proved that this changes nothing; the program for all sizes; torch,
+if everything is compiled in the background; or its own gear, after waiting for it. Waiting calls
+and the background never compile at the same time.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class GearedCalls:
     """A graph compiled for each gear. For sizes without a gear, calls raise GearError, are padded,
     or run a program for all sizes, by config.inference_config.gear_miss.
 
-    `program` has the programs; `padded` runs calls at larger gears, None where that may change a
-    result, or is not asked for.
+    `program` has the programs; `padded` runs calls at larger gears; None if that may change a
+    result, or is not requested.
     """
 
     def __init__(
@@ -65,10 +65,9 @@ class GearedCalls:
         may_wait: bool = False,
         in_torch: Callable[..., Results] | None = None,
     ) -> None:
-        """Take `names` of the graph's arguments, as the gears have them. Where gears `may_wait` and
-        the options say so, only that of the first call is compiled here, and nothing if calls may
-        be `in_torch` until then. PaddingError where padding, if asked for, could change a
-        result."""
+        """`names` are those of the graph's arguments, as in the gears. If gears `may_wait` and the
+        options say so, only the first call's gear is compiled here, and none if calls may be
+        `in_torch` until then. PaddingError if requested padding could change a result."""
         config = compiler.config
         for gear, values in gears.values.items():
             if why := unequal(graph, values):

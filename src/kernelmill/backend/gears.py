@@ -1,9 +1,8 @@
-"""Gears of one graph of Dynamo's: from the marks on its arguments to values of its symbols.
+"""Gears of one Dynamo graph: from the marks on its arguments to values of its symbols.
 
-The gears of frames are kept, so that a retrace for another size is recognised: Dynamo guards the
-sizes that it took for static in a trace. A call with another one makes it trace the frame again,
-and the arguments of that call carry no gears: without this record it would look like a model that
-never had any.
+The gears of frames are recorded, to recognise a retrace for another size. Dynamo guards the sizes
+that were static in a trace, and traces the frame again for a call with another size. The arguments
+of that call have no gears: without this record they would look like those of a model without gears.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class CaptureGears:
     guards: SizeGuards
 
     def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
-        """Return whether arguments of these shapes, as far as they are known, are of a gear."""
+        """Return whether arguments of these shapes, as far as known, fit a gear."""
         if self._static_mismatch(shapes):
             return False
         known = all(axis.argument in shapes for axis in self.gears.axes)

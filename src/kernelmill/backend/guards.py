@@ -1,6 +1,6 @@
-"""Dynamo's guards as reads: what a trace depended on, in a form that can be kept.
+"""Conversion of Dynamo's guards into reads: what a trace depended on, in a form that can be kept.
 
-Which kinds of guards are understood, and as what, is in the table of artifact/guard_kinds.py.
+The table of artifact/guard_kinds.py has the supported kinds of guards.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from kernelmill.torch_internals.dynamo import asked_of
 
 @dataclass
 class Reads:
-    """What a trace has read. `arguments` are guards of these, not yet with what they find; the
-    `outside` are paths of all else, with what counts there (`Root`).
-    `tensors` are roots for those that are asked for their layout or attributes."""
+    """Reads of a trace. `arguments` are guards of arguments, without the values that they find;
+    `outside` are paths of all others, with the parts that matter there (`Root`).
+    `tensors` are roots of tensors whose layout or attributes are read."""
 
     arguments: list[Guard] = field(default_factory=list[Guard])
     outside: dict[Path, str] = field(default_factory=dict[Path, str])
@@ -66,7 +66,7 @@ class Reads:
     _asked: set[str] = field(default_factory=set[str])
 
     def add(self, guard: Guard) -> None:
-        """Add what one guard reads."""
+        """Add the reads of one guard."""
         if guard.of_argument:
             named = {guard.name, *_names_in(guard.path), *_names_in(guard.other)}
             self._asked |= named
@@ -94,8 +94,8 @@ class Reads:
         self.outside[path] = max(what, self.outside.get(path, what), key=COUNTED.index)
 
     def names(self, inputs: Iterable[Path]) -> frozenset[str]:
-        """Of the attributes and keys that were read, and of those on the way there and to these
-        inputs."""
+        """Return the names of the read attributes and keys, and of those on the way to them and to
+        these inputs."""
         return frozenset(self._asked.union(*map(_names_in, (*self.outside, *inputs))))
 
 
@@ -137,7 +137,8 @@ def reads_of(guards: Iterable[Any], reader: SourceReader, roots: Roots, layouts:
 
 
 def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) -> Guard:
-    """The read that stands for all that a guard compares; not yet what it finds."""
+    """Return the read that stands for all that a guard compares, without the value that it
+    finds."""
     parameter = KINDS[kind].about
     asked = asked_of(guard, parameter) if parameter else (guard.originating_source, "")
     if asked is None:
@@ -169,7 +170,7 @@ def bytes_key(path: Path, key: bytes) -> Path:
 
 
 def missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> Iterator[Guard]:
-    """That what was looked for in vain is still not there."""
+    """Return guards that names which the trace did not find are still missing."""
     for error in errors:
         path: Path | None
         if error.source is not None:
@@ -201,11 +202,11 @@ _BOTH = 2
 def identities(
     compared: Compared, inputs: Iterable[Path], reads: Reads, roots: Roots
 ) -> list[Guard]:
-    """That values in arguments are one object, or two, as they were in the trace, where its code
-    compares some by identity: Dynamo says nothing of what is two.
+    """Return guards that values in arguments are one object or two, as in the trace, if its code
+    compares some by identity, since Dynamo does not report different objects.
 
-    UnsupportedError where an argument may be compared with what is no argument, or there are too
-    many.
+    UnsupportedError if an argument may be compared with an object that is no argument, or if there
+    are too many.
     """
     if not compared:
         return []
@@ -314,16 +315,16 @@ class Layouts:
         ]
 
     def integers(self, reader: SourceReader) -> Iterator[Guard]:
-        """Integers that the trace has compared, with a size or with each other, and that its
-        program does not get: they have to be what they were."""
+        """Return guards of integers that the trace has compared, with a size or with each other,
+        and that are no inputs of its program: they must not change."""
         for source in self._fixed:
             path = reader.path(source)
             if not is_known_by_version(path):
                 yield Guard("value", path)
 
     def guards(self, guard: Any, reader: SourceReader) -> Iterator[Guard]:
-        """What one of Dynamo's guards of a tensor asks for; of an input strides, offset and flags.
-        UnsupportedError where its sizes are not known."""
+        """Yield guards for one of Dynamo's guards of a tensor; for an input only those of strides,
+        offset and flags. UnsupportedError if its sizes are unknown."""
         source = guard.originating_source
         is_input = source.name in self._inputs
         if is_input and not (self._asks or self._flags):

@@ -1,7 +1,7 @@
 """One recorded trace of a whole function, with the state needed to run it in another process.
 
-The function is run once through torch.compile. Dynamo's data (sources of inputs, guards, traced
-code) and the compiler's programs become an entry.
+The function runs once through torch.compile. Dynamo's data (sources of inputs, guards, traced code)
+and the compiler's programs become an entry.
 """
 
 from __future__ import annotations
@@ -508,7 +508,7 @@ def _refuse_functions(values: Iterable[Any]) -> None:
 
 
 def _hooks_of_all() -> list[Guard]:
-    """That there are no hooks for all modules, which Dynamo does not look at."""
+    """Return guards that there are no hooks for all modules, which Dynamo does not read."""
     module, names = global_hooks.require()
     if all_have_hooks():
         raise UnsupportedError("all modules have hooks")
@@ -523,7 +523,7 @@ def _scalars(gm: torch.fx.GraphModule) -> frozenset[int]:
 
 
 def _returned(tx: Any, reader: SourceReader) -> list[Guard]:
-    """Guards of what is from outside and only returned: entries hold it as it was."""
+    """Return guards of outside values that are only returned, since entries hold these values."""
     values, dicts = dynamo.returned_unread(tx)
     for source, value in values:
         if not isinstance(value, _DATA):

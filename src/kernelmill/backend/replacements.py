@@ -1,5 +1,5 @@
 """Users' functions that rewrite graphs: passes of a config, and replacements registered for the
-process. To compute the text of a key imports no compiler."""
+process. Computing the text of their key imports no compiler."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def register_replacement(
     scalar_workaround: Mapping[str, float | int] | None = None,
     skip_duplicates: bool = False,
 ) -> None:
-    """Replace the operators of `search_fn` by those of `replace_fn`, in every graph that is
-    compiled in this process from now on, by torch's pattern matcher.
+    """Replace the operators of `search_fn` by those of `replace_fn`, in every graph that this
+    process compiles from now on, with torch's pattern matcher.
 
-    search_fn, replace_fn   functions of the same arguments, which compute the same
-    example_inputs      to trace them with: sizes and values do not matter, the order of dims in
-                        memory does where torch's operators differ by it
+    search_fn, replace_fn   functions of the same arguments with the same results
+    example_inputs      arguments to trace them with. Their sizes and values do not matter; the
+                        order of their dims in memory may change the traced operators
     trace_fn            torch's `fwd_only` (default), or a function like it
     extra_check         called with each match (torch's Match); False leaves it unchanged
     search_fn_pattern   a pattern of torch's matcher instead of the trace of search_fn
     scalar_workaround   values for arguments of search_fn that are numbers
-    skip_duplicates     skip a pattern that is registered already, instead of an error
+    skip_duplicates     True: skip a pattern that is already registered; False: raise an error
 
-    ConfigTypeError for a value that is no function. UnsupportedError where this version of torch
-    has another matcher.
+    Raises ConfigTypeError for a value that is not a function, UnsupportedError if this version of
+    torch has another matcher.
     """
     checked = {"search_fn": search_fn, "replace_fn": replace_fn}
     optional = {"trace_fn": trace_fn, "extra_check": extra_check}

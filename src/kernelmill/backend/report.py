@@ -1,5 +1,5 @@
-"""Outcome of each graph given to a backend: compiled, or why torch runs it. The compiler reports on
-each compiled one."""
+"""Outcome of each graph passed to a backend: compiled, or the reason why torch runs it. The
+compiler reports on each compiled one."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Changes by traced code besides tensors, as effects that a program can apply without a trace.
+"""Changes of objects by traced code, as effects that a program can apply without a trace.
 
-Dynamo has the places that change, and the source of a new value that existed before; the object
-itself has the new value after the call. A change that these two do not explain makes a method
-uncacheable.
+Dynamo knows the changed places, and the source of a new value that existed before; the object has
+the new value after the call. A method with a change that these two do not explain cannot be cached.
 
 Marks on the results of a recorded program, which identify them in the value that the function
 returns and in the objects it changes.
 
-Torch tells memory apart by storages. Two tensors over one array (`torch.from_numpy`,
-`torch.frombuffer`) have one each, and are traced as if a write to the one were not visible in the
-other. In eager it is: such calls are refused.
+Torch identifies memory by storages. Two tensors over one array (`torch.from_numpy`,
+`torch.frombuffer`) have different storages, and are traced as if a write to one were not visible in
+the other. In eager it is visible: such calls are refused.
 """
 
 from __future__ import annotations
@@ -132,16 +131,16 @@ class SideEffects:
 
     @property
     def reads(self) -> list[Guard]:
-        """What is asked of the objects that change, besides what Dynamo asks; not yet what these
-        find."""
+        """Return guards of the changed objects in addition to Dynamo's, without the values that
+        they find."""
         paths = [path for path in self.owners if path[0][0] == "argument"]
         lists = [Guard("shape", path) for path in paths if type(self.owners[path]) is list]
         return [*(Guard("class", path) for path in paths), *lists]
 
     def settled(self, shaper: Shaper) -> tuple[tuple[Effect, ...], list[Path]]:
-        """The effects, now that the program has run and they have been done, and the places that
-        have in the end what they had, which has to be the same in each call. UnsupportedError names
-        what is neither; CountsUp where symbols for integers would make effects of all changes."""
+        """Return the effects, after the program has run and made them, and the places whose value
+        is unchanged in the end, which has to be so in each call. UnsupportedError names a place
+        that is neither; CountsUp if symbols for integers would make effects of all changes."""
         effects: list[Effect] = []
         counted: list[Path] = []
         restored: list[Path] = []
@@ -208,11 +207,11 @@ def _is_number(value: Any) -> bool:
 
 
 class MarkedInteger(int):
-    """An integer that is a result of the program, told from others of the same value."""
+    """An integer that is a result of the program, distinguishable from others of the same value."""
 
 
 class MarkedFloat(float):
-    """A number that was read from a result, told from others of the same value."""
+    """A number that was read from a result, distinguishable from others of the same value."""
 
 
 class MarkedTensor(torch.Tensor):

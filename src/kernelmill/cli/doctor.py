@@ -1,4 +1,4 @@
-"""`kernelmill doctor`: is this installation in order, and what is slow here?"""
+"""`kernelmill doctor`: checks the installation, and finds what is slow on this machine."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def doctor(
 ) -> int:
     """Check versions, processor, threads, folders and system, and say what is slow here.
 
-    Each finding comes with what to do about it. Exit code 1 when something is wrong; what is merely
-    slow is no reason.
+    Each finding says what to do about it. Exit code 1 if something is wrong, but not if it is only
+    slow.
     """
     sections = list(_sections(quick, folder))
     counts = {

@@ -1,4 +1,4 @@
-"""`kernelmill explain` and `kernelmill trace`: what becomes of a model, and of a call."""
+"""`kernelmill explain` and `kernelmill trace`: a report on a model, and the timeline of a call."""
 
 from __future__ import annotations
 

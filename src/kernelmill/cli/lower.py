@@ -1,4 +1,4 @@
-"""`kernelmill lower`: what becomes of a graph, stage by stage, as text."""
+"""`kernelmill lower`: the stages of a graph as text."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _kernelmill(
         ),
     ] = False,
 ) -> None:
-    """A torch.compile backend for CPUs: looks after what it compiled and measures models."""
+    """A torch.compile backend for CPUs: manage compiled kernels, measure and report on models."""
 
 
 def _end(code: int | None, version: bool) -> None:

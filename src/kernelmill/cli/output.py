@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 FINE = 0
 FOUND = 1
-"""The command ran, and what it looked at is not in order."""
+"""Exit code if the command ran and found something wrong."""
 
 REFUSED = 2
 """Wrong usage, or something that is missing: nothing was done."""
 
 USER_CODE = 3
-"""Code that the command was given does not import, or raised."""
+"""Exit code if the user's code does not import, or raised."""
 
 INTERRUPTED = 130
 """Ctrl-C, as shells count it: 128 and the number of the signal."""
 
 READER_GONE = 141
-"""What reads standard output has closed it: 128 and the number of the signal."""
+"""Exit code if the reader of standard output has closed it: 128 and the number of the signal."""
 
 EXIT_CODES = """Exit codes:
   0    fine

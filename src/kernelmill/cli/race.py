@@ -32,8 +32,8 @@ _LEAST_TURNS = 5
 TOLERANCES: Mapping[torch.dtype, float] = {
     torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1,
 }  # fmt: skip
-"""How far a result may be from eager's, of its largest element: what another order of sums explains
-in a deep model. Other dtypes are to be equal."""
+"""Largest differences from eager's result, relative to its largest element, that another order of
+sums explains in a deep model. Other dtypes have to be equal."""
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""`kernelmill run` and `kernelmill on`: a script as it is, for torch_npu and torchair, or one whose
-`torch.compile` calls compile with kernelmill."""
+"""`kernelmill run` and `kernelmill on`: run an unchanged script for torch_npu and torchair, or one
+whose `torch.compile` calls then compile with kernelmill."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from kernelmill.cli.output import examples
 
 _AS_WRITTEN = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-"""What follows the script is the script's, also where it looks like an option of ours."""
+"""Settings that leave all arguments after the script to it, even those that look like options."""
 
 
 def add(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""The stages of lowering as text, for people and for golden files."""
+"""The stages of lowering as text, for the command and for golden files."""
 
 from __future__ import annotations
 

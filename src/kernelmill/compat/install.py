@@ -1,6 +1,5 @@
-"""`install`: sets up torch and the modules of a process for a script for torch_npu, of which
-`torch_npu` and `torchair` are made from kernelmill's functions. Names that these lack are
-errors."""
+"""`install`: sets up torch and the modules of a process for a script for torch_npu. The modules
+`torch_npu` and `torchair` are made of kernelmill's functions; names that these lack are errors."""
 
 from __future__ import annotations
 
@@ -354,7 +353,7 @@ def install() -> None:
 
 
 def _map_others() -> None:
-    """Wrap torch's functions that take the name of a backend, or ask for an accelerator."""
+    """Wrap torch's functions that take the name of a backend, or look for an accelerator."""
     torch_names: Any = torch
     # There is none whose streams Dynamo, autograd or a DataLoader would have to wait for.
     torch_names.accelerator.is_available = lambda: False

@@ -1,10 +1,10 @@
 """The first kernel of a program whose results differ from torch's, and that launch as a folder.
 
-The graph runs operator by operator in torch, and launch by launch as it was compiled. The results
-of a launch are replaced by torch's values before the next one, so each launch has correct operands
-and the first that differs is the one at fault. For weights packed in a kernel's own layout torch
-has no values: where a launch that reads them differs, the kernel interpreter tells whether the
-launch that packed them is at fault.
+The graph runs operator by operator in torch, and launch by launch compiled. Before each launch the
+results of the last one are replaced by torch's values. So each launch has correct operands, and the
+first that differs is at fault. Torch has no values for weights packed in a kernel's layout: if a
+launch that reads them differs, the kernel interpreter says whether the launch that packed them is
+at fault.
 
 A launch as a folder: texts, data, and a script that runs it and shows the difference.
 

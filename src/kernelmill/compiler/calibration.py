@@ -1,10 +1,10 @@
 """Calibration: figures of core/target/machine.py measured on this processor, and stored.
 
-A measurement is a kernel of our own IR, so that generated code is measured: a loop of independent
-multiply-adds for each dot unit, of tiles with the loads that feed them, one that reads a buffer of
-each cache level's size, and launches that do nothing. Rates are those of one core. The minimum of
-many short rounds is taken, against disturbance by other load. Figures are rounded to two digits,
-lest two measurements of one machine choose different schedules.
+Measurements run kernels of the kernel IR, so that generated code is measured: a loop of independent
+multiply-adds for each dot unit (for tiles with their loads), a loop that reads a buffer of each
+cache level's size, and empty launches. Rates are those of one core. The minimum of many short
+rounds is taken, against disturbance by other load. Figures are rounded to two digits, so that two
+measurements of one machine choose the same schedules.
 
 An entry of type "Machine" holds them as JSON. Its key names the ISA, the caches and the processor's
 model.

@@ -1,8 +1,8 @@
 """Choices between the static and the dynamic kernels of an operator.
 
-A choice is made once, by measuring both, and kept in the store with the kernels: an entry of type
-"Choice", whose key is the operator's text, with "static" or "dynamic" in place of machine code.
-Installed packages bring their choices along.
+A choice is made once, by measuring both, and kept in the kernel store as an entry of type "Choice".
+Its key is the operator's text; it has "static" or "dynamic" instead of machine code. Installed
+packages contain their choices.
 """
 
 from __future__ import annotations

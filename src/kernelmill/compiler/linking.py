@@ -1,9 +1,9 @@
 """Linking of a lowered program: objects, the callable program, and the report.
 
-Gears share the kernels of the program for all sizes where that costs little. The passes, the
-fusion, the kernels and LLVM's work on them are then done once; each gear has only its own plan,
-with its sizes in place of symbols. The cost model gives the loss: for each launch the estimate of
-its template (`Loss`), and a little for loops with symbolic ends.
+Gears share the kernels of the program for all sizes if that costs little. Then passes, fusion,
+kernels and LLVM's work are done once, and each gear only has a plan, with its sizes instead of
+symbols. The cost model estimates the loss: for each launch that of its template (`Loss`), and a
+little for loops with symbolic ends.
 """
 
 from __future__ import annotations

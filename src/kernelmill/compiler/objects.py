@@ -1,6 +1,4 @@
-"""Kernels, and drivers of super kernels, to objects through the store: stored ones are reused, the
-rest are compiled.
-"""
+"""Objects of kernels and of drivers of super kernels: from the store, or compiled."""
 
 from __future__ import annotations
 

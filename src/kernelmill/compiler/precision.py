@@ -1,10 +1,9 @@
 """Programs by the precision of float32 matmuls in torch at the compile or call.
 
-Dynamo compares this setting only in part ("high" and "medium" are one to it, and oneDNN's own is in
-none of its guards), and AOTAutograd's backward not at all: each call reads it. What decides is
-oneDNN's setting for matmul: `torch.set_float32_matmul_precision` sets it, and
-`torch.backends.mkldnn.matmul.fp32_precision`; where neither says anything it is that of
-`torch.backends.mkldnn.fp32_precision` and `torch.backends.fp32_precision`, in this order.
+Dynamo does not distinguish "high" from "medium" and does not compare oneDNN's setting, and
+AOTAutograd's backward compares nothing, so each call reads the setting. It is oneDNN's for matmul,
+set by `torch.set_float32_matmul_precision` and `torch.backends.mkldnn.matmul.fp32_precision`. If it
+is unset, `torch.backends.mkldnn.fp32_precision` applies, then `torch.backends.fp32_precision`.
 """
 
 from __future__ import annotations

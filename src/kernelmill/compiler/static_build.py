@@ -4,24 +4,23 @@ written out and loaded.
 The output has the layout of TorchAir's static kernel compile:
 
     {build_dir}/aclnn_static_shape_kernel_outputs/{timestamp}_{pid}_outputs/
-        {pid}/*.json             the operators that static kernels are meant for
+        {pid}/*.json             operators that can have static kernels
         {pid}_debug/*.json       all operators
-        {pid}_opcompile/*.json   those that were compiled, with the choice made
+        {pid}_opcompile/*.json   compiled operators, with the choices
         static_kernel_{datetime}.run
-        installed/               with several processes: the package, as all of them use it
+        installed/               with several processes: the package that all of them use
 
 or, for npugraph_ex, of static_kernel_compile_outputs/ts{timestamp}_pid{pid}_outputs: compiled
 operators are in {pid}_opcompile_selected there, and candidates in {pid}_opcompile.
 
 The rank group: processes of one machine that compile static kernels together.
 
-They communicate through the key-value store of torch.distributed, not through collectives: the
-program's own communication is left alone, and a dead process shows as a missing answer. A process
-whose wait times out goes on alone; kernels and packages are safe without any of this.
+They communicate through the key-value store of torch.distributed, not through collectives, so the
+program's own communication is not affected, and a dead process is a missing answer. A process
+whose wait times out continues alone; kernels and packages are safe without this.
 
-The operators that run are recorded with their shapes, without a run of its own. Every loaded
-program is registered here with its graph, as long as it lives. A recording compares the programs'
-counters at its begin and end, so calls cost nothing more meanwhile.
+Recording needs no extra run. Every live program is registered here with its graph. A recording
+compares the programs' counters at its begin and end, so calls cost nothing more meanwhile.
 
 Operators as JSON documents, written to the output tree and to logs, and read back.
 

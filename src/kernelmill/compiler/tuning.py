@@ -1,9 +1,9 @@
 """Tuning: schedules of contractions and attentions chosen by measuring, once for each machine.
 
-A choice is stored as an entry of type "Tuning": its key is the text of the kernel with the cost
-model's schedule, the machine and the number of threads; in place of machine code it holds the
-schedule's label. Every rule of the store holds for it: checksums, one process measures while others
-wait, damaged entries are set aside and measured again.
+A choice is stored as an entry of type "Tuning". Its key is the text of the kernel with the cost
+model's schedule, the machine and the number of threads; it has the schedule's label instead of
+machine code. The rules of the store apply: it has checksums, one process measures while others
+wait, and damaged entries are set aside and measured again.
 """
 
 from __future__ import annotations

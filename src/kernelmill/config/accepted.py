@@ -1,4 +1,4 @@
-"""Options that do nothing here: accepted names of TorchAir's, with their checks, by the reason.
+"""Options of TorchAir that are accepted but have no effect, with their checks, by the reason.
 
 A row is a group of options, a reason, and the names with their defaults and allowed values.
 """
@@ -11,14 +11,14 @@ from kernelmill.config import tree
 from kernelmill.config.dump_config import DumpConfig
 from kernelmill.config.option import Choice, Group, Instance, Number, Option, Path, Switch, Text
 
-NO_POOL = "captures of one graph share their memory in any case, and graphs have their own"
+NO_POOL = "captures of one graph always share their memory, and graphs never do"
 _NO_CAPTURE = "no device graph is captured; a compiled program is launched as one call"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
-_EXPORT = "there is no export to files of Ascend's; kernelmill.aot.compile writes a file"
+_EXPORT = "there is no export to Ascend's files; kernelmill.aot.compile writes a file"
 _EXPLAINED = "kernelmill.explain() reports them"
-_NOT_SWITCHED = "single rewrites and fusions cannot be switched"
+_NOT_SWITCHED = "single rewrites and fusions cannot be switched off"
 _ALWAYS = (
-    "in any case inputs are updated in place, views are index arithmetic, tiles are chosen at "
+    "always on: inputs are updated in place, views are index arithmetic, tiles are chosen at "
     "compile time, and the arena of a call is released after it"
 )
 
@@ -46,7 +46,7 @@ ACCEPTED: tuple[tuple[type[Group], str, dict[str, Option[Any]]], ...] = (
     }),
     (tree.AclGraphConfig, NO_POOL, {"use_custom_pool": pool()}),
     (tree.Debug, _NO_STREAMS, {"deadlock_check": Switch(False)}),
-    (DumpConfig, "the graph runs as it was captured, so what is quantised is written in any case", {
+    (DumpConfig, "the graph runs as captured, so quantised tensors are always written", {
         "quant_dumpable": Switch(False),
     }),
     (tree.Export, _EXPORT, {
@@ -62,10 +62,10 @@ ACCEPTED: tuple[tuple[type[Group], str, dict[str, Option[Any]]], ...] = (
         "enable_lite_export": Switch(False),
     }),
     (tree.FusionConfig, _NOT_SWITCHED, {"fusion_switch_file": Path(None, must_be="file")}),
-    (tree.AoeConfig, "what was measured is kept in the folder of kernels", {
+    (tree.AoeConfig, "measured choices are kept in the folder of kernels", {
         "work_path": Path("./", must_be="folder"),
     }),
-    (tree.AoeConfig, "they are options of Ascend's tuner", {
+    (tree.AoeConfig, "it is for Ascend's tuner", {
         "aoe_config_file": Path(None, must_be="file"),
     }),
     (tree.ExperimentalConfig, "parameters are packed once, and again only when they change", {
@@ -85,7 +85,7 @@ ACCEPTED: tuple[tuple[type[Group], str, dict[str, Option[Any]]], ...] = (
     (tree.ExperimentalConfig, "a graph is not split into static and dynamic parts", {
         "static_model_ops_lower_limit": Number(None, -1),
     }),
-    (tree.ExperimentalConfig, "forward and backward are compiled one by one", {
+    (tree.ExperimentalConfig, "forward and backward are compiled separately", {
         "aot_config_enable_joint_graph": Switch(False),
         "aot_config_output_loss_index": Number(0, 0),
     }),

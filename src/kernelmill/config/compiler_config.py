@@ -61,8 +61,8 @@ class CompilerConfig(Group):
     target = Choice[str | None](
         None,
         (None, "native", *NAMED),
-        "Instruction set to compile for, with common cache sizes. native is all that this machine "
-        "has; None is what KERNELMILL_TARGET names, else native. A program that is called here "
+        "Instruction set to compile for, with common cache sizes. native means all instructions of "
+        "this machine; None means KERNELMILL_TARGET, else native. A program that runs here "
         "needs one that this machine can run; kernelmill.aot.compile takes any.",
         advice="For kernels, files and packages that older machines run too.",
         in_key=True,
@@ -70,10 +70,10 @@ class CompilerConfig(Group):
     on_untrusted = Choice[OnUntrusted | None](
         None,
         (None, "error", "memory"),
-        "What to do with folders that other users can write to. error refuses them; memory leaves "
-        "them alone, and what is compiled stays in the process. None is what "
-        "KERNELMILL_ON_UNTRUSTED says, else error.",
-        advice="memory in containers that cannot mend the folders of their image.",
+        "What to do with folders that other users can write to. error refuses them; memory ignores "
+        "them, and compiled kernels stay in the process. None means "
+        "KERNELMILL_ON_UNTRUSTED, else error.",
+        advice="memory in containers that cannot repair the folders of their image.",
     )
     float32_pieces = Switch(
         True,
@@ -84,9 +84,9 @@ class CompilerConfig(Group):
     )
     quantize = Schemes(
         None,
-        "Layers whose products are computed with smaller numbers: weights of eight bits, and "
-        "inputs too, or weights of four bits. A scheme for all layers, or schemes by patterns of "
-        "their names, of which the first that fits counts; None leaves a layer as it is.",
+        "Computes products of layers with 8-bit weights and inputs, 8-bit weights, or 4-bit "
+        "weights. A scheme for all layers, or a dict from patterns of layer names to schemes: the "
+        "first pattern that matches applies. None does not quantise.",
         advice="'int8' for encoders, 'int8-weights' or 'int4-weights' for decoders that make few "
         "tokens at a time (docs: quantisation).",
         in_key=True,
@@ -103,9 +103,9 @@ class CompilerConfig(Group):
     post_grad_custom_pre_pass = hook(
         "A function (gm, example_inputs, config) that rewrites each graph of ATen operators in "
         "place, before registered replacements.",
-        advice="For rewrites that kernelmill cannot know are right (docs: custom passes).",
+        advice="For your own rewrites of the graph (docs: custom passes).",
     )
-    post_grad_custom_post_pass = hook("The same, behind registered replacements.")
+    post_grad_custom_post_pass = hook("The same, after registered replacements.")
 
     def as_dict(self) -> dict[str, Any]:
         """Return dotted name -> value of every option, in the order of their declaration."""

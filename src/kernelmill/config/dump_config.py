@@ -53,37 +53,37 @@ class DumpConfig(Group):
 
     enable_dump = Switch(
         False,
-        "Runs each captured graph in torch and writes what operators read and give: all of them, "
-        "or those that `dump_layer` and `scope.data_dump` choose.",
-        advice="To find the first operator that gives a wrong number.",
+        "Runs each captured graph in torch and writes operands and results of all operators, "
+        "or of those that `dump_layer` and `scope.data_dump` choose.",
+        advice="To find the first operator with a wrong result.",
     )
     dump_path = Path("./", "Folder of the files.", must_be="folder")
-    dump_mode = Choice("all", ("input", "output", "all"), "What is written of each operator.")
-    dump_step = Steps("Which calls of each graph are written, from 0 on; '' is all.")
+    dump_mode = Choice("all", ("input", "output", "all"), "Tensors written for each operator.")
+    dump_step = Steps("Numbers of the calls of each graph to write, from 0; '' means all.")
     dump_layer = Text(
         "",
         r"[0-9a-zA-Z_ /\\.]+",
         "mul_1 add",
-        "Operators that are written: names of nodes of the graph, or of operators.",
+        "Operators to write: names of nodes of the graph, or of operators.",
     )
     dump_data = Choice(
         "tensor",
         ("tensor", "stats"),
-        "Values, or a line of statistics for each tensor in `statistics.csv`.",
-        advice='Take "stats" first where the values of all calls would fill the disk.',
+        "Writes values, or a line of statistics for each tensor in `statistics.csv`.",
+        advice='Try "stats" first if the values of all calls would fill the disk.',
     )
     dump_config_path = _File(
         None,
         'A JSON file {"dump": {...}} of dump_path, dump_mode ("output" without it), dump_step, '
         'dump_data, and dump_list: [{"layer": [names]}]. It needs no enable_dump; options that are '
-        'set go before it. "dump_debug": "on" writes operators alone that give what is not finite; '
-        '"dump_scene": "watcher" writes the results of watcher_nodes, and again behind each layer.',
+        'set take precedence. "dump_debug": "on" only writes operators with non-finite results; '
+        '"dump_scene": "watcher" writes the results of watcher_nodes, and again after each layer.',
         must_be="file",
     )
     data_dump_stage = Choice(
         "optimized",
         ("original", "optimized"),
-        "Which graph's operators: as captured, or behind custom passes and replacements. Neither "
+        "The graph as captured, or after custom passes and replacements. Neither "
         "has kernelmill's own rewrites.",
     )
 

@@ -1,8 +1,8 @@
 """Options: typed attributes of a group that check every value when it is set.
 
 An option is declared once, in tree.py, with its default, its allowed values and a sentence on its
-effect. Those that do nothing are in the table of accepted.py: setting one to anything but its
-default gives a UserWarning with the reason.
+effect. The table of accepted.py has options without effect: another value than the default gives a
+UserWarning with the reason.
 """
 
 from __future__ import annotations

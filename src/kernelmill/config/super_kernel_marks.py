@@ -6,9 +6,9 @@ text.
     options = OPTION "=" VALUE {":" OPTION "=" VALUE}
     events  = NUMBER {"," NUMBER}
 
-Events order operators, by `wait_tensor`, and by `wait` for a `record`: operators with an event
-after "<" begin when those with it after ">" are done. THREADS is the limit of `limit_threads`. MODE
-is that of `torch.set_deterministic_debug_mode` for an operator that runs in ATen; else it is the
+Events order operators, for `wait_tensor`, and for `wait` with `record`: operators with an event
+after "<" start after those that have it after ">". THREADS is the limit of `limit_threads`. MODE is
+that of `torch.set_deterministic_debug_mode` for an operator that runs in ATen; by default it is the
 caller's.
 
 Operators of a graph and steps of a plan have marks as data; the text is their printed form.

@@ -1,7 +1,7 @@
-"""The groups of options below `CompilerConfig`, each with its effect here.
+"""The groups of options below `CompilerConfig`, with their effects.
 
 Names, defaults and allowed values are TorchAir's (its `configs` package), so that a TorchAir script
-runs unchanged; `kernel_meta_dir` is our own.
+runs unchanged; kernelmill adds some.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class DataDump(Group):
         None,
         (None, "npy"),
         "Runs the captured graph with ATen, operator by operator, and writes a .npy file for each "
-        "tensor that an operator reads or gives; None writes nothing.",
+        "operand and result; None writes nothing.",
         advice="To compare with another device or version; `kernelmill bisect` finds a wrong "
-        "kernel by itself.",
+        "kernel automatically.",
         in_key=True,
     )
     path = Path(None, "Folder of the files, which is made; None is the working directory.")
-    filter = hook("Which operators are written: torch.fx.Node -> bool. None is all.")
+    filter = hook("Selects operators: torch.fx.Node -> bool. None means all.")
 
 
 class FxSummary(Group):
@@ -93,8 +93,8 @@ class AclGraphDebug(Group):
     static_capture_size_limit = Number(
         64,
         1,
-        "Most sets of sizes that are captured for one graph; the oldest is dropped.",
-        advice="Raise it where the log says that captures are dropped; each holds memory.",
+        "Limit of captured sets of sizes of one graph; the oldest is dropped.",
+        advice="Raise it if the log says that captures are dropped; each holds memory.",
     )
 
 
@@ -108,7 +108,7 @@ class Debug(Group):
     run_eagerly = Switch(
         False,
         "Runs the captured graph with ATen and compiles nothing.",
-        advice="When a result looks wrong: if it still does with this, the capture is at fault and "
+        advice="When a result looks wrong: if it stays wrong with this, the capture is at fault, "
         "not the compiled code.",
         in_key=True,
     )
@@ -138,9 +138,9 @@ class AoeConfig(Group):
     aoe_mode = Choice[str | None](
         None,
         (None, "2"),
-        "'2' measures schedules of each product, convolution and attention of known sizes, and "
+        "'2' measures schedules of each matmul, convolution and attention of known sizes, and "
         "keeps the fastest in the kernel store.",
-        advice="For a model that serves for long; the first compile takes longer (docs: tuning).",
+        advice="For a model that runs for long; the first compile takes longer (docs: tuning).",
         in_key=True,
     )
 
@@ -150,9 +150,9 @@ class AclGraphExperimental(Group):
 
     _aclnn_static_shape_kernel = Switch(
         False,
-        "Compiles a kernel of its own for each operator and shape that a call captures, and "
-        "uses it where it is measured faster.",
-        advice="Where the same shapes come again and again (docs: static kernels).",
+        "Compiles a static kernel for each operator and shape that a call captures, and "
+        "uses it where it measures faster.",
+        advice="Where the same shapes recur (docs: static kernels).",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
@@ -165,8 +165,8 @@ class AclGraphExperimental(Group):
     static_kernel_outputs = Choice(
         "aclnn_static_shape_kernel_outputs",
         ("aclnn_static_shape_kernel_outputs", "static_kernel_compile_outputs"),
-        "Name of the folder in it: that of torchair, or the newer one of npugraph_ex, with newer "
-        "names inside.",
+        "Name of the folder in it: that of torchair, or that of npugraph_ex, with newer names "
+        "inside.",
         mode=REDUCE_OVERHEAD,
     )
     _aclnn_static_shape_kernel_sym_value_range = Instance[list[int] | None](
@@ -174,32 +174,32 @@ class AclGraphExperimental(Group):
         is_int_list,
         "list of int",
         "Sizes of one symbol to compile static kernels for at the first call.",
-        advice="In a dynamic program whose sizes are known beforehand.",
+        advice="In a dynamic program whose sizes are known in advance.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
     _aclnn_static_shape_kernel_sym_index = Number(
         0,
         0,
-        "Which symbol that is, counted from 0 in the order of the arguments.",
+        "Number of that symbol, counted from 0 in the order of the arguments.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
     _super_kernel_optimize = Switch(
         False,
-        "Makes super kernels of each capture where the cost model says it is faster.",
+        "Makes super kernels of each capture where the cost model expects a gain.",
         advice="For models of many short kernels.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
     _super_kernel_optimize_options = RangeDict(
         None,
-        "Options of scope.super_kernel for super kernels that are made without marks.",
+        "Options of scope.super_kernel for super kernels without marks.",
         in_key=True,
     )
     _super_kernel_debug_options = RangeDict(
         None,
-        "The same, on top of them.",
+        "The same; they take precedence.",
         advice="'debug-sync-all' finds faults of synchronisation.",
         in_key=True,
     )
@@ -210,54 +210,54 @@ class ExperimentalConfig(Group):
 
     kernel_meta_dir = Path(
         None,
-        "Folder of compiled kernels; None is what KERNELMILL_KERNEL_META names, else "
-        "kernelmill/kernel_meta in $XDG_CACHE_HOME or ~/.cache. It is made if it does not exist.",
-        advice="Where one model of a process keeps its kernels apart from others.",
+        "Folder of compiled kernels, created if missing; None means KERNELMILL_KERNEL_META, else "
+        "kernelmill/kernel_meta in $XDG_CACHE_HOME or ~/.cache.",
+        advice="To keep the kernels of one model apart from others.",
     )
     keep_inference_input_mutations = Switch(
         True,
         "Writes to arguments inside the program. False writes them after it, as AOTAutograd does.",
-        advice="Leave it on; False costs a copy of each argument that is written to.",
+        advice="Leave it on; False costs a copy of each written argument.",
         in_key=True,
     )
     remove_noop_ops = Switch(
         True,
         "Removes operators that change no bit, such as x * 1, x - 0.0 and casts there and back.",
-        advice="Leave it on; switch it off to find out whether this pass is at fault.",
+        advice="Leave it on; switch it off to see whether this pass is at fault.",
         in_key=True,
     )
     pattern_fusion_pass = Switch(
         True,
         "Fuses operators into kernels. False makes a kernel of each operator.",
-        advice="Leave it on; switch it off to find out whether fusion is at fault.",
+        advice="Leave it on; switch it off to see whether fusion is at fault.",
         in_key=True,
     )
     jit_compile = Choice(
         "auto",
         ("auto",),
-        "TorchAir's name for it: dynamic shapes are compiled once, for all sizes.",
+        "TorchAir's option: dynamic shapes are compiled once, for all sizes.",
     )
     super_kernel_optimize = Switch(
         False,
-        "Makes super kernels of a whole program of fixed sizes where the cost model says it is "
-        "faster, without marks in the code.",
+        "Makes super kernels of a whole static program, without marks in the code, where the cost "
+        "model expects a gain.",
         advice="For models of many short kernels; no measured model gets slower, most gain little.",
         in_key=True,
     )
     gears_eager = Switch(
         True,
-        "Compiles all gears at the first call. False compiles that call's gear alone, and the "
-        "others in the background; meanwhile a larger gear or a program for all sizes serves them.",
-        advice="Leave it on for servers, so that nothing is compiled while they serve; False for "
+        "Compiles all gears at the first call. False compiles only that call's gear, and the "
+        "others in the background; meanwhile a larger gear or a program for all sizes runs them.",
+        advice="Leave it on for servers, so that nothing is compiled while they run; False for "
         "the quickest first call.",
     )
     compile_in_background = Switch(
         False,
-        "Compiles graphs of inference in the background; torch runs their calls until that is "
-        "done. What a trace takes is waited for all the same, and training compiles at its first "
+        "Compiles graphs of inference in the background; torch runs their calls until then. "
+        "Calls still wait for traces, and training compiles at its first "
         "call.",
-        advice="For servers that must soon give their first answers, or that meet new sizes while "
-        "they serve. Results before and after differ by rounding.",
+        advice="For servers that must answer soon after their start, or that meet new sizes. "
+        "Results before and after differ by rounding.",
     )
     aclgraph = Sub(AclGraphExperimental)
 
@@ -268,24 +268,24 @@ class InferenceConfig(Group):
     dynamic_gears_merge_policy = Choice(
         "zip",
         ("zip", "product"),
-        "How gears of several dims combine: zip takes the lists position by position, "
-        "product takes every value with every other.",
+        "How gears of several dims combine: zip combines the lists position by position, "
+        "product makes all combinations.",
         in_key=True,
     )
     gear_miss = Choice(
         "error",
         ("error", "pad", "dynamic"),
-        "What a call does whose size is no gear: error raises GearError, pad fills arguments with "
-        "zeros up to a gear and cuts the results, dynamic runs a program for all sizes.",
-        advice="pad where sizes vary freely below a known most, dynamic where gears are the common "
-        "case only.",
+        "What a call does whose size is no gear: error raises GearError, pad pads arguments with "
+        "zeros to a gear and crops results, dynamic runs a program for all sizes.",
+        advice="pad where sizes vary freely up to a known maximum, dynamic where gears only cover "
+        "the common sizes.",
         in_key=True,
     )
     gear_pad_masks = Instance[Sequence[str]](
         (),
         is_text_list,
         "list of str",
-        "With gear_miss='pad': names of arguments that hide padding where they are zero. The "
+        "With gear_miss='pad': names of arguments whose zeros hide padding. The "
         "compiler relies on it and does not check it.",
         advice="When a PaddingError names a softmax or sum that such a mask makes safe.",
         in_key=True,

@@ -1,5 +1,5 @@
-"""Foundations for all packages: data types, dims, targets, digests, errors, knobs, log. Importing
-any of it refuses a Python that cannot run the rest."""
+"""Foundations of all packages: data types, dims, targets, digests, errors, knobs, log. An import
+raises an error in a Python that cannot run kernelmill."""
 
 from kernelmill.core import interpreter
 

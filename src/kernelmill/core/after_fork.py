@@ -1,8 +1,8 @@
 """Repairs in a forked child before anything else runs in it.
 
-Only the forking thread exists in the child: locks and temporary settings of other threads stay. So
-every module with a lock, a thread or such a setting registers a repair here: a function, or `track`
-for objects with a method `after_fork`. Functions run first; none may wait.
+The child only has the forking thread, but locks and temporary settings of others stay. So every
+module with a lock, a thread or such a setting registers a repair here: a function, or `track` for
+objects with a method `after_fork`. Functions run first; none may wait.
 """
 
 from __future__ import annotations

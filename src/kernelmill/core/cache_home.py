@@ -1,7 +1,7 @@
 """The default folder of compiled programs.
 
-It is never in the working directory, whose contents may have come with an archive or a checkout:
-their owner is the user, so no check of owners and modes could refuse them.
+It is never in the working directory, whose contents may come from an archive or a checkout: the
+user owns them, so checks of owners and modes could not refuse them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`dataclasses.dataclass`, for classes that are cheap to define.
 
-Python up to 3.12 compiles as many as seven functions for each dataclass, whether or not it is used:
-0.6 ms, for some 400 classes that a first call loads. Here methods are closures, and only an
-`__init__` is compiled, when the first object is made. Functions of `dataclasses` (`fields`,
-`replace`, `is_dataclass`) work. The only options are those of `_defined`, and InitVar is missing.
+Python up to 3.12 compiles up to seven functions for each dataclass, in 0.6 ms; a first call loads
+about 400 classes. Here methods are closures, and only `__init__` is compiled, when the first object
+is made. Functions of `dataclasses` (`fields`, `replace`, `is_dataclass`) work. The only options are
+those of `_defined`, and InitVar is missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys: named ingredients, and one digest over them.
 
-Whatever decides the bytes of a product is an ingredient of its key, and nothing else is: no path,
-no process, no device number. Because the ingredients have names, two keys can say how they differ.
+A key has all that decides the bytes of a product as ingredients, and nothing else: no path, process
+or device number. Since ingredients have names, the difference of two keys can be shown.
 """
 
 from __future__ import annotations

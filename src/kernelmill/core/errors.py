@@ -9,17 +9,17 @@
     │   └── GearError           ... a size outside the gears, or gears that break their rules
     │       └── GearTypeError       ... by their type (also a TypeError)
     ├── GradientError       an argument that requires grad, for inference (also a RuntimeError)
-    ├── CopyError           what is neither copied nor pickled (also a TypeError)
+    ├── CopyError           an object that cannot be copied or pickled (also a TypeError)
     ├── FileError           a file or folder that was named: its path (also an OSError)
     │   ├── MissingFileError    ... is not there (also FileNotFoundError)
     │   ├── DeniedFileError     ... is denied by the system (also PermissionError)
     │   ├── NoFolderError       ... is no folder (also NotADirectoryError)
     │   └── IsFolderError       ... is a folder (also IsADirectoryError)
-    ├── UserCodeError       code that a command was given does not import, or raised
-    ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
+    ├── UserCodeError       a user's code for a command that does not import, or raised
+    ├── UnsupportedError    a stage does not support this; its caller falls back to ATen
     ├── VerificationError   an IR broke its own rules; names the pass that broke it
-    ├── CodegenError        LLVM refused what we generated
-    │   └── NoCodeError         ... or the system refuses to run code that was made here
+    ├── CodegenError        LLVM refused the generated code
+    │   └── NoCodeError         ... or the system refuses to run generated code
     ├── StoreError          the compiled-kernel folder cannot be trusted or used
     └── InterpreterError    this build of Python cannot run it (also an ImportError)
 
@@ -50,7 +50,7 @@ class ConfigPathError(ConfigError, FileNotFoundError):
 
 
 class PaddingError(ConfigError):
-    """gear_miss="pad" for a model whose kept values padding could change. Names the operator."""
+    """gear_miss="pad" for a model whose results padding could change. Names the operator."""
 
 
 class InputError(KernelmillError, ValueError):
@@ -132,7 +132,7 @@ class VerificationError(KernelmillError):
 
 
 class CodegenError(KernelmillError):
-    """A module that LLVM refused: a fault of kernelmill, never of a model."""
+    """A module that LLVM refused: a bug of kernelmill, never of a model."""
 
 
 class NoCodeError(CodegenError):

@@ -1,6 +1,6 @@
-"""Models that are named as `package.module:function` or `file.py:function`.
+"""Models named as `package.module:function` or `file.py:function`.
 
-The function takes nothing and returns `(model, args)` or `(model, args, kwargs)`: something to call
+The function takes no arguments and returns `(model, args)` or `(model, args, kwargs)`: a callable
 and the arguments of a call.
 """
 

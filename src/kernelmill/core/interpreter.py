@@ -1,13 +1,11 @@
-"""Python itself: the ones that can run this (CPython with its global lock), and pauses of its
-garbage collection and thread switches while the compiler works.
+"""Python itself: the supported interpreters (CPython with its global lock), and pauses of garbage
+collection and thread switches while the compiler works.
 
-Native code reads and changes Python objects while it holds that lock. A free-threaded build has
-none, and another layout of objects, even when it is told to run with a lock.
+Native code reads and changes Python objects while it holds that lock. A free-threaded build has no
+such lock, and another layout of objects, even if it is told to run with a lock.
 
-Pauses of Python's cyclic garbage collection while the compiler works.
-
-The compiler makes some hundred thousand objects at a time. Each time Python would traverse all
-objects of the process, which can take longer than the compile itself.
+The compiler makes some hundred thousand objects at a time. Without pauses, garbage collection would
+traverse all objects of the process meanwhile, which can take longer than the compile itself.
 """
 
 from __future__ import annotations

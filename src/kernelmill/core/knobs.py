@@ -1,7 +1,7 @@
 """Environment variables that kernelmill reads: a typed table, and the only reader.
 
-A knob is read when it is asked for, so a test or a script may set it after the import. An empty
-value counts as unset. What belongs to one model is an option of `CompilerConfig`, not a knob.
+A knob is read when it is needed, so a test or a script may set it after the import. An empty value
+counts as unset. A property of one model is an option of `CompilerConfig`, not a knob.
 """
 
 from __future__ import annotations
@@ -157,11 +157,11 @@ LOGS = Knob(
     "KERNELMILL_LOGS",
     str,
     "",
-    "names of packages of `kernelmill` or `all`, separated by commas; `+` in front for more, `-` "
-    "for errors only",
-    "nothing is configured: warnings go where Python's `logging` sends them",
+    "names of packages of `kernelmill` or `all`, separated by commas; the prefix `+` logs more, "
+    "`-` only errors",
+    "nothing is configured: Python's `logging` decides about warnings",
     "What to log: 'store', '+lower,store', 'all,-codegen'.",
-    "`+store` shows why a kernel was compiled again, `compiler` a line for each compile with its "
+    "`+store` says why a kernel was compiled again. `compiler` logs each compile with its "
     "times, `+compiler` its kernels too, `backend` the options of each graph.",
 )
 KERNEL_META = Knob(
@@ -179,9 +179,9 @@ REMOTE = Knob(
     "KERNELMILL_REMOTE",
     check_url,
     "",
-    "`redis://host:6379/0`, or a URL that fsspec knows (`s3://bucket/kernels`)",
-    "there is no second level",
-    "Second level of the kernel store: redis://host:6379/0, or a URL that fsspec knows.",
+    "`redis://host:6379/0`, or a URL of fsspec (`s3://bucket/kernels`)",
+    "there is no remote store",
+    "Remote kernel store that many hosts share: redis://host:6379/0, or a URL of fsspec.",
     "For many hosts that start with empty disks. It needs `KERNELMILL_REMOTE_KEY` too.",
     shown=without_password,
 )
@@ -190,9 +190,9 @@ REMOTE_KEY = Knob(
     _key,
     b"",
     f"{LEAST_KEY} characters or more",
-    "the second level is not used",
-    "Key with which entries of the second level are signed and checked.",
-    "Give it to every host that shares the second level, as a secret. It is never shown.",
+    "the remote store is not used",
+    "Key that signs and checks entries of the remote store.",
+    "Give it to every host that shares the store, as a secret. It is never shown.",
     shown=_secret,
 )
 REMOTE_ACCESS = Knob(
@@ -201,8 +201,8 @@ REMOTE_ACCESS = Knob(
     "read",
     "`read` or `write`",
     "`read`",
-    "Whether what is compiled here is written to the second level.",
-    "`write` on the few hosts that fill the store, `read` on all that serve.",
+    "write: kernels compiled here are also written to the remote store.",
+    "`write` on the few hosts that fill the store, `read` on all others.",
 )
 STATIC_KERNELS = Knob(
     "KERNELMILL_STATIC_KERNELS",
@@ -211,7 +211,7 @@ STATIC_KERNELS = Knob(
     "a folder",
     "`~/.local/share/kernelmill/static_kernels`",
     "Folder of installed static kernels.",
-    "Where the home directory of the service does not exist or is not kept.",
+    "Set it if the service's home directory is missing or not kept.",
 )
 RECORD_OPS = Knob(
     "KERNELMILL_RECORD_OPS",
@@ -219,7 +219,7 @@ RECORD_OPS = Knob(
     "",
     "a file, which is appended to",
     "nothing is recorded",
-    "File to which the operators that run are appended, with their shapes.",
+    "File to which operators are appended when they run, with their shapes.",
     "In a test run of the service; `kernelmill static build` then packs kernels for these shapes.",
 )
 CACHE_HOME = Knob(
@@ -228,7 +228,7 @@ CACHE_HOME = Knob(
     "",
     "a folder",
     "`$XDG_CACHE_HOME/kernelmill/methods`",
-    "Folder of cache_compile, where the call names none.",
+    "Folder of cache_compile, unless the call names one.",
     "Set it in every deployment that uses `cache_compile`, for the same reasons as "
     "`KERNELMILL_KERNEL_META`.",
 )
@@ -238,9 +238,9 @@ ON_UNTRUSTED = Knob(
     "error",
     "`error` or `memory`",
     "`error`",
-    "What to do with a folder that other users can write to: error, or memory: it is not used.",
-    "`memory` in containers that run under a user id of their own and cannot mend the folders of "
-    "their image. `config.on_untrusted` is the same for one backend.",
+    "memory: ignore folders that other users can write to, and keep kernels in memory.",
+    "`memory` in containers whose user cannot repair the folders of the "
+    "image. `config.on_untrusted` is the same for one backend.",
 )
 XDG_CACHE_HOME = Knob(
     "XDG_CACHE_HOME",
@@ -248,9 +248,9 @@ XDG_CACHE_HOME = Knob(
     "",
     "a folder",
     "`~/.cache`",
-    "Kernels and cached methods are in its folder kernelmill, where no other folder is named.",
-    "The system's own convention; where the home directory of a service is missing or read-only, "
-    "the two variables above are clearer.",
+    "Kernels and cached methods are in its folder kernelmill, unless another folder is named.",
+    "The system's own variable. If the home directory of a service is missing or read-only, "
+    "prefer `KERNELMILL_KERNEL_META` and `KERNELMILL_CACHE_HOME`.",
 )
 TARGET = Knob(
     "KERNELMILL_TARGET",
@@ -259,8 +259,8 @@ TARGET = Knob(
     "a name that `config.target` takes, such as `x86-64-v3`",
     "all instructions of this machine are used",
     "Instruction set to compile for: x86-64-v2, x86-64-v3, ... (core/target/isa.py).",
-    "When kernels are compiled on one machine and run on older ones. This machine must be able to "
-    "run it. `config.target` is the same for one backend.",
+    "When one machine compiles kernels that older ones run. This machine must be able to "
+    "run it too. `config.target` is the same for one backend.",
 )
 DEBUG = Knob(
     "KERNELMILL_DEBUG",
@@ -269,7 +269,7 @@ DEBUG = Knob(
     "`1` or `0`",
     "programs are verified once",
     "1: verify every intermediate program after every pass.",
-    "When you work on the compiler, or report a fault of it. Compiles take longer.",
+    "When you work on the compiler, or report a bug in it. Compiles take longer.",
 )
 DEFAULT = Knob(
     "KERNELMILL_DEFAULT",
@@ -277,7 +277,7 @@ DEFAULT = Knob(
     False,
     "`1` or `0`",
     "`torch.compile` without a `backend` compiles with Inductor",
-    "1: torch.compile compiles with kernelmill wherever no backend is named.",
+    "1: torch.compile compiles with kernelmill unless a backend is named.",
     "For programs and libraries that call `torch.compile` themselves. Read when torch is imported.",
 )
 VLLM = Knob(
@@ -286,8 +286,8 @@ VLLM = Knob(
     True,
     "`1` or `0`",
     "vLLM compiles with kernelmill on CPUs",
-    "0: vLLM compiles as if kernelmill was not installed.",
-    "To compare with Inductor, or where a model of vLLM is wrong. See [vLLM](vllm.md).",
+    "0: vLLM compiles as if kernelmill were not installed.",
+    "To compare with Inductor, or if a model of vLLM is wrong. See [vLLM](vllm.md).",
 )
 STRICT = Knob(
     "KERNELMILL_STRICT",
@@ -295,18 +295,18 @@ STRICT = Knob(
     False,
     "`1` or `0`",
     "the graph runs in torch, with a warning",
-    "1: raise an error where a whole graph would run in torch.",
-    "In tests, so that a model that stops being compiled is found there.",
+    "1: raise an error if a whole graph would run in torch.",
+    "In tests, to notice a model that is no longer compiled.",
 )
 PROGRESS = Knob(
     "KERNELMILL_PROGRESS",
     _switch,
     True,
     "`1` or `0`",
-    "what takes longer than two seconds is shown",
-    "0: no line that says how far a compile is.",
+    "compiles that take longer than two seconds show their progress",
+    "0: show no line of progress during a compile.",
     "The line is on standard error, in terminals and notebooks only, and is removed at the end. "
-    "`0` where a program draws on the terminal itself, or a notebook runs with nobody looking.",
+    "`0` if a program draws on the terminal itself, or nobody watches the notebook.",
 )
 PERF_MAP = Knob(
     "KERNELMILL_PERF_MAP",
@@ -314,7 +314,7 @@ PERF_MAP = Knob(
     False,
     "`1` or `0`",
     "`perf` shows addresses",
-    "1: write the names of kernels to /tmp/perf-PID.map, where `perf` looks for them.",
+    "1: write the names of kernels to /tmp/perf-PID.map, which `perf` reads.",
     "With `perf record`, in a test run: see [explain](explain.md#perf).",
 )
 WITHOUT_INTERNALS = Knob(
@@ -322,10 +322,10 @@ WITHOUT_INTERNALS = Knob(
     _names,
     (),
     "names of private parts, separated by commas; `kernelmill.torch_internals.state()` lists them",
-    "they are used where they are as expected",
-    "Private parts of torch and others not to use, as if this version did not have them.",
+    "all are used that are as expected",
+    "Private parts of torch and other packages that are not used, as if they were missing.",
     "When you work on kernelmill, or to see whether one of them is at fault. Calls and compiles "
-    "take the slower way, with the same results.",
+    "are slower, with the same results.",
 )
 RECORD_INTERNALS = Knob(
     "KERNELMILL_RECORD_INTERNALS",
@@ -333,9 +333,9 @@ RECORD_INTERNALS = Knob(
     "",
     "a file, which is appended to",
     "nothing is recorded",
-    "File to which the names of private parts are appended that a process asks for.",
-    "When you work on kernelmill: a part that is not asked for cannot be at fault. Each process "
-    "writes a name when it first asks.",
+    "File to which each process appends the names of private parts when it first uses them.",
+    "When you work on kernelmill: a part that is not used cannot be at "
+    "fault.",
 )
 RANK = Knob(
     "RANK",
@@ -352,8 +352,8 @@ LOCAL_WORLD_SIZE = Knob(
     None,
     "a whole number from 1",
     "each process compiles static kernels for itself",
-    "Processes of the job on this machine, which share the compile of static kernels.",
-    "torchrun sets it; set it yourself where another launcher starts the processes of a job.",
+    "Number of the job's processes on this machine, which share the compile of static kernels.",
+    "torchrun sets it; set it yourself if another launcher starts the processes of a job.",
 )
 TORCHAIR_CACHE_HOME = Knob(
     "TORCHAIR_CACHE_HOME",
@@ -362,7 +362,7 @@ TORCHAIR_CACHE_HOME = Knob(
     "a folder",
     "`.torchair_cache` in the working directory",
     "For `kernelmill run`: TorchAir's folder of cache_compile.",
-    "Where a script for TorchAir had it. `KERNELMILL_CACHE_HOME` comes before it.",
+    "For scripts that set it for TorchAir. `KERNELMILL_CACHE_HOME` takes precedence.",
 )
 TNG_LOG_LEVEL = Knob(
     "TNG_LOG_LEVEL",
@@ -371,7 +371,7 @@ TNG_LOG_LEVEL = Knob(
     "`0` (debug) to `4` (nothing)",
     "`KERNELMILL_LOGS` decides",
     "For `kernelmill run`: TorchAir's level of logs, 0 (debug), 1 (info), 2 (warnings) to 4.",
-    "Where a script for TorchAir had it. `KERNELMILL_LOGS` comes before it.",
+    "For scripts that set it for TorchAir. `KERNELMILL_LOGS` takes precedence.",
 )
 TORCH_COMPILE_DEBUG = Knob(
     "TORCH_COMPILE_DEBUG",

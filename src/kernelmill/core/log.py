@@ -7,7 +7,7 @@
 Underneath is the standard `logging` with one logger for each package, "kernelmill.<package>". While
 the variable is unset, no handler is added and no level changed: the application decides.
 
-`TORCH_COMPILE_DEBUG=1` has the output of each stage of a compile written as files:
+`TORCH_COMPILE_DEBUG=1` writes the output of each stage of a compile to files:
 
 torch_compile_debug/run_{time}-pid_{pid}[-rank_{rank}]/kernelmill/
     debug.log

@@ -25,16 +25,16 @@ Gears = Mapping[str, Mapping[int, Sequence[int]]]
 class Job:
     """A model to compile.
 
-    model    "package.module:function" or "file.py:function", or the function itself: it takes
-             nothing and returns (model, args) or (model, args, kwargs). Or the path of a `.kmill`
-             file, or a torch.export.ExportedProgram.
-    name     of its manifest; that of the model by default
-    targets  named ISAs; "native" is this machine's own
-    gears    for arguments by position ("0") or name, as `inference.set_dim_gears` takes them; for
-             functions only
-    options  dotted names of options of `CompilerConfig`
+    model    "package.module:function" or "file.py:function", or the function itself, which takes
+             no arguments and returns (model, args) or (model, args, kwargs). Or the path of a
+             `.kmill` file, or a torch.export.ExportedProgram.
+    name     name of its manifest; by default the model's
+    targets  named ISAs; "native" is this machine's
+    gears    gears of arguments by position ("0") or name, as for `inference.set_dim_gears`; only
+             for functions
+    options  values by the dotted names of `CompilerConfig`'s options
 
-    ConfigError for invalid values.
+    Raises ConfigError for invalid values.
     """
 
     model: Any

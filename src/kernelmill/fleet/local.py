@@ -1,4 +1,4 @@
-"""A pool of processes on this machine, in which a worker that dies loses one task only."""
+"""A pool of processes on this machine, in which a dying worker only loses its own task."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Result = TypeVar("Result")
 
 
 class LocalPool(Executor):
-    """A pool of `workers` processes, one for each processor by default, started as tasks come.
+    """A pool of `workers` processes, by default one for each processor, which start when needed.
 
-    Each is a pool of its own with a thread here that gives it one task after another: a process
-    that dies fails its task with BrokenExecutor, and another replaces it. Processes are spawned,
-    not forked: torch's threads and locks stay out of them. Where the system has no thread or
-    process left, tasks run in this one.
+    A thread for each process passes it one task after another. If a process dies, its task fails
+    with BrokenExecutor, and another process replaces it. Processes are spawned, not forked, so they
+    have none of torch's threads and locks. If the system has no thread or process left, tasks run
+    in this process.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -105,8 +105,8 @@ def _is_imported_by_worker() -> bool:
 class RayExecutor(Executor):
     """An executor on the cluster that `ray.init` connected to, with the options of `ray.remote`.
 
-    A task whose worker dies is given to another by Ray itself, `max_retries` times. A shutdown
-    leaves the cluster running. KernelmillError where Ray is not installed or not connected.
+    If a worker dies, Ray gives its task to another, up to `max_retries` times. A shutdown leaves
+    the cluster running. Raises KernelmillError if Ray is not installed or not connected.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -1,8 +1,8 @@
 """Manifests: the entries of a kernel store that a model needs, for one ISA and by one compiler.
 
-JSON with a format number, stored in the shared store under `manifest.MODEL@DIGEST` with a digest of
-the ISA and the compiler, and signed as everything there. Versions of kernelmill that share a store
-thus have separate manifests, and none waits for or overwrites another's.
+A manifest is JSON with a format number. It is stored in the shared store under
+`manifest.MODEL@DIGEST`, with a digest of the ISA and the compiler, and signed. So versions of
+kernelmill that share a store have separate manifests, and do not overwrite each other's.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def trace(job: Job, store: Store, take: Take) -> None:
     """Lower a job's model for each target; `take` gets each program as soon as it is lowered.
 
     Calls the model once in eager. Raises the errors of its code and of the compiler:
-    KernelmillError for a fault of the job.
+    KernelmillError for an error in the job.
     """
     for target in job.targets:
         config = _config(job, target, store)
@@ -215,16 +215,16 @@ def precompile(
 ) -> Summary:
     """Compile all entries of the jobs into the kernel folder and the shared store.
 
-    jobs      to do; a string is the job of that model
-    executor  compiles; by default a process for each processor of this machine. Models are traced
-              and lowered here, in this thread; workers get texts, and need no torch.
-    store     URL of the shared store, KERNELMILL_REMOTE by default; without any the kernels are in
-              the folder only
-    folder    of kernels, KERNELMILL_KERNEL_META by default
+    jobs      the jobs; a string stands for the job of that model
+    executor  runs the compiles; by default a process for each processor of this machine. This
+              thread traces and lowers the models; workers get texts, and need no torch.
+    store     URL of the shared store, KERNELMILL_REMOTE by default; without either the kernels are
+              only in the folder
+    folder    folder of kernels, KERNELMILL_KERNEL_META by default
     progress  called with the progress after each change
 
-    Objects in a store are not compiled: an interrupted run continues where it stopped. A job or
-    kernel that fails is listed in the summary and stops no other. Raises ConfigError for a shared
+    Objects in a store are not compiled again: an interrupted run continues where it stopped. The
+    summary lists jobs and kernels that failed; the others go on. Raises ConfigError for a shared
     store without KERNELMILL_REMOTE_KEY, StoreError for a folder that cannot be trusted.
     """
     wanted = [jobs] if isinstance(jobs, (Job, str)) else jobs

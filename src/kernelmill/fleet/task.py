@@ -1,4 +1,4 @@
-"""A compile as data: the input from which any worker makes machine code, without model or torch."""
+"""A compile as data, from which any worker makes machine code without the model and torch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Import of AOTAutograd's FX graphs as graphs of ours."""
+"""Import of AOTAutograd's FX graphs into the graph IR."""

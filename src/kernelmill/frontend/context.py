@@ -1,6 +1,6 @@
-"""State that the importer's parts share: the graph under construction, values of FX nodes,
-bodies of higher-order operators. A graph that such an operator calls becomes a graph of ours;
-objects that only torch can run or read are passed unchanged."""
+"""State that the importer's parts share: the graph under construction, values of FX nodes, and
+bodies of higher-order operators. A graph that such an operator calls is imported too; objects that
+only torch can run or read are passed unchanged."""
 
 from __future__ import annotations
 

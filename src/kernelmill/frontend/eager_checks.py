@@ -1,8 +1,8 @@
-"""Calls that eager refuses: kernels compute on more dtypes and numbers than ATen's do.
+"""Detection of calls that eager refuses: kernels support more dtypes and numbers than ATen's.
 
-Eager is asked. Calls in a graph of Dynamo's of integers, bools, halves or complex numbers, or with
-a number that a dtype cannot hold, are made once on small tensors. What raises, and does not with
-float64 in place of these dtypes, eager refuses.
+Calls of a Dynamo graph on integers, bools, halves or complex numbers, or with a number that a dtype
+cannot hold, are made once in eager on small tensors. If a call raises, but does not with float64
+instead of these dtypes, eager refuses it.
 """
 
 from __future__ import annotations

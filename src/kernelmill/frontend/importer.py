@@ -1,4 +1,4 @@
-"""Import of AOTAutograd's FX graph: inputs, one step a node, updates and results."""
+"""Import of AOTAutograd's FX graph: inputs, a step for each node, updates and results."""
 
 from __future__ import annotations
 

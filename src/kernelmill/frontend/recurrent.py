@@ -1,8 +1,8 @@
 """Recurrent layers of torch in Dynamo's graphs: kept whole, decomposed, or refused.
 
-AOTAutograd would take all of them apart, one step of time after the other. In inference each is one
-operator, which `aten/recurrent.py` translates. In training few steps are taken apart, and many run
-in torch.
+AOTAutograd would decompose all of them, one time step after another. In inference each is one
+operator, which `aten/recurrent.py` translates. In training few steps are decomposed; with many
+steps the layer runs in torch.
 """
 
 from __future__ import annotations

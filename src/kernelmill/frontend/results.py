@@ -2,8 +2,8 @@
 
 Results that are updated arguments, or views of them.
 
-A functional graph returns the new value of an updated argument, and views of that. In eager these
-share memory with the argument, so here they are made of it.
+A functional graph returns the new value of an updated argument, and views of this value. In eager
+these share memory with the argument, so here they are made of the argument.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Assumptions about sizes taken from the traced call, and torch's guards for them.
 
-Where a rule depends on a question that no range and no guard decides (is a divisor positive, are
-two sizes equal), the answer of the traced call is assumed, and a guard is added to torch's: Dynamo
-then traces calls with another answer again. The program checks it too, as exported programs have no
-guards.
+A rule may depend on a question that no range and no guard answers (is a divisor positive, are two
+sizes equal). Then the answer of the traced call is assumed, and a guard is added to torch's, so
+that Dynamo traces calls with another answer again. The program checks it too, since exported
+programs have no guards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Conversion of torch's symbolic sizes (sympy expressions) to dims, and of arithmetic on sizes,
 from FX nodes and from sympy's expressions, to scalars (core/scalar.py).
 
-Nodes come first: they say in which order a traced program computes, while sympy has put floats
-together, so that `n * 0.1 * 3` is `0.3 * n` to it.
+FX nodes are preferred: they keep the order of a traced program's operations, while sympy combines
+floats, so that `n * 0.1 * 3` becomes `0.3 * n`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The order that a model requests with `wait_tensor`, or `record` and `wait`, kept in the marks of
 operators.
 
-In a traced graph `wait_tensor(t, dep)` is an operator that returns t. In ours it becomes an event,
-which the operator that computes dep signals, and on which readers of the result wait. `record`
-returns an empty tensor and `wait` nothing; the event is that of the stream's last operator before
-`record`, and the operators of a stream after `wait` wait for it. A tag names the last `record` of
-that tag, where the two share no value.
+In a traced graph `wait_tensor(t, dep)` is an operator that returns t. In the graph IR it becomes an
+event: the operator that computes dep signals it, and readers of the result wait for it. `record`
+returns an empty tensor and `wait` nothing. Their event is that of the stream's last operator before
+`record`, for which operators of a stream after `wait` wait. If the two share no value, a tag names
+the last `record` with that tag.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Good gears of several dims: each call is served by the gear of least work that holds it.
+"""Search for good gears of several dims: each call runs at the gear of least work that holds it.
 
-The work of a call is the product of its sizes. One dim alone has an exact answer (`best_ladder`).
-With several the assignment of calls to gears has very many choices, so this starts from the
-cheapest merges, and improves one size of one gear at a time until nothing helps.
+The work of a call is the product of its sizes. For one dim there is an exact answer
+(`best_ladder`). For several dims there are too many assignments of calls to gears, so the search
+starts from the cheapest merges, and improves one size of one gear at a time until nothing helps.
 """
 
 from __future__ import annotations

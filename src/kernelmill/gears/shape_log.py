@@ -1,6 +1,6 @@
 """Shapes of calls as lines of JSON: `{"shapes": {"input_ids": [2, 7], "inputs[0]": [2, 7]}}`.
 
-One line a call. A name is how a model's `forward` spells the tensor, from its parameters.
+Each call is a line. Names are expressions of `forward`'s parameters.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Builds graphs: types are inferred, names are given, wrong use fails at once; and makes the new
-graph of a pass.
+"""Builds graphs, and the new graphs of passes. Types are inferred, names are made, and wrong use is
+an error at once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class GraphBuilder:
 
 
 class Rewriter:
-    """Walks `graph.nodes` in order. A node whose operands did not change is taken over as it is."""
+    """Walks `graph.nodes` in order. A node whose operands did not change is copied unchanged."""
 
     def __init__(self, graph: Graph) -> None:
         self._old = graph
@@ -190,7 +190,7 @@ def at_sizes(graph: ir.Graph, sizes: Mapping[str, int], name: str = "") -> ir.Gr
 class GraphSource:
     """The source of a program: a graph, for these values of its symbols where some are given.
 
-    The graph with numbers in it is made when it is asked for: most gears' never is.
+    The graph with numbers is made when it is needed; most gears do not need it.
     """
 
     general: ir.Graph

@@ -1,7 +1,7 @@
 """Meaning of each operator of the graph IR, written with eager torch operators.
 
-A function takes the operands and the node's attributes with every dim evaluated, and gives the
-result. Float arithmetic on half types is done in f32 and rounded once.
+A function takes the operands and the node's attributes with evaluated dims, and returns the result.
+Float arithmetic on half types is done in f32 and rounded once.
 """
 
 from __future__ import annotations

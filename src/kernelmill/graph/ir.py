@@ -41,7 +41,7 @@ from kernelmill.core.dtype import DType, InputRole
 from kernelmill.core.scalar import computed_late
 
 Attr = Union[None, bool, int, float, str, DType, Expr, tuple["Attr", ...]]
-"""What an attribute may be; anything else cannot be printed, hashed or saved."""
+"""Allowed values of attributes; others cannot be printed, hashed or saved."""
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -168,8 +168,8 @@ class NumberResult:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """An object of this process that a call takes as it is, such as a graph that only torch can
-    run. A text has its `kind` alone, so that a graph with one can be read and not run elsewhere."""
+    """An object of this process that is passed unchanged, such as a graph that only torch can run.
+    A text has its `kind` alone, so that a graph with one can be read and not run elsewhere."""
 
     kind: str
     found: object = None

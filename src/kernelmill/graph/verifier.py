@@ -273,4 +273,4 @@ _ATTRS: dict[str, Callable[[Attr], bool]] = {
     "unsigned": lambda value: isinstance(value, bool),
     "value": lambda value: _is_number(value) or isinstance(value, Expr),
 }
-"""What each attribute must be; those of `aten` are checked on their own."""
+"""The required value of each attribute; those of `aten` are checked separately."""

@@ -1,6 +1,6 @@
 """Serving: gears for a finite set of sizes, and methods compiled once for all processes.
 
-What compiles or packs is imported when it is asked for.
+Functions that compile or pack are imported at their first use.
 """
 
 from __future__ import annotations

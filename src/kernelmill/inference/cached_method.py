@@ -1,8 +1,8 @@
 """`cache_compile`: a method that is traced and compiled once, and loaded by every later process.
 
-The first call looks for an entry whose guards hold (artifact/bind.py); it is loaded, or the method
-is traced and an entry made. Later calls try the programs bound so far, that of the last call first,
-then entries on disk, then a trace.
+The first call loads an entry whose guards hold (artifact/bind.py), or traces the method and makes
+an entry. Later calls try the bound programs, that of the last call first, then entries on disk,
+then a trace.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ def cache_compile(
     """Return a function with the results of the method `func` of a module, for inference.
 
     config        a `CompilerConfig`; None: the default options
-    backend       of `get_backend`: its options and decompositions, in place of `config`
-    dynamic       trace for all sizes; False: for the sizes of the call, an entry for each
-    cache_dir     folder of the cache; else `$KERNELMILL_CACHE_HOME`, else
-                  `$XDG_CACHE_HOME/kernelmill/methods`, with ~/.cache where that is unset
-    *_rank        this process' place in a distributed job; torch has the default of the global one
+    backend       a backend of `get_backend`, whose options and decompositions replace `config`
+    dynamic       True: one trace for all sizes; False: an entry for each set of sizes
+    cache_dir     folder of the cache; by default `$KERNELMILL_CACHE_HOME`, else
+                  `$XDG_CACHE_HOME/kernelmill/methods`, else ~/.cache/kernelmill/methods
+    *_rank        ranks of this process; the default of the global one is torch.distributed's
     ge_cache      keep the compiled objects in the entry, so that a load compiles nothing
     mmap_packed_weights   keep packed weights in files, which all processes map and share
-    max_entries   limit on the traces (other dtypes, ranks, constants) kept of the method
+    max_entries   limit of the method's entries (for other dtypes, ranks or constants)
 
-    Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigError for
-    options of the wrong kind or value. The first call raises the errors of torch.compile when the
-    method is no whole graph, and StoreError when others can write to the cache folder.
+    Raises InputError (a ValueError) if `func` is not a plain method of a module, ConfigError for
+    options of the wrong kind or value. The first call raises torch.compile's errors if the method
+    is not one graph, and StoreError if others can write to the cache folder.
     """
     _check_method(func)
     ranks = {"global_rank": global_rank, "tp_rank": tp_rank, "pp_rank": pp_rank}
@@ -134,8 +134,8 @@ def _check_method(func: Any) -> None:
 
 
 class CachedMethod(KeptPrograms):
-    """A cached method. A call takes the arguments of the method; `statistics` counts entries that
-    were loaded, traces, and calls without an entry (`loaded`, `traced`, `uncached`)."""
+    """A cached method. A call takes the arguments of the method. `statistics` counts loaded
+    entries, traces, and calls without an entry (`loaded`, `traced`, `uncached`)."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -204,8 +204,8 @@ class CachedMethod(KeptPrograms):
         return recording.returned
 
     def report(self) -> dict[str, int]:
-        """Return the counters of all programs of this process, added up: `calls`, `repacks` and
-        others; `streamed` calls packed weights on the fly, and `packing` parts are still to be
-        packed for good. `without_...` names a private part of torch, or of another package, that is
-        not as expected and that calls do without."""
+        """Return the sums of the counters of this process's programs: `calls`, `repacks` and
+        others. `streamed` counts calls that packed weights on the fly, `packing` parts that are
+        not packed yet. `without_...` names a private part of torch, or of another package, that is
+        not as expected and is not used."""
         return self._counts(self._bound)

@@ -48,32 +48,32 @@ def compile(
     mmap_packed_weights: bool = False,
     weights_on_disk: bool = False,
 ) -> Any:
-    """Return a module, or function, with the results of `model`, compiled when it is called.
+    """Return a module or function with the results of `model`, which its calls compile.
 
-    model      a module, a function, a bound method, an object that can be called; as a decorator of
-               functions, and of methods in a class, each object of which compiles for itself
-    dynamic    None: the first call is compiled for its sizes, the next that differs for all sizes
-               in those dims; True: for all sizes at once; False: for the sizes of each call
+    model      a module, a function, a bound method or another callable object. As a decorator:
+               a function, or a method in a class, which each object of the class compiles
+    dynamic    None: the first call compiles for its sizes, the next with other sizes for all sizes
+               of these dims; True: for all sizes at once; False: for the sizes of each call
     gears      `{"input_ids": {0: [1, 4], 1: [32, 64]}}`: the sizes that dims of arguments can
-               have; a program for each, from one trace (`set_dim_gears`)
-    mode       of torch.compile
-    config     a CompilerConfig, or its options by their dotted names
-    cache_dir  folder of the programs; default: that of `cache_compile`
-    quantize   "int8", "int8-weights", "int4-weights" or "int4-weights-128", or a dict of these and
-               None by patterns of layer names: products with smaller numbers (`config.quantize`).
+               have. One trace makes a program for each (`set_dim_gears`)
+    mode       as for torch.compile
+    config     a CompilerConfig, or a dict of its options by their dotted names
+    cache_dir  folder of the programs; by default that of `cache_compile`
+    quantize   "int8", "int8-weights", "int4-weights" or "int4-weights-128", or a dict from patterns
+               of layer names to these or None: int8 or int4 products (`config.quantize`).
                The model's own weights are not changed
-    examples   a tuple of arguments, a dict of them by name, or a list of these: `report()` has the
-               error of each quantised layer on them
+    examples   a tuple of arguments, a dict of them by name, or a list of these, on which `report()`
+               gives the error of each quantised layer
     max_error  the largest relative error of the model's results on the examples: the layers that
                cause most of it are not quantised
     mmap_packed_weights   keep packed weights in files, which all processes map and share
     weights_on_disk       move the model's own weights to files (`inference.move_weights_to_disk`)
 
-    A compiled module has the parameters and attributes of `model`. Its programs are kept on disk
-    and serve later processes without Dynamo. Calls that cannot be kept, break the graph or need
-    gradients run as torch.compile(backend="kernelmill") compiles them; `report()` has the reasons.
+    A compiled module has the parameters and attributes of `model`. Its programs are kept on disk,
+    and later processes load them without Dynamo. Calls that cannot be kept, break the graph or need
+    gradients go to torch.compile(backend="kernelmill"); `report()` has the reasons.
 
-    InputError for another kind of model; ConfigError for unknown options or arguments in `gears`.
+    Raises InputError for another kind of model, ConfigError for unknown options or arguments.
 
     >>> kernelmill.compile(torch.nn.GELU())(torch.zeros(2))
     tensor([0., 0.])

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """A program of this process. `sizes` are "static", "dynamic" or "gears", `origin` is "loaded"
-    from disk or "traced"; `arguments` are those that it was made for, or its gears, as text."""
+    """A program of this process. `sizes` is "static", "dynamic" or "gears", `origin` is "loaded"
+    (from disk) or "traced"; `arguments` describes the traced arguments, or the gears."""
 
     name: str
     sizes: str
@@ -28,12 +28,12 @@ class ProgramReport:
 class CompileReport:
     """State of a compiled model.
 
-    programs    those among which native checks choose, the one of the last call first
-    torch       reasons why calls went through torch.compile, with their numbers
-    captures    the graphs that torch.compile gave to this backend
-    statistics  entries loaded, traces, and calls without a program of ours
-    counters    of the programs, added up
-    quantized   outcome for each layer, None where none is to be quantised
+    programs    programs of this process, the one of the last call first
+    torch       reasons why calls went to torch.compile, with their numbers
+    captures    the graphs that torch.compile passed to this backend
+    statistics  numbers of loaded entries, traces, and calls without a kept program
+    counters    sums of the programs' counters
+    quantized   the result for each layer; None without quantisation
     """
 
     programs: Sequence[ProgramReport]
@@ -55,7 +55,7 @@ class CompileReport:
         return "\n".join([*lines, *self._notes()]) or "nothing was called yet"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: a table of the programs, then the other lines."""
+        """Return the report for a notebook: a table of the programs, then the other lines."""
         from html import escape  # starting is quicker without
 
         if not self.programs:

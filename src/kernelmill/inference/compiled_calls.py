@@ -2,16 +2,16 @@
 
 | a call | path |
 |---|---|
-| its checks are those of the program of the last call | that program, natively |
+| it passes the checks of the last call's program | that program, natively |
 | another program of this process accepts it | that one; it is tried first next time |
-| an entry on disk fits | it is loaded; torch._dynamo is not imported |
-| none of these | a trace: static, with differences from other programs as symbols; it is kept |
-| gradients are on, and an argument or weight requires grad | torch.compile |
+| an entry on disk fits | it is loaded, without importing torch._dynamo |
+| none of these | a new trace, kept: static, but with symbols where earlier programs differ |
+| gradients are enabled, and an argument or weight requires grad | torch.compile |
 | the module has hooks, or its forward was replaced | torch.compile |
 | a trace of such a call could not be made or kept | torch.compile, without another try |
-| as many traces were made as are kept | torch.compile |
-| modes of torch are active that see each operator | the original function |
-| Dynamo, torch.export or torch.jit traces code around it | the function, traced with that |
+| the limit of traces is reached | torch.compile |
+| a mode of torch that sees each operator is active | the original function |
+| Dynamo, torch.export or torch.jit traces the calling code | the original, as part of that trace |
 """
 
 from __future__ import annotations

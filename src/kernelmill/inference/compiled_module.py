@@ -1,4 +1,4 @@
-"""Modules compiled by `kernelmill.compile`: a module around the original, as torch.compile's."""
+"""Modules compiled by `kernelmill.compile`: wrappers of the original, like torch.compile's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The programs of one function: bound in this process, kept on disk, and traced where neither of
-these serves a call.
+"""The programs of one function: bound in this process, kept on disk, and traced if none of these
+fits a call.
 
-`cache_compile` and `kernelmill.compile` are two ways of calling them.
+`cache_compile` and `kernelmill.compile` both call them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packed weights, and the model's own ones beside them."""
+"""Waiting for packed weights, and moving a model's own weights to disk."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ _log = get_logger("inference")
 
 
 def finish_packing() -> None:
-    """Return when the weights of all programs called so far are packed for good, and the background
-    compiles are done.
+    """Wait until the weights of all programs called so far are packed, and background compiles are
+    done.
 
-    A first call of a large model does not wait for that: it packs weights as it reads them, and a
-    thread packs them for later calls. A server that warms up, or a measurement, can wait for it
-    here.
+    A first call of a large model does not wait for this: it packs weights as it reads them, and a
+    thread packs them for later calls. Call it after warming up a server, or before measuring.
     """
     background.wait()
 
 
 def move_weights_to_disk(model: Any, folder: object = None) -> Any:
-    """Move the weights of a model to files without a name, and return the model.
+    """Move the weights of a model to unnamed files, and return the model.
 
-    model   its parameters and buffers of 64 KiB or more move. They can be read and written as
-            before; what is written stays in this process
-    folder  on a disk, with room for the weights until the process ends; default: that of
+    model   a module. Its parameters and buffers of 64 KiB or more move. They can still be read
+            and written; writes stay in this process
+    folder  a folder on a disk with room for the weights until the process ends; by default that of
             `cache_compile`
 
-    Programs read packed weights, so that memory then holds these alone. As after `model.to`, a
-    tensor outside of the model that shares its memory keeps the old one. Where the folder cannot
-    hold the weights, they stay in memory, and a warning says so.
+    Programs read packed weights, so memory then only holds these. As after `model.to`, a tensor
+    outside of the model that shares its memory keeps the old one. If the folder cannot hold the
+    weights, they stay in memory, with a warning.
 
-    InputError for another object than a module.
+    Raises InputError if `model` is not a module.
     """
     if not isinstance(model, torch.nn.Module):
         kind = type(model).__name__

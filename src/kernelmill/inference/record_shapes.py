@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None]:
-    """Append one line to the file for every call of `model` in the `with` block: the shapes of its
+    """Append a line to the file for every call of `model` in the `with` block: the shapes of its
     tensors, by the names of `forward`'s parameters. `kernelmill gears suggest` reads such files.
 
     Tensors in lists, tuples, dicts and dataclasses are named as in Python code: `inputs[0]`,
-    `batch["mask"]`. The model may be compiled or not; several processes may write to one file.
-    FileError when the file cannot be written.
+    `batch["mask"]`. The model may be compiled. Several processes may write to one file.
+    Raises FileError if the file cannot be written.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The calls of a compiled model that torch.compile serves, and why."""
+"""Calls of a compiled model that go to torch.compile, with the reasons."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Sizes that a trace has as symbols: those in which a call differs from earlier ones.
+"""Choice of the sizes that a trace has as symbols: those in which a call differs from earlier ones.
 
-As in torch.compile (`dynamic=None`), except that the earlier calls are known from the existing
-programs, on disk too, so that a process which has loaded a program for one size makes the one for
-all sizes next.
+It is torch.compile's rule for `dynamic=None`, but earlier calls are known from the existing
+programs, on disk too: a process that has loaded a program for one size next makes the one for all
+sizes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kernelmill.inference.compile_report import CompileReport
 BATCHES = (1, 3, 8)
 LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 _CALL = 24
-"""What a call costs besides its tokens, in tokens: all weights are read once."""
+"""Fixed cost of a call, in tokens: all weights are read once."""
 _TRIED = "6"
 _TENSORS = frozenset(("input_ids", "attention_mask", "token_type_ids"))
 _log = get_logger("integrations")
@@ -37,19 +37,19 @@ def compile(
     cache_dir: str | os.PathLike[str] | None = None,
     quantize: Quantize = None,
 ) -> Any:
-    """Return a SentenceTransformer like `model`, with its weights, whose `encode` runs programs for
-    these sizes: texts in a batch, 1 among them, and tokens of each.
+    """Return a SentenceTransformer with the weights of `model`, whose `encode` runs compiled
+    programs for these sizes of batches and lengths of texts.
 
-    `encode` accepts batches of any size. Texts of one are sorted by their tokens, divided, and
-    padded to the next length behind a mask: `batch_size` may be large. Longer texts
-    than the longest length, images, texts padded at the left and calls while gradients are on run
-    as `model` runs them; the log says so once.
+    `encode` accepts batches of any size, so `batch_size` may be large. The texts of a batch are
+    sorted by length, divided, and padded to the next length with a mask. `model` itself runs texts
+    beyond the longest length, images, texts padded at the left, and calls with gradients enabled;
+    the log says so once.
 
-    batches  sizes of batches; larger ones are divided
-    lengths  in tokens; None: `LENGTHS` as far as the model takes texts, and its own limit
-    config, cache_dir, quantize  of `kernelmill.compile`
+    batches  numbers of texts, 1 among them
+    lengths  numbers of tokens; None: `LENGTHS` up to the model's limit, and that limit
+    config, cache_dir, quantize  as for `kernelmill.compile`
 
-    InputError for an object that is no SentenceTransformer, ConfigError for invalid sizes.
+    Raises InputError if `model` is not a SentenceTransformer, ConfigError for invalid sizes.
     """
     try:
         from sentence_transformers import SentenceTransformer

@@ -12,7 +12,7 @@ from kernelmill.kernel import ir
 from kernelmill.kernel.ir import COMPARE, REDUCE
 
 Carried = ir.Value | tuple[ir.VType, ir.Operand]
-"""What a loop begins with: a register, or a type and an operand of it."""
+"""The initial value of a loop: a register, or a type and an operand of it."""
 
 
 def _types_and_values(

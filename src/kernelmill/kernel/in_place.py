@@ -1,16 +1,16 @@
 """Inputs of a kernel that its outputs may overwrite.
 
-An output may take the memory of an input when whoever reads an element of the input also writes the
-same element of the output, later. Then nobody reads an element that has been written over. It is
-told from the indices alone: a load and a store are of the same element when they have the same
-index, stride and lanes and stand in the same block. No two stores, and no two passes of one, may
-meet in the output, or one could read what another has written.
+An output may take the memory of an input if each code that reads an element of the input later
+writes the same element of the output. Then no overwritten element is read. The test only uses
+indices: a load and a store access the same element if they have the same index, stride and lanes
+and are in the same block. No two stores, and no two passes of one, may write the same element, or
+one could read what another has written.
 
-Places that stores write, as numbers with digits, and the proof that no two are one.
+Addresses of stores as numbers with digits, and the proof that no two are equal.
 
-What a store writes is a base and, for each loop around it and for its lanes, a digit: a worth times
-what is counted. Where each digit is worth at least as much as all smaller ones can come to, no two
-numbers are the same. What is not proven counts as the same element.
+An address is a base and a digit for each loop around the store and for its lanes: a factor times a
+counter. If each factor is at least as large as the sum of all smaller digits, no two numbers are
+equal. What is not proven counts as equal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kernelmill.kernel import ir
 from kernelmill.kernel.ir import blocks_of
 
 _SAMPLE = 1 << 10
-"""What a symbol is taken to be when digits are put in order."""
+"""The assumed value of a symbol when digits are sorted."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def _counterpart(digit: Digit, others: Iterable[Digit]) -> Digit | None:
 
 
 def _tell_apart(digits: Sequence[Digit], widths: list[Dim]) -> bool:
-    """Return whether each digit is worth what those before it span, above one of `widths`."""
+    """Return whether the factor of each digit is at least the span of those before it, above one of
+    `widths`."""
     return all(_reaches(digit.worth, _spans(widths, digits[:n])) for n, digit in enumerate(digits))
 
 
@@ -158,7 +159,7 @@ _Access = tuple[int, Dim, Dim, int]
 """The block that it stands in, by its number, then index, stride and lanes."""
 
 _Loop = tuple[Sym, Union[Dim, None]]
-"""What counts its passes, and how many there are at most, if that is known."""
+"""The counter of a loop's passes, and the limit of passes, if it is known."""
 
 
 def overwritable(kernel: ir.Kernel) -> Mapping[str, frozenset[str]]:
@@ -192,7 +193,7 @@ class _Accesses:
         self._blocks = 0
         self._values: dict[ir.Value, Union[ir.IndexValue, ir.Instr]] = {}
         self._dims: dict[str, Dim] = {}
-        """What symbols stand for, in terms of the kernel's dims and of the passes of loops."""
+        """Values of symbols, as expressions of the kernel's dims and of loops' passes."""
         self._varying: set[str] = set()
         tasks = (Sym(ir.TASK, 0, kernel.tasks - 1), kernel.tasks)
         if kernel.tasks == 1:

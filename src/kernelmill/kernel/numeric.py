@@ -1,8 +1,8 @@
 """Meaning of each operator of the kernel IR, on numpy arrays with one element a lane.
 
-bf16 is held as its bits in uint16, since numpy has no such type; f16 is numpy's. No arithmetic is
-done on either but by dot units. A tile is an array of its rows. Functions of `math` are computed in
-f64 and rounded.
+bf16 is represented by its bits in uint16, since numpy has no such type; f16 is numpy's. Only dot
+units compute on either. A tile is an array of its rows. Functions of `math` are computed in f64 and
+rounded.
 """
 
 from __future__ import annotations

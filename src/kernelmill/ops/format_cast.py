@@ -1,7 +1,7 @@
 """Tensors in the memory order that a kernel reads, with their shape unchanged.
 
-The numbers are those of `torch_npu.npu_format_cast`. On a CPU the counterpart of the fractal format
-is the order in which int8 products read a weight: the k of one column side by side.
+The format numbers are those of `torch_npu.npu_format_cast`. On a CPU, the fractal format is the
+order in which int8 products read a weight: the k of one column are neighbours.
 """
 
 from __future__ import annotations

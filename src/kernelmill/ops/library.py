@@ -1,7 +1,7 @@
-"""The torch library `kernelmill`: its operators are made of ATen operators.
+"""The torch library `kernelmill`, whose operators consist of ATen operators.
 
-Each is registered as a composite, so one formula serves them all: eager runs it, FakeTensor and
-torch.export shape it, autograd differentiates it, and a compiler sees its parts and fuses them.
+Each is registered as a composite, so one formula is enough: eager runs it, FakeTensor and
+torch.export infer its shapes, autograd differentiates it, and a compiler fuses its parts.
 """
 
 from __future__ import annotations

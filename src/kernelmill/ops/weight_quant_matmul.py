@@ -1,8 +1,8 @@
 """Matrix product with a weight of int8 or packed int4, dequantised as it is read.
 
 The formula and the names are those of `torch_npu.npu_weight_quant_batchmatmul` (documentation of
-the Ascend op-plugin, docs/context/torch_npu-npu_weight_quant_batchmatmul.md); int4 has a layout of
-its own, two to a byte of uint8.
+the Ascend op-plugin, docs/context/torch_npu-npu_weight_quant_batchmatmul.md), but two int4 are
+stored in a byte of uint8.
 """
 
 from __future__ import annotations

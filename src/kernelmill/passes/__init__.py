@@ -1,4 +1,4 @@
-"""Rewrites of the graph, one a file, and the pipeline that runs them."""
+"""Rewrites of the graph, one in each file, and the pipeline that runs them."""
 
 from kernelmill.passes.pipeline import DEFAULT, Pass, run_pipeline
 

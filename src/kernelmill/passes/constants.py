@@ -1,4 +1,4 @@
-"""Computes values of constants alone, or of sizes within their ranges, at compile time."""
+"""Computes values that depend only on constants, or on ranges of sizes, at compile time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes equal things once, and drops nodes that are not read and assertions that are checked."""
+"""Computes equal nodes once, and removes unused nodes and assertions that are already checked."""
 
 from __future__ import annotations
 

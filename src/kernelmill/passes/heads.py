@@ -1,4 +1,4 @@
-"""Attention over repeated heads reads the heads themselves."""
+"""Replaces repeated heads of an attention's keys and values by the heads themselves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Products and convolutions of dequantised tensors become those of their integers; numbers of bf16
-products for f32.
+"""Replaces products and convolutions of dequantised tensors by those of their integers; numbers of
+bf16 products for f32.
 
 PT2E's exported models multiply (A - za) * x by (B - zb[n]) * w[n], where A (m, k) and B (k, n) are
 integers of eight bits, za and x numbers, and zb and w vectors of the model, or numbers too. Of a
@@ -121,14 +121,14 @@ def _dequantised(value: Value) -> _Dequantised | None:
 
 
 def _uncast(value: Value) -> Value:
-    """Return what a value is a wider copy of."""
+    """Return the narrower value of which a value is a copy."""
     while value.dtype not in _BYTES and (node := value.made_by("cast")) is not None:
         (value,) = node.operands
     return value
 
 
 def _along(value: Value) -> tuple[Value | float, int | None] | None:
-    """Return what a tensor has everywhere, or the vector that it repeats and its axis."""
+    """Return the constant value of a tensor, or the vector that it repeats and its axis."""
     if isinstance(value.number, int | float):
         return float(value.number), None
     node = value.made_by("expand")

@@ -1,4 +1,4 @@
-"""Runs passes one after the other; a pass that breaks the graph is named."""
+"""Runs passes one after the other, and names a pass that breaks the graph."""
 
 from __future__ import annotations
 

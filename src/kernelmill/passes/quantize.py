@@ -1,4 +1,4 @@
-"""Products with weights become products of small integers, tables of embeddings small integers.
+"""Replaces products with weights by int8 or int4 products, and tables of embeddings by int8 tables.
 
 A weight W (k, n) of the model is replaced by integers and scales that are computed from it when
 weights are packed. `round` is to nearest even; a scale is at least 2**-100.

@@ -1,5 +1,5 @@
-"""Memory of results: rewritten ones have their own, writes into part of an argument touch that part
-only.
+"""Memory of results: rewritten ones get their own, and writes into a part of an argument only
+change that part.
 """
 
 from __future__ import annotations

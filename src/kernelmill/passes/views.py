@@ -1,4 +1,4 @@
-"""Merges chains of views, so that each tensor is looked at through one at most."""
+"""Merges chains of views, so that each tensor is read through at most one view."""
 
 from __future__ import annotations
 

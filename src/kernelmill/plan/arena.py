@@ -1,11 +1,10 @@
 """Places buffers in the arena: lifetimes in, byte offsets out.
 
-Buffers whose lifetimes do not meet may share memory, and so may what a kernel writes and the last
-of what it reads, where it can be written over that. Constant sizes are packed by greedy best fit,
+Buffers with disjoint lifetimes may share memory, and so may a kernel's output and an input after
+its last use, if the kernel can overwrite it. Constant sizes are packed by greedy best fit,
 largest first (the offset-calculation problem of "Efficient Memory Management for Deep Neural Net
-Inference", Pisarchyk and Lee 2020). Behind them come slots for symbolic sizes, one after the other:
-a buffer moves into a slot that is free for its lifetime and provably large enough for every value
-of the symbols.
+Inference", Pisarchyk and Lee 2020). Slots for symbolic sizes follow, one after the other: a buffer
+gets a slot that is free for its lifetime and provably large enough for every value of the symbols.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from kernelmill.core.dim import Dim, Expr, ceildiv, evaluate, product, provably_
 from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Step
 
 ALIGNMENT = 64
-"""Of all memory, in bytes: a cache line, and the widest vector register. Threads that write at the
-same time write to parts of that size."""
+"""Alignment of all memory in bytes: a cache line, and the widest vector register. Threads that
+write at the same time write to parts of that size."""
 
 _SAMPLE = 1024
-"""What a symbol is taken to be when symbolic sizes are put in order."""
+"""The assumed value of a symbol when symbolic sizes are sorted."""
 
 
 @dataclass(frozen=True)

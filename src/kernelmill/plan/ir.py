@@ -75,7 +75,7 @@ class Order(StrEnum):
 
 
 MOST_TOGETHER = 8
-"""So many launches run beside each other."""
+"""Limit of launches that run at the same time."""
 
 
 @dataclass(frozen=True)

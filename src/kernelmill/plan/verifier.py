@@ -1,8 +1,8 @@
-"""Checks that a plan keeps its rules, so that running it can neither crash nor read rubbish.
+"""Checks that a plan keeps its rules, so that running it cannot crash or read invalid memory.
 
-Numbers refer to things that exist; every symbol has a value when it is asked for; packed buffers
-are made by prepare steps from long-lived arguments of constant shape; ATen sees tensors only; arena
-buffers lie inside the arena. What a kernel does with its buffers is the kernel verifier's matter.
+Numbers refer to existing objects; every symbol has a value before its use; prepare steps make
+packed buffers from long-lived arguments of constant shape; ATen only gets tensors; arena buffers
+are inside the arena. The kernel verifier checks what a kernel does with its buffers.
 """
 
 from __future__ import annotations

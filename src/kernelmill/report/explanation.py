@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explanation(Explained):
-    """A report on compiling and calling a model. `str()` is the text, which Python shows too,
-    `as_dict()` the data, and `save` writes a page, which notebooks show."""
+    """A report on compiling and calling a model. `str()` returns it as text, `as_dict()` as data;
+    `save` writes it as a page, which notebooks show."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data. Times of `call` and `programs` are in nanoseconds, others in
@@ -132,14 +132,14 @@ def explain(
     """Compile a model, call it with `args` and `kwargs`, and return a report.
 
     compiler_config  options; None: the defaults
-    dynamic          of torch.compile
-    measure          time calls of the compiled model and of the model itself, in turns, for about a
-                     second. Their writes to arguments and buffers are undone, changes of Python
-                     objects are not; their errors are reported as `call.error`
+    dynamic          as for torch.compile
+    measure          True: time calls of the compiled model and of the model itself, in turns, for
+                     about a second. Their writes to arguments and buffers are undone, changes of
+                     Python objects are not; their errors are reported as `call.error`
 
-    The compiled model is called twice before. Kernels in the kernel folder are reused. Backward
-    graphs are compiled where a call needs gradients, which are not accumulated. Raises the errors
-    of the model or its compile; InputError for one tuple or list in place of the arguments.
+    First the compiled model is called twice. Kernels in the kernel folder are reused. If a call
+    needs gradients, backward graphs are compiled; gradients are not accumulated. Raises the errors
+    of the model or its compile, and InputError for one tuple or list instead of the arguments.
 
     >>> report = kernelmill.explain(torch.nn.GELU(), torch.ones(4), measure=False)
     >>> report.as_dict()["fallbacks"]

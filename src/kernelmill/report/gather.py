@@ -2,9 +2,9 @@
 
 Costs of a kernel's launches: operations and bytes counted in its text, and their least time.
 
-Loops are multiplied out: where one loop's bounds, or a branch, depend on another's counter, some of
-its passes are counted and stand for all. Loops whose end depends on data are not counted; such a
-kernel has no number of operations.
+Operations of a loop are multiplied by its passes. If its bounds, or a branch in it, depend on
+another loop's counter, some passes are counted and stand for all. Loops whose end depends on data
+are not counted, and such a kernel has no number of operations.
 """
 
 from __future__ import annotations

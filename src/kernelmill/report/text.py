@@ -74,7 +74,7 @@ def call_lines(call: CallFacts) -> list[str]:
 
 
 def left_text(kernel: KernelSum) -> str:
-    """Return what is left to gain in a kernel: "31% of limit by operations", or nothing."""
+    """Return the possible gain of a kernel, such as "31% of limit by operations", or ""."""
     if kernel.share is None:
         return "in ATen" if kernel.kind == "aten" else "limit unknown"
     reached = f"{kernel.share:.0%} of limit by {kernel.bound}"

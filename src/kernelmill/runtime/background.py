@@ -1,9 +1,9 @@
 """Background work: one thread of low priority, which ends with the process.
 
-Work consists of pieces of some milliseconds. No piece begins while a caller has the worker
-`paused`, so that they do not compete. At the end of Python the current piece is waited for: it may
-run machine code and read weights that are about to be freed. A forked process begins without work;
-callers that need some have to submit it again (`os.getpid`).
+Work consists of pieces of some milliseconds. No piece starts while a caller has the worker
+`paused`, so that they do not compete. Python's exit waits for the current piece, which may run
+machine code and read weights that are about to be freed. A forked process has no work; callers have
+to submit theirs again (`os.getpid`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Tables that the native entry (native/executor.c) walks, as ctypes structures.
 
-They are defined here alone: tools/native_entry.py makes the C header from these classes, with each
-offset asserted.
+This is their only definition: tools/native_entry.py makes the C header from these classes, and
+asserts each offset.
 
-A word is 64 bits. Sizes, offsets and counts never stand in the tables themselves: a table holds the
-number of a dim, and the frame of the call points to the dims' values, so that one set of tables
-serves every size of a dynamic program.
+A word is 64 bits. Tables have no sizes, offsets and counts, but numbers of dims; the frame of the
+call points to the dims' values. So one set of tables serves all sizes of a dynamic program.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class LaunchOrder(IntEnum):
 
 
 class Limits(IntEnum):
-    """Limits that the C code shares: the most launches that run beside each other."""
+    """Limits that the C code shares: the most launches that run at the same time."""
 
     TOGETHER = MOST_TOGETHER
 

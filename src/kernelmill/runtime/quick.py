@@ -154,7 +154,7 @@ class CallEffects(Protocol):
     """A number for each object that is changed."""
 
     def are_apart(self, owners: Sequence[Any]) -> bool:
-        """Whether these objects may be changed; asked before anything is written."""
+        """Return whether these objects may be changed; called before anything is written."""
         ...
 
     def apply(self, owners: Sequence[Any], made: Any) -> Any:
@@ -164,10 +164,9 @@ class CallEffects(Protocol):
 
 @dataclass(frozen=True)
 class Unpacking:
-    """How the values of a call are taken apart, and which register has what: each tensor argument
-    (`sources`), what gives symbols their values (nothing where a call does not bring all of these),
-    the objects that the call will `change`, `others` that are looked into. The tables of the steps
-    are in `keep`."""
+    """Steps that unpack the values of a call, and the registers of what they find: each tensor
+    argument (`sources`), values of symbols (none if a call lacks some), objects that the call will
+    change (`changed`), and `others` that are read. `keep` has the tables of the steps."""
 
     steps: Sequence[StepRecord]
     registers: int
@@ -297,7 +296,7 @@ class QuickCall(NativeWatch):
     def _launcher(
         self, effects: CallEffects | None
     ) -> Callable[[Frame, Sequence[Any], Sizes], int]:
-        """Runs the launches of a call that holds what it was passed; gives their code, or that of a
+        """Run the launches of a call that holds its arguments; return their status, or that of a
         refusal."""
         engine, increment = self._program.engine, version_counter()
         count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)

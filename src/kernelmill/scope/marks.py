@@ -1,4 +1,4 @@
-"""Marks that Dynamo traces through: of the operators inside a block, of the order of two."""
+"""Marks that Dynamo traces: of the operators inside a block, and of the order of two operators."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from kernelmill.frontend.waits import wait_tensor as wait_operator
 
 @contextmanager
 def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
-    """Make one launch, a super kernel, of the kernels of the operators in the `with` block.
+    """Launch the kernels of the operators in the `with` block together, as a super kernel.
 
     scope    name of the range. Blocks of one name are one range; the innermost of nested blocks
-             applies; None or "" takes operators out
+             applies; None or "" excludes operators
     options  "<name>=<value>:<name>=<value>": stream-fusion 0 or 1, strict-scope-check bypass or
              abort, feed-sync-all and debug-sync-all 0 or 1, debug-aic-num and debug-aiv-num a
              number of threads
 
-    ConfigError for a wrong argument. Outside of compiled code only the arguments are checked.
+    Raises ConfigError for a wrong argument. Outside of compiled code it only checks arguments.
     """
     if not torch.compiler.is_compiling():
         check_range(scope, options)
@@ -43,9 +43,9 @@ def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
 
 @contextmanager
 def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
-    """Run the operators in the `with` block, in a super kernel, on the stream `tag`, in parallel
-    with those of other streams that they do not depend on. Each step of priority (-8 to 8) gives a
-    stream 1.5 times the threads. ConfigError for a tag that is no name.
+    """Run the operators in the `with` block on the stream `tag` of their super kernel, in parallel
+    with independent operators of other streams. Each step of priority (-8 to 8) gives a stream 1.5
+    times the threads. Raises ConfigError for a tag that is not a name.
     """
     if not torch.compiler.is_compiling():
         check_stream(tag, priority)
@@ -54,9 +54,9 @@ def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
 
 
 def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
-    """Return `t`. In a super kernel, what reads the result begins when the kernel that makes `dep`
-    is done, also on another stream. Elsewhere only the arguments are checked: ConfigTypeError for
-    one that is no tensor.
+    """Return `t`. In a super kernel, kernels that read the result start after the kernel that makes
+    `dep`, also on another stream. Elsewhere only the arguments are checked: ConfigTypeError for
+    one that is not a tensor.
     """
     if torch.compiler.is_compiling():
         return wait_operator(t, dep)
@@ -70,8 +70,8 @@ def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
 @contextmanager
 def limit_threads(count: int) -> Generator[None]:
     """Run the operators in the `with` block on at most `count` threads, in compiled code and in
-    eager. In a compiled graph with sizes that vary it has no effect, and a warning says so.
-    ConfigError for what is no number of threads.
+    eager. In a compiled graph with dynamic sizes it has no effect, and a warning says so.
+    Raises ConfigError for an invalid number of threads.
     """
     if torch.compiler.is_compiling():
         with annotate({THREADS_KEY: count}):
@@ -88,8 +88,8 @@ def limit_threads(count: int) -> Generator[None]:
 
 @contextmanager
 def data_dump() -> Generator[None]:
-    """Select the operators in the `with` block for the dump of `config.dump_config`; without any
-    such block all are written. It needs `config.dump_config.enable_dump`."""
+    """Select the operators in the `with` block for the dump of `config.dump_config`, which without
+    such blocks writes all. It needs `config.dump_config.enable_dump`."""
     with annotate({DUMP_KEY: True}):
         yield
 
@@ -100,6 +100,6 @@ def record() -> Tensor:
 
 
 def wait(tensors: Sequence[Tensor]) -> None:
-    """Delay what follows on the current stream, in a super kernel, until all before these marks of
-    `record`, or what makes these tensors, is done. Elsewhere operators follow each other anyway."""
+    """Delay later kernels of the current stream of a super kernel until all kernels before these
+    marks of `record`, or those that make these tensors, are done. Elsewhere it has no effect."""
     AWAIT(list(tensors))

@@ -1,16 +1,14 @@
-"""A remote level behind the folder: read on a miss, written in the background, signed by who may
-write.
+"""A remote store behind the folder: read on a miss, written in the background, with signed
+entries.
 
 KERNELMILL_REMOTE names it: `redis://host:port/0` (also rediss:// and unix://), or any URL that
 fsspec knows. An entry travels as one value: a line of JSON with the sizes of its three files, then
-the files; signed with KERNELMILL_REMOTE_KEY. What comes back without that
-signature is as if it were not there; the rest is checked exactly as a folder's files are. Without a
-key nothing can be checked, and the remote is not used. A process writes only when
-KERNELMILL_REMOTE_ACCESS says so.
+the files; signed with KERNELMILL_REMOTE_KEY. An entry without this signature counts as missing;
+others are checked exactly like a folder's files. Without a key the remote is not used. A process
+writes only with KERNELMILL_REMOTE_ACCESS=write.
 
-Every call runs in a thread of this module and is waited for 200 ms at most. A remote that fails or
-is slow costs one warning, and is asked again after 0.1 s, after twice that, and so on up to a
-minute.
+Every call runs in a thread of this module, with a time-out of 200 ms. A remote that fails or is
+slow causes one warning, and is asked again after 0.1 s, after twice that, and so on up to a minute.
 
 Values are signed, since write access to the remote is not enough to run code here:
 
@@ -20,9 +18,9 @@ Values are signed, since write access to the remote is not enough to run code he
 The code is over the entry's name and the value, with the key that all hosts share, so that a value
 is good under its own name only. Source of the code: RFC 2104.
 
-`SharedStore` is for work in batches: filling a store, fetching a model's kernels, cleaning. The
-values are those that `Remote` reads one by one during compiles. Its requests may take seconds, are
-tried again, and end in an error: who fills a store has to know whether it is full.
+`SharedStore` works in batches: it fills a store, fetches a model's kernels, and cleans. Its values
+are those that `Remote` reads one by one during compiles. Its requests may take seconds, are
+repeated, and raise errors, since whoever fills a store has to know whether it succeeded.
 """
 
 from __future__ import annotations

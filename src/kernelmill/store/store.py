@@ -1,7 +1,7 @@
 """`Store`: from named ingredients to checked bytes, each kernel compiled once.
 
-It knows no IR: kernels are made by the caller's `compile`. The caller gets its kernel in any case:
-a damaged entry is set aside and compiled again, and an unwritable one is kept in memory. Only a
+It knows no IR: the caller's `compile` makes kernels. The caller always gets its kernel: a damaged
+entry is set aside and compiled again, and one that cannot be written is kept in memory. Only a
 folder that others can write to is an error.
 """
 

@@ -1,2 +1,2 @@
-"""Launches that run together: those of a range as one launch, with the synchronisation they need;
-others beside each other."""
+"""Launches that run together: those of a range as one launch with synchronisation inside, and
+independent others at the same time."""

@@ -2,9 +2,9 @@
 
     void name(ptr buffers, ptr unused, i64 thread, i64 threads, ptr scratch)
 
-`buffers[0]` is one cache line for each thread, in which it says how many sub-kernels it is behind;
-the addresses of the sub-kernels' buffers follow, one sub-kernel's after the other's. The
-sub-kernels' own objects are called as they are.
+`buffers[0]` has a cache line for each thread, in which it counts its finished sub-kernels. The
+addresses of the buffers of one sub-kernel after another follow. The driver calls the sub-kernels'
+unchanged objects.
 """
 
 from __future__ import annotations

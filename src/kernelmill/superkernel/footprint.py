@@ -5,10 +5,9 @@ have the same memory's name, and places in the arena count from its beginning.
 
 Waits of sub-kernels: the dependences that cross threads, each covered once.
 
-A thread walks the sub-kernels in the plan's order, does its share of those whose part of the team
-it belongs to, and then says how far it is. Waiting for sub-kernel p is waiting until every thread
-of p's part is behind p. All waits are for earlier sub-kernels, so the walk cannot come to a
-standstill, whatever the number of threads.
+A thread walks the sub-kernels in the plan's order, does its share of those of its part of the team,
+and counts them. Waiting for sub-kernel p means waiting until every thread of p's part is past p.
+All waits are for earlier sub-kernels, so no number of threads can deadlock.
 """
 
 from __future__ import annotations

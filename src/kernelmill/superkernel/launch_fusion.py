@@ -1,4 +1,4 @@
-"""Super kernels for the ranges of a plan: parts of the team, the arena, and waits."""
+"""Super kernels of the ranges of a plan: their parts of the team, the arena, and waits."""
 
 from __future__ import annotations
 
@@ -204,9 +204,9 @@ class SuperReport:
 
 @dataclass(frozen=True)
 class RangeReport:
-    """The super kernels of a range, with the reason for every split. `alone` are kernels that have
-    none beside them to be fused with, and stay launches; `collectives` those behind which another
-    super kernel begins."""
+    """The super kernels of a range, with the reason for every split. `alone` are kernels without
+    neighbours to fuse with, which stay launches; after `collectives` another super kernel
+    begins."""
 
     scope: str
     supers: tuple[SuperReport, ...]

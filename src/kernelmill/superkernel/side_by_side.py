@@ -1,22 +1,21 @@
-"""Launches that run beside each other: several threads share the tasks of all of them as if they
-were one launch, and wait for each other once.
+"""Concurrent launches: threads share the tasks of several launches as if they were one launch, and
+wait for each other once.
 
-Where a token reads some megabytes of weights, each product takes microseconds, and waiting for the
-last task of each is a good part of that. Products that need nothing of each other, as those of
-query, key and value, run beside each other. So does one that needs of another, task by task, what
-the task of the same number makes there, as a gate and what it is multiplied with: it runs behind
-the other one's tasks, on the same thread.
+When a token reads some megabytes of weights, each product takes microseconds, much of it waiting
+for its last task. Independent products, such as those of query, key and value, run at the same
+time. So does a launch whose tasks only need the result of another's task of the same number, such
+as a gate and its factor: each of its tasks follows the other's, on the same thread.
 
-A launch only moves forward, past shorter ones that it has nothing to do with, to one beside which
-it can run. Which thread runs a task changes no result.
+A launch only moves forward, past shorter independent ones, to one that it can run with. The thread
+that runs a task does not change its result.
 
-Parts of the team for launches: independent branches side by side, tiny launches on one thread.
+Parts of the team for launches: independent branches in parallel, tiny launches on one thread.
 
-Between launches that everything depends on, or that depend on everything (the trunk), launches
-fall into branches that know nothing of each other. Branches are dealt to so many streams as there
-are threads to expect, the costliest first to the stream with least to do, and each stream gets
-threads in proportion; the trunk has the whole team. That is done only where the estimate says that
-the team is better split than kept together.
+Launches that everything depends on, or that depend on everything, are the trunk. Between them,
+launches form independent branches. Branches are assigned to as many streams as there are expected
+threads, the costliest first, each to the stream with the least work. Each stream gets threads in
+proportion; the trunk has the whole team. This is done only if the estimate is better than that of
+the whole team.
 """
 
 from __future__ import annotations
@@ -38,16 +37,17 @@ _WAITS_WORTH = 1000
 there is to be saved is lost in it."""
 
 _JOINS = 4
-"""A launch that is too short for several threads by itself runs beside others unless it is shorter
-than this part of what is worth them: as do products for few keys and values beside the query's."""
+"""A launch that is too short for several threads alone runs with others, unless it is shorter than
+this fraction of the least work for threads, as products for few keys and values do with the
+query's."""
 
 _WINDOW = 16
-"""So many steps behind a launch are looked at."""
+"""Number of steps after a launch that are considered."""
 
 
 def run_side_by_side(plan: ir.Plan, kernels: Mapping[str, Kernel], machine: Machine) -> ir.Plan:
-    """Return the plan with launches that run beside each other adjacent and marked; a plan of
-    unknown sizes as it is. Launches in ranges of super kernels stay where they are."""
+    """Return the plan with concurrent launches adjacent and marked; a plan of unknown sizes is
+    unchanged. Launches in ranges of super kernels are not moved."""
     if plan.symbols:
         return plan
     steps = _Ordering(plan, kernels, machine).steps()
@@ -100,7 +100,7 @@ class _Ordering:
         return found
 
     def _beside(self, first: ir.Launch, left: Sequence[ir.Step]) -> list[tuple[int, ir.Launch]]:
-        """Return launches to run beside a launch, and their places among the following steps."""
+        """Return launches to run with a launch, and their places among the following steps."""
         group = [first]
         places: list[int] = []
         passed: list[ir.Launch] = []
@@ -215,7 +215,7 @@ def _shared_places(plan: ir.Plan) -> dict[int, int]:
 
 
 def extents_beside(steps: Sequence[ir.Step]) -> dict[int, tuple[int, int]]:
-    """Map each step that runs beside others to the first and the last number of these."""
+    """Map each step that runs with others to the first and the last number of these."""
     found: dict[int, tuple[int, int]] = {}
     first = 0
     for number, step in enumerate(steps):
@@ -227,7 +227,7 @@ def extents_beside(steps: Sequence[ir.Step]) -> dict[int, tuple[int, int]]:
 
 
 def extended(life: ArenaBuffer, extents: Mapping[int, tuple[int, int]]) -> ArenaBuffer:
-    """Extend a lifetime to all launches beside its first and its last one."""
+    """Extend a lifetime to all launches that run with its first and its last one."""
     first, _ = extents.get(life.first, (life.first, 0))
     _, last = extents.get(life.last, (0, life.last))
     return replace(life, first=first, last=last)

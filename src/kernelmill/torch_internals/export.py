@@ -71,7 +71,7 @@ def oblivious_sizes() -> Generator[None]:
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _CODE_OF_MODELS = (os.path.join(_TORCH, "nn", ""), os.path.join(_TORCH, "functional.py"))
-"""Files of torch that ask for sizes as models do, and not for tracing."""
+"""Files of torch that read sizes as models do, not for tracing."""
 _BETWEEN = {
     torch.__file__,
     os.path.join(_TORCH, "overrides.py"),

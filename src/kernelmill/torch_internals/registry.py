@@ -8,8 +8,8 @@
 
 A probe returns the part that it has tested; None or any exception means that it is missing or not
 as expected. It runs at the first `get` and never again, except after `forced`. It runs as in a new
-thread, whatever modes its caller is under; it names the dtypes of the tensors that it makes, since
-the default dtype is one for all threads.
+thread, without its caller's modes. It names the dtypes of its tensors, since all threads share the
+default dtype.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Dynamo does not tell of a trace that is being recorded: which tensors it has looked for by
-identity, what it has looked for in vain, and in which elements.
+"""Facts about a trace that Dynamo does not report: tensors that it looked up by identity, names
+that it did not find, and the elements that it searched.
 
-Methods of Dynamo's are wrapped for that, once in a process; outside of `noting` they record
+For this, methods of Dynamo's are wrapped once in a process; outside of `noting` they record
 nothing.
 """
 
@@ -20,7 +20,7 @@ from kernelmill.torch_internals.modules import check
 from kernelmill.torch_internals.registry import internal
 
 _hashed: ContextVar[list[bool] | None] = ContextVar("hashed", default=None)
-"""While a trace is recorded: an element for each time that it asked for the hash of a tensor."""
+"""While a trace is recorded: an element for each time that it read the hash of a tensor."""
 
 
 @internal(
@@ -51,7 +51,7 @@ def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def has_hashed_tensors() -> bool:
-    """Whether the trace that is being recorded has asked for the hash of a tensor."""
+    """Return whether the recorded trace has read the hash of a tensor."""
     return bool(_hashed.get())
 
 
@@ -188,7 +188,7 @@ def caught_errors() -> list[CaughtError]:
 
 @contextmanager
 def noting() -> Generator[None]:
-    """Inside, what one trace does is noted."""
+    """Record the look-ups of one trace in the `with` block."""
     hashes_of_tensors.get()
     errors_of_traces.get()
     elements_looked_at.get()

@@ -1,1 +1,1 @@
-"""Checks of `kernelmill doctor`: a module a subject, each with functions that make sections."""
+"""Checks of `kernelmill doctor`: a module for each subject, with functions that make sections."""

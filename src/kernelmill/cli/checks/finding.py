@@ -1,4 +1,4 @@
-"""Findings of a check: facts, and errors or slowness in them."""
+"""Findings of a check: facts, and whether they are wrong or slow."""
 
 from __future__ import annotations
 

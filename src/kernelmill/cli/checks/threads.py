@@ -1,4 +1,4 @@
-"""Threads against the processors that this process may use."""
+"""Comparison of the number of threads with the processors that this process may use."""
 
 from __future__ import annotations
 

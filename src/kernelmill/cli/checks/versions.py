@@ -1,6 +1,5 @@
-"""Versions of Python and of the packages that matter, against what kernelmill asks for, whether
-kernelmill's own modules have Python's bytecode, and private parts of torch and llvmlite that
-work.
+"""Versions of Python and of packages, compared with those that kernelmill needs; bytecode of
+kernelmill's own modules; private parts of torch and llvmlite that work.
 """
 
 from __future__ import annotations

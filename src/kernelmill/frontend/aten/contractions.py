@@ -5,8 +5,7 @@ Layout of ATen's four-bit weights on the CPU (`_weight_int4pack_mm_for_cpu`).
 The layout is not documented, and depends on which of its kernels ATen has chosen for the processor
 (`torch.backends.cpu.get_cpu_capability()`): blocks of neighbouring columns, for each k their
 numbers two to a byte. In a whole block the low four bits are those of its first half of columns, in
-one that is not whole those of every other column. Which it is, is found out by packing known
-numbers.
+an incomplete block those of every other column. The kernel is found by packing known numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tensors that are quantised and dequantised one after the other, as PT2E's exported models have
-them: the operators of torch's library `quantized_decomposed`. A scale and a zero that a call finds
-are those of torch.ao.quantization.utils.determine_qparams."""
+"""Pairs of quantisation and dequantisation in PT2E's exported models: the operators of torch's
+library `quantized_decomposed`. Scales and zero points that a call computes are those of
+torch.ao.quantization.utils.determine_qparams."""
 
 from __future__ import annotations
 
@@ -109,5 +109,5 @@ def _quantised(
 
 
 def _number(e: Emitter, number: _Parameter, dtype: DType = F32) -> _Parameter:
-    """The only element of a tensor as a value of no dims; a number as it is."""
+    """Return the only element of a tensor as a value without dims; a number unchanged."""
     return e.cast(e.reshape(number, ()), dtype) if isinstance(number, Value) else number

@@ -1,4 +1,4 @@
-"""Recurrent layers in inference: products for all steps at once, and what is left for each step."""
+"""Recurrent layers in inference: one product for all steps, and the rest of each step."""
 
 from __future__ import annotations
 

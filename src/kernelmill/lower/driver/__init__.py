@@ -1,1 +1,1 @@
-"""The way of a graph to kernels and a plan, stage by stage."""
+"""The stages from a graph to kernels and a plan."""

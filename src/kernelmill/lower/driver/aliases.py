@@ -1,8 +1,8 @@
 """Aliases: values that share memory with a view of them.
 
-A value that must exist in memory with a shape of its own (a result, an operand of ATen) is often a
-reshape or a permutation of something a kernel computes. Where the elements then lie in the same
-order, both share one buffer and nothing is copied.
+A value that must exist in memory in a given shape (a result, an operand of ATen) is often a reshape
+or a permutation of a kernel's result. If both have their elements in the same order, they share one
+buffer and nothing is copied.
 """
 
 from __future__ import annotations

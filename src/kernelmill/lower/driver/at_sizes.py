@@ -1,6 +1,6 @@
-"""A lowered program for one set of sizes: numbers in place of symbols in its plan.
+"""A lowered program for one set of sizes: a plan with numbers instead of symbols.
 
-Its kernels stay those of all sizes, and get the numbers at their launches.
+It has the kernels for all sizes, which get the numbers at their launches.
 """
 
 from __future__ import annotations

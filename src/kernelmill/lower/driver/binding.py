@@ -1,7 +1,7 @@
-"""Kernels for the work of a program, each distinct one once, bound to its memory.
+"""Kernels for the groups of a program, each distinct one once, bound to memory.
 
-What is placed stays where it is. Constants that kernels want in a layout of their own are packed
-into buffers behind those that were placed.
+Placed values keep their buffers. Constants that kernels read in a packed layout get buffers after
+those.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that depend on parameters alone, so that they are computed once for all calls."""
+"""Values that depend only on parameters, and so are computed once for all calls."""
 
 from __future__ import annotations
 

@@ -1,15 +1,11 @@
 """The plan of a program whose launches are known: arguments, results, the arena.
 
-Buffer donation: results that a kernel writes over one of its inputs.
+Buffer donation: a kernel writes its result over one of its inputs. The sum of a residual and a
+branch, for example, then needs no new memory, and its cache lines were just read.
 
-The sum of a residual and a branch then needs no memory of its own, and goes into lines that the
-caches hold already: they were just read.
-
-Results that are views: made when all steps have run, of arguments or other results.
-
-A step would make them of what kernels read, which is a copy of an argument that lies askew, and
-would keep a program that only launches kernels from the native entry. So would an assertion: one
-of which nothing is seen but the error is looked at when all steps have run, too.
+Results that are views of arguments or other results are made after all steps. A step would make
+them of the copy of a misaligned argument, and a program with such a step could not run in one
+native call. The same holds for assertions without other effects, which are also checked at the end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """One kernel for each group, with its type name ("Square", "MatMulAddGelu"), and each distinct
 kernel once.
 
-When two fusion groups are the same kernel: a structural key free of names and buffer numbers.
-
-Twenty-four equal layers then cost one lowering. Buffers are numbered in the order of the walk, so
-groups with equal signatures also share memory between operands in the same places.
+Two fusion groups are the same kernel if their structural keys, without names and buffer numbers,
+are equal. So twenty-four equal layers cost one lowering. Buffers are numbered in the order of the
+walk, so equal groups also share memory between the same operands.
 """
 
 from __future__ import annotations

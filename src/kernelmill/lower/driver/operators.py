@@ -1,11 +1,11 @@
-"""One kernel's work taken out of its graph: a small graph of its own, over its inputs.
+"""The work of one kernel as a small graph of its inputs.
 
-The operands are what is stored, with the strides that the views in between give it. The same is
-built twice: with the sizes at hand, and *generalised*: each size a symbol, so that one kernel does
-for all sizes. What the symbols stand for is kept beside it.
+Its operands are stored values, with the strides of the views between. The graph is built twice:
+with the given sizes, and *generalised*, with a symbol for each size, so that one kernel is enough
+for all sizes. The symbols' values are kept with it.
 
-Sizes of 0 and 1 stay as they are (they change what broadcasts and what is contiguous), and so do
-those of convolution windows. Pointwise operators are brought to as few dims as their strides allow.
+Sizes of 0 and 1 stay constant (they change broadcasting and contiguity), and so do those of
+convolution windows. Pointwise operators get as few dims as their strides allow.
 """
 
 from __future__ import annotations

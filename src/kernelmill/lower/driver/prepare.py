@@ -1,31 +1,28 @@
-"""A graph made ready: whatever must be in memory in an order of its own is a value of the graph,
-and images are stored channels last where that pays.
+"""Preparation of a graph for lowering: a node for each value that must be in memory in a given
+order, and images stored channels last where that pays off.
 
-Norms of groups of channels are written by pixel and channel.
+Group norms are rewritten by pixel and channel.
 
 A graph has a group norm as reductions over an image in another shape:
 
     reshape (n, c, h, w) as (n, groups, c / groups, h * w) --> reduce over the last two dims
 
-Nothing that is stored in that shape can have its channels last. Where an image does, the same is
-written as
+A value stored in that shape cannot be channels last. For an image that is, the norm becomes
 
     reduce (n, c, h, w) over h and w --> reshape (n, c) as (n, groups, c / groups) --> reduce
 
-and what is computed element by element in between is computed of the image.
+and elementwise operators between apply to the image.
 
 Images are resized along one axis after the other:
 
     index(x, rows expanded, columns expanded) --> index(index(x, columns), rows)
 
-What is looked up first is stored: each column once for all rows that read it, and these rows lie
-in memory one number after the other. Where channels come last, those of a pixel do so already.
+The result of the first look-up is stored, so each column is read once for all rows that use it, and
+these rows are contiguous in memory. With channels last, the channels of a pixel are so already.
 
-One layout is chosen for a whole chain of convolutions.
-
-What convolutions, and whatever follows them pixel by pixel or window by window, compute is stored
-with the channels of a pixel side by side. Inputs are read as they lie; a result that has to lie in
-another order is copied once, at the end.
+One layout is chosen for a whole chain of convolutions. Results of convolutions, and of operators
+that follow them by pixel or window, are stored channels last. Inputs are read in their own layout;
+a result that needs another order is copied once, at the end.
 """
 
 from __future__ import annotations
@@ -241,11 +238,11 @@ def _growth(node: Node, dim: int) -> tuple[float, int]:
 
 
 _FEW_CONVOLUTIONS = 2
-"""So many must gain before images that come in the usual order change their layout."""
+"""Least number of convolutions that gain from another layout of images in the usual order."""
 
 
 _OTHERWISE = (OpKind.SOURCE, OpKind.ATEN, OpKind.CONTRACT, OpKind.ATTENTION, OpKind.SCORES)
-"""What is not stored as readers like it."""
+"""Values whose layout readers do not choose."""
 
 
 @dataclass

@@ -1,14 +1,14 @@
-"""Lowering on one page: a graph → stored values → groups → places → kernels → a plan.
+"""Lowering in one file: a graph → stored values → groups → buffers → kernels → a plan.
 
 Each stage is a module with a frozen result that the later ones read:
 
-    prepare    which images lie channels last; nodes for results and updates that need memory
-    aliases    which values share memory with a view of them
-    grouping   which nodes are computed together, what is stored, what is computed when packing
-    placement  a buffer for all that is stored, and the work that fills them, in order
-    operators  each work as a graph of its own, for programs of one operator after the other, and
-               (small_constants) for what is computed once whatever its size
-    binding    a kernel for each work, weights packed as kernels want them, launches
+    prepare    images that are channels last; nodes for results and updates that need memory
+    aliases    values that share memory with a view of them
+    grouping   nodes that are computed together, stored values, values computed when packing
+    placement  a buffer for each stored value, and the groups that fill them, in order
+    operators  each group as a graph, for mode reduce-overhead and (small_constants) for small
+               values that are computed once
+    binding    a kernel for each group, packed weights, launches
     finish     the arena and the plan
 """
 

@@ -1,8 +1,8 @@
-"""Small values that parameters alone decide, each computed by a kernel for all sizes.
+"""Small values that depend only on parameters, computed by kernels for all sizes.
 
-A network has as many sizes of batch norms as widths, and of each the scale and the shift are
-computed once. Kernels for known sizes would be a third of what an image network has to compile, for
-code that runs once; these are compiled once, for all networks that share a store.
+A network has batch norms of many sizes, whose scale and shift are computed once. Kernels for each
+size would be a third of an image network's kernels, for code that runs once. These kernels are
+compiled once for all networks that share a store.
 """
 
 from __future__ import annotations

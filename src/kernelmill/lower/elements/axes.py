@@ -96,7 +96,7 @@ def used_axes(index: Index) -> set[str]:
 
 
 _UNKNOWN_SIZE = 128
-"""What a symbolic size is taken for, within its range."""
+"""The assumed value of a symbolic size, within its range."""
 
 Dims = tuple[Dim, ...]
 

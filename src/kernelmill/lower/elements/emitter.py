@@ -1,9 +1,9 @@
 """Emits single elements (or vectors of them) of graph values as kernel IR registers.
 
-The emitter walks from a value to what is stored in memory: pointwise operators become register
-operations, views become index arithmetic, stored values become loads. A template asks for
-`element(value, index)`; symbols of the index that were opened with `lanes` stand for vector lanes,
-all others are scalars of the surrounding loops.
+The emitter walks from a value to stored values: pointwise operators become register operations,
+views become index arithmetic, stored values become loads. A template calls `element(value, index)`.
+Symbols of the index that were opened with `lanes` stand for vector lanes, all others are scalars of
+the surrounding loops.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Vectors of elements, as templates ask for them: one symbol of the index stands for the lane.
-Elements that lanes share, such as the mean of a group of channels, are loaded once."""
+"""Vectors of elements for templates: one symbol of the index stands for the lane. Elements that
+lanes share, such as the mean of a group of channels, are loaded once."""
 
 from __future__ import annotations
 

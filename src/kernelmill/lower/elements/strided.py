@@ -1,4 +1,4 @@
-"""Views as strides into the memory of the value that they are views of."""
+"""Views as strides into the memory of their base."""
 
 from __future__ import annotations
 

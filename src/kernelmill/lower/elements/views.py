@@ -1,4 +1,4 @@
-"""Views as index arithmetic: from an element of a view to the operand and index that it shows.
+"""Views as index arithmetic: from an element of a view to its operand and index.
 
 Nothing is emitted here: the element emitter and the fusion analysis both walk views through
 `sources`.

@@ -1,5 +1,5 @@
-"""Operands as templates read them: callbacks that emit code, and properties of access that a code
-path is chosen by."""
+"""Operands of templates: callbacks that emit code, and properties of access that decide the code
+path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
 
 Stored = Callable[[Value], "Location | None"]
-"""Where a value lies in memory; None where it is computed as it is read."""
+"""The place of a value in memory; None if it is computed where it is read."""
 
 ElementAt = Callable[[Dims, Dim, Dims], Index]
 """`at(batch, outer, k)`: the index of an operand's element."""

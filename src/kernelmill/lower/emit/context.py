@@ -130,7 +130,7 @@ def lane_vectors(
 
 
 Choice = tuple[Dim | None, Callable[[], None]]
-"""What is emitted where the dim is positive; None: in all other cases."""
+"""Code to emit if the dim is positive; None: in all other cases."""
 
 
 def choose_count(

@@ -1,10 +1,10 @@
-"""Constant operands that a kernel reads from buffers which are filled once, for all calls.
+"""Constant operands that a kernel reads from buffers, which are filled once for all calls.
 
-Operands of half types that are widened once, where no multiply-add widens them on the way.
+Operands of half types that are widened once, if no multiply-add widens them.
 
-A multiply-add takes numbers of 32 bits, so that each vector of a half type is one instruction more
-wherever it is read, and each element for all lanes two or three. One that several tiles read is
-widened once: into scratch by the task that reads it, or before all calls when it is packed.
+A multiply-add takes 32-bit numbers, so each vector of a half type costs one more instruction where
+it is read, and each broadcast element two or three. An operand that several tiles read is widened
+once: into scratch by the task that reads it, or before all calls when it is packed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class PackedWeights:
 
 
 AHEAD_BYTES = 2048
-"""How far ahead of their use panels are fetched that are read once, one after the other: what finds
-such a stream by itself stops at the end of a small page."""
+"""Prefetch distance of panels that are read once, one after the other: hardware prefetchers of such
+streams stop at the end of a small page."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def widen(context: EmitContext, name: str, first: Dim, count: Dim, start: Dim) -
 
 
 EVEN_BYTES = 0x00FF00FF
-"""Of a word of four unsigned bytes the first and the third, as two numbers of 16 bits."""
+"""Mask of the first and third of a word's four unsigned bytes, as two 16-bit numbers."""
 
 
 def unsigned_halves(builder: KernelBuilder, words: Register) -> tuple[Register, Register]:

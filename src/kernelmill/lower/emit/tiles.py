@@ -1,8 +1,8 @@
 """Products on a tile unit: blocks of tiles of sums, and operands copied into tiles.
 
-A tile of an operand has WORDS words of 4 bytes in a row, each of several numbers that are
-neighbours along k. Of A it has a row for each of its rows, of B one for each word along k, with a
-word for each column. A tile's rows follow one another in memory, and tiles along k too.
+A row of an operand's tile has WORDS words of 4 bytes, each with several neighbours along k. A tile
+of A has a row for each of A's rows, a tile of B one for each word along k, with a word for each
+column. The rows of a tile are contiguous in memory, and so are tiles along k.
 """
 
 from __future__ import annotations

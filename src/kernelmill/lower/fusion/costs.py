@@ -1,27 +1,26 @@
 """Costs of computing, writing and reading values: the basis for storing a value or recomputing it.
 
-Costs are nanoseconds of one core, by the rates of `Machine`. Bytes cost by the cache level
-into which all of them fit, for what one kernel writes another one reads later. With
+Costs are nanoseconds of one core, by the rates of `Machine`. Bytes cost the rate of the cache level
+that holds all of them, since one kernel writes what another reads later. With
 
-    computing    vector operations of an element / lanes, for each time that one is computed
-    passing      bytes at the rate of their level, for each time that they go to or from memory
-    reading      passing what the value is computed from, the leaves that are in memory
+    computing    vector operations of an element / lanes, for each computed element
+    passing      bytes at the rate of their level, for each transfer to or from memory
+    reading      passing the values in memory from which the value is computed
 
-a value of `n` elements that `r` kernels need, and that they would compute `t` times altogether, is
-computed again by each of them where
+a value of `n` elements that `r` kernels need, and would compute `t` times together, is computed
+again by each of them if
 
     computing(t) + r reading   <=   computing(n) + reading + passing (1 + r')
 
-with r' kernels that take it from memory: all but the one that computes and stores it on the way, or
-all of them if none can, and then there is a launch more.
+with r' kernels that read it from memory: all but the one that computes and stores it, or all if
+none can, which costs one more launch.
 
 Bounds on the code of one kernel, so that lowering stays linear in the size of the graph.
 
-What is computed where it is read is written out for each index at which it is read, and each view
-that shows one of several values adds conditions around what is below it: without a bound, chains of
-joins, shifts and slices would double the code at each step, and long chains of anything would make
-kernels that take ever longer to compile. A value that would take a kernel beyond the bounds is
-stored; what is usual stays far below them.
+A value that its readers compute is emitted for each index at which it is read, and each view of
+several values adds conditions around them. Without a bound, chains of joins, shifts and slices
+would double the code at each step, and long chains would make kernels that take ever longer to
+compile. A value that would exceed the bounds of a kernel is stored. Usual kernels are far smaller.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MOST_COPIES = 48
 """Operations that are written out again in one kernel to spare a value: code has its cost too."""
 
 _MOST_LEAVES = 8
-"""So many leaves of a value are told apart. With more, reading it again never pays."""
+"""Most leaves of a value that are distinguished. With more, recomputing it never pays off."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def size(value: Value) -> int:
 
 
 MOST_CODE = 160
-"""Of one kernel, in elements computed: `code` adds up to it."""
+"""Limit of the code of one kernel, in computed elements."""
 
 MOST_EPILOGUE = 48
 """Pointwise nodes that follow one contraction in its kernel."""
@@ -158,7 +157,7 @@ _OF_KIND = {OpKind.POINTWISE: 1, OpKind.GATHER: 4, OpKind.REDUCE: 16}
 """A reduction is a pass of its own, which computes again what is not kept."""
 
 _OF_CASE = 2
-"""Of each place that an element may come from: conditions, a mask and a choice."""
+"""Code of each source of an element: conditions, a mask and a choice."""
 
 _MOST_CASES = 16
 """Code that a view may add to one kernel by being read at more places than one."""

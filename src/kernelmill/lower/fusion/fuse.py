@@ -1,14 +1,13 @@
-"""Decides which values are stored, and which nodes share a kernel.
+"""Choice of the values that are stored, and of the nodes that share a kernel.
 
-Nodes are visited from the results backwards. When a node is reached, all kernels that read it are
-known, each with the index at which it does, and so how often each of them would compute the node's
-elements. What either costs (costs.py) decides between computing it in all of them and storing it:
-a node that one kernel reads element by element always becomes part of that kernel. What is stored
-is stored by one of the readers where no other kernel stands between, else by a kernel of its own.
-Views never cost anything: reading through one only changes the index.
+Nodes are visited from the results backwards. At a node, all kernels that read it are known, each
+with its index, and so how often each would compute the node's elements. The costs (costs.py) decide
+between computing it in all of them and storing it: a node that one kernel reads element by element
+always becomes part of that kernel. A stored value is stored by one of its readers if no other
+kernel runs between, else by a new kernel. Views cost nothing: they only change the index.
 
-Pointwise nodes that follow a contraction element by element are its epilogue; that is settled
-first, in program order: such a node is computed once there, and nothing is passed.
+Pointwise nodes that follow a contraction element by element become its epilogue. This is decided
+first, in program order: such a node is computed once, and nothing goes through memory.
 """
 
 from __future__ import annotations

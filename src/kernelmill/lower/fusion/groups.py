@@ -1,4 +1,4 @@
-"""Fusion groups, as fusion makes them and as lowering reads them."""
+"""Fusion groups: the results of fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which the kernels of a graph run; kernels that wait for each other have none.
+"""The order in which the kernels of a graph run; kernels in a cycle have none.
 
 Ancestors and descendants of nodes, and the test whether a kernel with a node makes a cycle.
 
@@ -80,7 +80,8 @@ class Reach:
 
 
 class _Spans:
-    """From the first to the last node of each group: which groups have nodes on either side.
+    """The spans from the first to the last node of each group, to find groups with nodes on both
+    sides of a place.
 
     A tree over places between nodes: each part of a span stands at log(n) of its nodes.
     """

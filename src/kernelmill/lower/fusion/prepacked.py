@@ -1,8 +1,8 @@
-"""Values that parameters alone decide, worth computing once instead of at every call.
+"""Values that depend only on parameters, and are worth computing once instead of at every call.
 
-Such are the scale and the shift that a batch norm in inference amounts to, or the projections of
-learned positions: they are made when weights are packed, and made again when one of the statistics
-or parameters has changed.
+Examples are the scale and shift of a batch norm in inference, or projections of learned positions.
+They are computed when weights are packed, and again when one of the statistics or parameters has
+changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Candidates: the parts of a schedule that may be fixed from outside, by a search or by hand; costs
-that cost models share.
+"""Candidates: parts of a schedule that a search or a user may fix; costs that cost models share.
 
-The cost model decides what a candidate leaves open, so every candidate gives a schedule that is
-right.
+The cost model chooses the other parts, so every candidate gives a correct schedule.
 """
 
 from __future__ import annotations

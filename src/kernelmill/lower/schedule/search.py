@@ -1,8 +1,8 @@
-"""Schedule search: schedules chosen by measuring candidates, in place of the cost model.
+"""Schedule search: schedules chosen by measuring candidates, instead of by the cost model.
 
-Lowering measures nothing itself. It hands over each kernel of known sizes whose template has other
-candidates as a `Tunable`, and emits it under the schedule whose label comes back. Nothing of the
-program changes meanwhile: constants are packed only once it is known how.
+Lowering measures nothing itself. It passes each kernel of known sizes whose template has other
+candidates to the search as a `Tunable`, and emits it with the returned schedule. The program does
+not change meanwhile: constants are packed after the choice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Pick = Callable[[Tunable], str]
 """The label of the schedule to use."""
 
 Settle = Callable[[Hashable, Template[Any, Any], GroupContext], Candidate]
-"""What is settled of the schedule of a group, which the key tells apart from others."""
+"""The chosen part of the schedule of a group, by the group's key."""
 
 
 class ScheduleSearch:

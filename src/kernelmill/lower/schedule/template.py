@@ -1,9 +1,9 @@
 """Templates: the interface by which a kind of fusion group becomes a kernel.
 
-For each group the first template that matches is taken (templates/registry.py). It binds the group:
-a `Binding` says how constant operands are to be packed, and gives a frozen spec, what is to be
-computed. A schedule says how that is cut into tasks, loops and register tiles; the cost model
-chooses one, or a search (search.py) among the candidates by measuring. `emit` writes the kernel.
+The first template that matches a group binds it (templates/registry.py). The `Binding` says how to
+pack constant operands, and has a frozen spec of the computation. A schedule says how the work is
+divided into tasks, loops and register tiles. The cost model chooses it, or a search (search.py)
+measures the candidates. `emit` writes the kernel.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ STATUS_BUFFER = -1
 """Stands for the status word among a launch's buffers."""
 
 Loss = Callable[[Mapping[str, int]], float]
-"""How much longer, as a part of the time, a kernel of symbolic sizes takes at these values of its
-symbols than a kernel for them alone would; infinite where the cost model cannot tell."""
+"""Relative loss of a kernel of symbolic sizes at these values of its symbols, compared with a
+static kernel; infinite if the cost model has no estimate."""
 
 SpecT = TypeVar("SpecT")
 ScheduleT = TypeVar("ScheduleT")
@@ -172,7 +172,7 @@ class Cut(Protocol):
 CutT = TypeVar("CutT", bound=Cut)
 
 MakeSpec = Callable[[Emitter, Node, Location], SpecT]
-"""What is computed by a node whose result goes to that memory."""
+"""Returns the spec of a node whose result is written to that memory."""
 
 
 @dataclass(frozen=True)

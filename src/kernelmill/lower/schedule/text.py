@@ -5,8 +5,8 @@
     field    = NAME "=" value | NAME                                (the name alone: true)
     value    = INT | size | WORD | body | "[" [value {"," value}] "]"
 
-KIND is the schedule's class, a word a member of an enumeration, `axis:size` a loop. A field that
-has its default is left out, and so is what follows from the others or from the processor.
+KIND is the schedule's class, a word a member of an enumeration, `axis:size` a loop. Fields with
+their defaults are left out, and so are those that follow from other fields or from the processor.
 """
 
 from __future__ import annotations

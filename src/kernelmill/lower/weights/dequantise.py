@@ -1,7 +1,7 @@
 """Weights that a graph makes from smaller numbers: int8 or packed int4 with scales, or half types.
 
-They are never stored. The product that reads such a weight computes it in registers, from its
-leaves: the parameters that it is made of, in panels.
+They are never stored. The product that reads such a weight computes it in registers from its
+leaves: the parameters behind it, packed in panels.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _bytes(value: Value) -> Dim:
 
 
 COLUMN, DEPTH = "column", "depth"
-"""Symbols for n and k in the indices of what a weight is made of."""
+"""Symbols for n and k in the indices of a weight's operands."""
 
 
 def depth_axes(accesses: Iterable[Access], size: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Packed dot operands: small numbers, neighbours along k, several to an i32 or i64."""
+"""Packed dot operands: several small numbers, neighbours along k, in an i32 or i64."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Weights of four bits a number with factors for groups along k, as words for products of few rows.
+"""Four-bit weights with factors for groups along k, as words for products of few rows.
 
 Eight neighbours along k are an i32 word: number 2 * i + h of them has the four bits from
-4 * i + 16 * h on. Numbers of one i are a pair in the halves of a word, as dot units take two bf16.
+4 * i + 16 * h on. The two numbers of one i are in the two halves of a word, as dot units need it.
 
-Arithmetic on bytes done in i32, where a vector of them is widened on its way to floats anyhow.
+Arithmetic on bytes is done in i32 where bytes are widened to floats anyway.
 
-The numbers are the same. Nibbles of one byte then share its widening, and no shift of bytes has to
-be made of one of 16 bits.
+The numbers are the same. Both nibbles of a byte then share its widening, and shifts of bytes need
+not be made of 16-bit shifts.
 """
 
 from __future__ import annotations

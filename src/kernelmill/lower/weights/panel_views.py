@@ -1,10 +1,10 @@
 """Constant operands of a contraction as views in panels, and in tiles (see `emit/tiles.py`).
 
-The kernel that copies rows of weights into panels: one for all sizes.
+The kernel that copies rows of weights into panels, for all sizes.
 
-Every weight of a model has a shape of its own. A kernel for each would be a third of what there is
-to compile, for code that runs once; this one is compiled once and found in the store from then on.
-It reads square blocks of rows and turns them in registers, so that both sides are whole lines.
+Weights of a model have many shapes. A kernel for each would be a third of all kernels, for code
+that runs once. This one is compiled once, and later found in the store. It reads square blocks of
+rows and transposes them in registers, so that both sides are whole cache lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Dims as row-major products of factors, each of which is padded at its end, or is not.
+"""Dims as row-major products of factors, each of which may be padded at its end.
 
-A tensor of (batch, length) viewed as (batch * length) is padded in the middle of its dim. As the
-list of factors (batch, length) it stays exact, and viewing it back takes the list apart again.
+A tensor of (batch, length) viewed as (batch * length) has padding inside of its dim. The list of
+factors (batch, length) describes it exactly, and a view back splits the list again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Facts about a value: its axes, its sign, and the contents of its padding.
 
-Facts rest on one assumption: arguments and weights are finite, and nothing overflows. Padding then
-is as harmless as it looks (0 * x is 0), unless an operator makes an infinity or NaN out of finite
-numbers, which is what the sign tells: dividing by a positive number does not.
+Facts assume that arguments and weights are finite, and that nothing overflows. Then 0 * x is 0,
+unless an operator makes an infinity or NaN of finite numbers. The sign shows where that is
+impossible: division by a positive number, for example.
 """
 
 from __future__ import annotations

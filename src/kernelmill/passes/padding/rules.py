@@ -1,4 +1,4 @@
-"""Operators that bring elements together: reductions, contractions, attention, look-ups, ATen."""
+"""Operators that combine elements: reductions, contractions, attention, look-ups, ATen."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _joined(scene: Scene, axes: Sequence[Axis]) -> Axis:
 def _hides(scene: Scene, node: Node, keys: Axis) -> bool:
     """Return whether the mask forbids every key that is not kept.
 
-    A large negative number does so only beside a key that is not hidden: by the user's word.
+    A large negative number does so only with another visible key, which the user has to ensure.
     """
     hidden = scene.dependent(keys)
     if node.operands[3].dtype.kind == "bool":

@@ -1,8 +1,8 @@
 """Compilation of the steps of a call (steps.py) into one Python function.
 
-A call is tried as its arguments are, then with copies of those that are misaligned, and last with
-each argument validated in Python. A try that is refused has written nothing. The native entry does
-all of a program of launches alone in one step; the work of others follows when it has agreed.
+A call is tried with the given arguments, then with copies of misaligned ones, and last with each
+argument validated in Python. A refused try has written nothing. A program that only has launches is
+one step of the native entry; the work of others follows after the entry's checks.
 """
 
 from __future__ import annotations

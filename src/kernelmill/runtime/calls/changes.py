@@ -1,9 +1,9 @@
 """Change notifications of CPython for dicts and classes, from 3.12 on (PyDict_Watch, PyType_Watch).
 
-Before 3.12 a dict has a version, so that each dict is a word to compare. Here native functions
-(native/changes.c) count all changes of watched objects in this process: one unchanged word proves
-that none of them has changed. Each object is reported once, until it is watched again; so an object
-that changes all the time, or that is no longer needed, costs little.
+Before 3.12 each dict has a version to compare. Here native functions (native/changes.c) count all
+changes of watched objects in this process: one unchanged word proves that none has changed. Each
+object is reported once, until it is watched again; so an object that changes all the time, or that
+is no longer needed, costs little.
 
 Sources: CPython's documentation, "Dictionary Objects" and "Type Objects"; PEP 699 on versions.
 """

@@ -1,8 +1,8 @@
 """State that all calls of a loaded plan share: tables, frames, sizes, parameters; the slow path.
 
-A call inspects its arguments just enough for the native entry to accept them; the entry checks all
-of them. When it refuses one, or Python has a doubt, the *slow path* begins: each argument is
-validated in Python and copied or refused by name, and parameters are bound again.
+Python inspects arguments only as far as the native entry needs; the entry checks all of them. If
+either cannot accept one, the *slow path* begins: Python validates each argument and copies it or
+refuses it by name, and binds parameters again.
 
 Realigned arguments: copies of misaligned and of lazily negated tensors, for one call. Copies of
 updated arguments are copied back. Dtypes that only ATen reads need no alignment, and may be lazily

@@ -1,10 +1,8 @@
-"""Views that a program returns, made of the caller's arguments and of its results; assertions,
-which are checked first.
+"""Views of arguments and results that a program returns, and assertions, which are checked first.
 
-An argument that kernels could not read was copied for the call. A view of it is made of the
-argument itself all the same: it shares the caller's memory, with the strides and the offset that
-follow, as in eager. Where strides do not permit the view (a transposed matrix flattened) its base
-is copied first: `reshape` is a view in one case, and a copy in the other.
+If an argument was copied for the kernels, a view of it is still made of the argument itself: it
+shares the caller's memory, with eager's strides and offset. If strides do not permit the view (a
+flattened transposed matrix), its base is copied first, as `reshape` does.
 """
 
 from __future__ import annotations

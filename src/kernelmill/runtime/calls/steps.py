@@ -1,8 +1,8 @@
 """Steps of a program's call as data: one list, derived from its plan.
 
-`call_of` (caller.py) makes one function of them, in which the native entry takes as many at once as
-it can; `kernelmill lower --print call` shows them. What is around programs that are chosen by the
-sizes of a call, or called at larger ones, is in runtime/gears.
+`call_of` (caller.py) makes one function of them, in which the native entry runs as many at once as
+it can; `kernelmill lower --print call` shows them. The choice of a program by the sizes of a call,
+and padding to larger sizes, is in runtime/gears.
 """
 
 from __future__ import annotations

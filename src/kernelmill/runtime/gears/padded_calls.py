@@ -1,4 +1,4 @@
-"""Calls whose sizes match no gear, padded to the smallest gear that holds them."""
+"""Calls whose sizes are no gear, padded to the smallest gear that holds them."""
 
 from __future__ import annotations
 

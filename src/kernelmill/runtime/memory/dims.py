@@ -1,7 +1,7 @@
 """The dims of a plan, numbered, and their values for one set of symbol values.
 
-The values of a call stand in one array: dims with symbols first, in the order of `dims_needed`, so
-that a compiled function can fill them in one go; constants behind them.
+The values of a call are in one array: first dims with symbols, in the order of `dims_needed`, so
+that a compiled function can fill them together; then constants.
 """
 
 from __future__ import annotations

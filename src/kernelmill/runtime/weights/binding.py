@@ -1,9 +1,9 @@
 """A set of bound parameters, and its table for the native entry (layout.py).
 
-Weights that calls have streamed so far (streaming.py) are packed in the background. Meanwhile the
-user may write to the parameters, move or free them. So the sources of a component are
-first copied by the system, which returns an error for unmapped memory; then the parameter is
-compared with its state at binding. A changed one is left to the next call.
+The background packs weights that calls have streamed so far (streaming.py). Meanwhile the user may
+write to the parameters, move or free them. So the system first copies the sources of a component,
+which returns an error for unmapped memory; then the parameter is compared with its state at
+binding. The next call packs a changed one.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class _Copies:
         os.close(self._file)
 
     def take(self, source: Source, place: int) -> bool:
-        """Copy the memory that kernels read of a parameter; return whether it is as it was bound.
-        The version is compared when the copy's packing is taken into use."""
+        """Copy the memory that kernels read of a parameter; return whether it is unchanged since
+        its binding. The version is compared when the copy's packing is taken into use."""
         parameter, contents = source.parameter, source.parameter.state.contents
         if not parameter.is_there or not self._copied(parameter.address, source.bytes, place):
             return False

@@ -351,7 +351,7 @@ class BoundParameters:
     def read(
         self, arguments: Sequence[object], old: Mapping[int, BoundParameter], on_death: OnDeath
     ) -> dict[int, BoundParameter]:
-        """Return bound parameters for these arguments as they are now; an unchanged argument keeps
+        """Return bound parameters for the current state of these arguments; an unchanged one keeps
         its parameter. InputError names one that cannot be bound."""
         if self.check == "auto":
             write_watch().look()

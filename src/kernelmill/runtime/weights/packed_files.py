@@ -2,9 +2,9 @@
 
     {recipe}_{digest}.packed     the packed buffers, as a sealed file
 
-`recipe` identifies the packing, `digest` the contents of its sources: other contents are another
-file, so that an old one is never used for a changed weight. Files that no process has opened for a
-while are removed when a new one is written.
+`recipe` identifies the packing, `digest` the contents of its sources: other contents have another
+file, so an old one is never used for a changed weight. When a new file is written, files that no
+process has opened for a while are removed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Long-lived arguments (parameters): bound once, checked natively at each call, packed when used.
 
 A *bound parameter* is the native entry's record of one: the Python object, its TensorImpl, address,
-layout, version, and the way of checking its contents (contents.py). Without changes a call touches
-no parameter from Python. After a change, a new binding replaces the old one, and only those packed
-buffers are made again that come from a changed argument, directly or through other packed buffers.
+layout, version, and the way of checking its contents (contents.py). Without changes a call reads no
+parameter in Python. After a change, a new binding replaces the old one, and only packed buffers
+that depend on a changed argument, directly or through other packed buffers, are made again.
 
 Packed buffers are shared by all programs of the process that pack a parameter alike (the gears of a
 model, its prefill and its decode step): each searches those of the others first.
@@ -145,8 +145,8 @@ class Parameters:
             self._beside.clear()
 
     def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
-        """Return a binding for these arguments as they are now; `again` for a call that had one
-        already. InputError names one that cannot be bound."""
+        """Return a binding for the current state of these arguments; `again` for a call that
+        already had one. InputError names one that cannot be bound."""
         with self._busy.enter() as first, background.paused():
             if not first or write_watch().busy:
                 return self._bound_once(arguments)

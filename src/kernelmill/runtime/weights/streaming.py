@@ -1,9 +1,9 @@
-"""Streaming calls, before weights are packed for good: weights of a launch are packed just before.
+"""Streaming calls: until all weights are packed, a launch's weights are packed just before it.
 
-Page faults of fresh memory take far longer than packing. So the first call packs, before each
-launch, the weights that it reads, always into the same few megabytes, which stay in the caches. The
-rest is packed for good by a thread (binding.py), and in shares by later calls, during which the
-thread pauses. A part is used as soon as it is packed.
+Page faults of fresh memory take far longer than packing. So the first call packs the weights of
+each launch before it, always into the same few megabytes, which stay in the caches. A thread packs
+all weights permanently (binding.py), and so do later calls, in shares, while the thread pauses. A
+part is used as soon as it is packed.
 """
 
 from __future__ import annotations

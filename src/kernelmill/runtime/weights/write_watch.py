@@ -1,9 +1,9 @@
 """Detection of writes to the memory of weights, by any alias: one watch for all of this process.
 
-Linux can report written pages (page_scan.py). Each watched span of memory has a number, another one
-after every write that was found. At each call the native entry scans the pages that a binding
-watches; `look` then takes the found ones, gives new numbers, and protects the pages again. The
-first write to a protected page is a page fault, so the scan is skipped while the process had none.
+Linux can report written pages (page_scan.py). Each watched span of memory has a number, which
+changes with every write that is found. At each call the native entry scans the pages that a binding
+watches; `look` then gives written spans new numbers, and protects the pages again. The first write
+to a protected page is a page fault, so the scan is skipped while the process had none.
 
 A page in which a span begins or ends has other memory too: a write there is attributed by comparing
 contents. After a write to the other memory the edge is *loose*: it is no longer protected, and its

@@ -1,4 +1,4 @@
-"""Attention nodes, with scores modified by the model or not, in the terms of their template."""
+"""Conversion of attention nodes, also with scores modified by the model, to the template's spec."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kernelmill.lower.templates.attention.spec import (
 from kernelmill.lower.weights.dot_operand import DotOperand
 
 Reader = Callable[[Value, int, DType], Callable[..., Register]]
-"""How an operand of which so many heads share one is read, in a type."""
+"""Returns the access to an operand that this number of heads share, in a type."""
 
 
 class AttentionBinding(Binding[AttentionSpec]):
@@ -136,7 +136,7 @@ def broadcast(index: Index, value: Value) -> Index:
 _ROWS, _KEYS = 2, 3
 
 Linear = tuple[int, int, int]
-"""What an integer is times the row, times the key, and besides."""
+"""The factors of the row and of the key in an integer, and its constant."""
 
 
 def latest_key(mask: Value) -> int | None:

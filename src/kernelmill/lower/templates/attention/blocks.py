@@ -1,7 +1,7 @@
 """Base of the schedules of an attention: tasks of query rows, and blocks of keys.
 
-A schedule is a class of one file: its fields, when it is chosen (`plan`), its scratch, what else is
-worth trying and its code (`emit`). `template.py` lists all of them.
+A schedule is a class in its own file, with its fields, its choice (`plan`), its scratch, its other
+candidates and its code (`emit`). `template.py` lists all of them.
 """
 
 from __future__ import annotations

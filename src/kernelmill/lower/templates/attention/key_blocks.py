@@ -1,4 +1,4 @@
-"""The blocks of keys that the rows of a task have to do with, one after the other."""
+"""The loop over the blocks of keys that the rows of a task attend to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _part(context: AttentionContext, batch: Dims, start: Dim, end: Dim, emit: Em
 def _listed(
     context: AttentionContext, blocks: KeyBlocks, batch: Dims, first: Dim, emit: EmitBlock
 ) -> None:
-    """Those that the lists have for the block of rows in which the first row is."""
+    """Loop over the listed blocks of keys for the block of rows that has the first row."""
     b, keys = context.builder, context.spec.keys
     row = minimum(floordiv(first, blocks.rows), blocks.down - 1)
     counts = [_count(b, blocks, which, batch, row) for which in range(len(blocks.most))]

@@ -90,7 +90,7 @@ class Words:
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What an attention kernel computes.
+    """The computation of an attention kernel.
 
     batch        sizes of the batch dims, heads of the query last; any may be symbolic.
     rows, keys   numbers of query rows (m) and keys (n); may be symbolic, and may be zero.
@@ -135,7 +135,7 @@ class AttentionSpec:
 
 
 FEW_ROWS = 8
-"""Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
+"""Most query rows with which keys and values are read in place: each is used too rarely to pack."""
 
 _TILE = {32: (4, 4), 16: (6, 2)}
 """Rows and vectors across the largest register tile, by the number of registers. With 32 a third is

@@ -86,7 +86,7 @@ class Streamed(AttentionBlocks):
 
     @property
     def row_choices(self) -> AbstractSet[int]:
-        """Only the rows of the schedule."""
+        """Return the schedule's rows as the only choice."""
         return {self.rows}
 
     @property

@@ -102,7 +102,8 @@ _EXACT_ROWS = (1, 2)
 """Numbers of rows that have a body of their own: decoding, with a speculated token or without."""
 
 _ROWS_AT_A_TIME = 4
-"""Up to `FEW_ROWS` rows are worked on so many at a time; those past the end repeat the last."""
+"""Number of rows that are computed together if there are at most `FEW_ROWS`; those past the end
+repeat the last."""
 
 
 AttentionClasses = tuple[SizeClass[AttentionSchedule], ...]

@@ -1,9 +1,9 @@
 """Convolutions of any number of axes: a template for each layout of images and results.
 
-The layout with tiles of pixels by channels: a convolution as a product on a unit for tiles.
+The layout with tiles of pixels by channels: a convolution as a product on a tile unit.
 
-Rows are output pixels, of all images; along k are the taps of a window, and of each its channels,
-which lie side by side. Windows are copied into tiles as the product goes along.
+Rows are output pixels of all images; k goes over the taps of a window and the channels of each,
+which are contiguous. The product copies windows into tiles as it needs them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The map and reduce template: one kernel for a group of pointwise nodes, views and reductions.
 
-A task handles a run of rows. In a pure map a row is one step of all loops but the vector one. With
+A task computes a run of rows. In a pure map a row is one step of all loops but the vector one. With
 reductions a row is one element of the outer domain: its reductions are computed in passes over the
-inner axes, then whatever the group stores is computed in a last pass, while the row is still in the
-first-level cache. The vector runs along the last inner axis, or along an outer axis where that is
-what is contiguous in memory: then a row is a vector, and several go through the loops side by side.
+inner axes, and the stored values in a last pass, while the row is still in the first-level cache.
+Vectors run along the last inner axis, or along an outer axis if that is contiguous in memory. Then
+a row is a vector, and several rows go through the loops together.
 """
 
 from __future__ import annotations

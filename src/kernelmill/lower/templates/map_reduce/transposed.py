@@ -1,8 +1,8 @@
-"""Maps that read along one axis and write along another: square blocks, turned in registers.
+"""Maps that read along one axis and write along another: square blocks, transposed in registers.
 
-Reading such an operand straight along the axis that is written would touch one cache line for each
-element. Instead a block is read in rows along its own contiguous axis, transposed, and every row of
-the result is then computed with its elements at hand.
+Reading such an operand along the written axis would touch one cache line for each element. Instead
+a block is read in rows along its contiguous axis and transposed, and then every row of the result
+is computed from registers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The loops of maps and reductions alike: tasks, rows, inner loops, vectors with a masked rest.
+"""The loops of maps and reductions: tasks, rows, inner loops, vectors with a masked rest.
 
-A body gives the accumulators that its loops carry on; those of a map carry none.
+A body returns the accumulators that its loops carry; those of a map carry none.
 """
 
 from __future__ import annotations

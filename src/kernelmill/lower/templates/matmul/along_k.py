@@ -1,4 +1,4 @@
-"""Schedules whose vectors run along k: sums are added up lane by lane, then across the lanes."""
+"""Schedules whose vectors run along k: sums are added in each lane, then across the lanes."""
 
 from __future__ import annotations
 

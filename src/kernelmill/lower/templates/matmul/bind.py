@@ -1,7 +1,7 @@
 """Binding of products, and of other nodes with their roles, as contractions.
 
-Operands are read through the element emitter, so views, casts and whatever fusion inlined are part
-of the kernel. Constant weights are packed into panels by a map kernel that runs once.
+Operands are read through the element emitter, so views, casts and inlined operators are part of the
+kernel. A map kernel that runs once packs constant weights into panels.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from kernelmill.lower.weights.dot_operand import DotOperand, unit_of_product
 from kernelmill.lower.weights.four_bits import factors, made_of, widened
 
 _FEW_ROWS = 8
-"""Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
+"""Most rows with which a computed weight is multiplied as it is read, in f32."""
 
 
 class ContractionBinding(Binding[Contraction]):
@@ -126,12 +126,13 @@ class ContractionBinding(Binding[Contraction]):
 
     @cached_property
     def weight(self) -> Value:
-        """B as it is computed in f32, from bytes by way of i32."""
+        """Return B computed in f32, from bytes through i32."""
         return widened(self.whole.b, self.context.dequantised_in_place)
 
     @cached_property
     def factors(self) -> tuple[Value, Value] | None:
-        """Of few rows: B without its scale, and the scale, the same for a group of k or for all."""
+        """Return B without its scale, and the scale, the same for a group of k or for all, for few
+        rows."""
         m, (size,) = self.whole.m, self.whole.k
         assert isinstance(size, int)
         if self.four_bits is not None:
@@ -324,7 +325,7 @@ class _Operands:
         return a, b, (*outer, ceildiv(k, unit.group))
 
     def _computed(self, b: Operand, roles: Roles) -> Operand:
-        """Return B as it is computed from panels."""
+        """Return B computed from panels."""
         b = replace(b, contiguous_along=Along.OUTER, direct=False, panelled=True)
         if self.binding.unit.group > 1 or self.binding.factors is None:
             return b

@@ -1,6 +1,6 @@
-"""A B that is made of numbers of four bits: its words and factors, packed and as the spec has them.
+"""An operand B of four-bit numbers: its packed words and factors, for the spec.
 
-Every schedule reads the same words, so that programs of few and of many rows share them.
+All schedules read the same words, so programs of few and of many rows share them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kernelmill.lower.weights.dequantise import (
 from kernelmill.lower.weights.four_bits import WORD, Affine, affine, numbers_of, words_in_panels
 
 Reads = Callable[[Value], list[Access]]
-"""What an element of B, or of a value like it, is made of."""
+"""The operands of an element of B, or of a similar value."""
 
 
 def four_bit_weight(roles: Roles, context: GroupContext, reads: Reads) -> FourBitWeight | None:
@@ -61,7 +61,8 @@ def four_bit_weight(roles: Roles, context: GroupContext, reads: Reads) -> FourBi
 
 @dataclass(frozen=True)
 class FourBitWeight:
-    """Such a B, `group` neighbours along k sharing a factor; `turned`: its dims are k and n."""
+    """A four-bit B, of which `group` neighbours along k share a factor; `turned`: its dims are k
+    and n."""
 
     roles: Roles
     parts: Affine

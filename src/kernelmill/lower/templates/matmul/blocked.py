@@ -1,8 +1,7 @@
 """The blocked schedule: register tiles whose sums stay in registers while k runs.
 
-Rules follow from the processor's vectors and caches, and from the sizes where those are known.
-Costs are nanoseconds of one core by the rates of `Machine`; moving elements about is counted
-in vector operations.
+Rules follow from the processor's vectors and caches, and from known sizes. Costs are nanoseconds of
+one core by the rates of `Machine`; moves of elements count as vector operations.
 """
 
 from __future__ import annotations
@@ -129,11 +128,11 @@ _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
 
 _PANELS_COLUMNS = 64
-"""From so many columns on it pays to make panels of A's rows, where lanes are operands, and to
-widen them in scratch, where loads are."""
+"""Least number of columns from which panels of A's rows pay off if lanes are operands, and widening
+them in scratch if loads are."""
 
 _SHALLOW = 32
-"""Up to this depth the sums' way through scratch would be felt."""
+"""Depth up to which the way of sums through scratch takes notable time."""
 
 _STRIDED_DEPTH = 1024
 """Most k whose elements of A may be a row apart each: that is as many cache lines in use."""

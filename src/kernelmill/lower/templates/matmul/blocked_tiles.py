@@ -101,7 +101,7 @@ class InDepthBlocks:
 
 
 Sums = FromRegisters | ThroughScratch | InDepthBlocks
-"""How sums come to `store`."""
+"""The way of sums to `store`."""
 
 
 @dataclass(frozen=True, kw_only=True)

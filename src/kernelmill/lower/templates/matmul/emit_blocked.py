@@ -22,8 +22,8 @@ from kernelmill.lower.templates.matmul.operands import PanelsOfB, RowsOfA, panel
 from kernelmill.lower.weights.dot_operand import ZERO_POINTS
 
 _UNROLLED, _UNROLLED_NARROW = 8, 16
-"""So many k for each pass of the loop where few instructions are not multiply-adds: more where a
-vector of an operand has two rows or columns, since there are more of them."""
+"""Numbers of k in each pass of the loop if most instructions are multiply-adds. The second is for
+vectors with two rows or columns of an operand, which need more instructions."""
 
 
 @dataclass(frozen=True)

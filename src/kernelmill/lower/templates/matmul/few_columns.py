@@ -1,4 +1,4 @@
-"""Few columns, as of a head with some classes: sums run along k, then across the lanes.
+"""Products with few columns, such as a head with some classes: sums run along k, then across lanes.
 
 Vectors along n would have most of their lanes beyond the last column.
 """

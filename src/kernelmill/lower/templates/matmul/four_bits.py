@@ -1,4 +1,4 @@
-"""The schedule for few rows of A against a B of numbers of four bits, at the rate of memory."""
+"""The schedule for few rows of A and a four-bit B, at the rate of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ROWS = 8
 """More are worth computing B's elements once, for many products each."""
 
 _INTEGER_ROWS = 2
-"""Up to so many rows fewer instructions multiply integers than floats."""
+"""Most rows with which multiplying integers takes fewer instructions than floats."""
 
 _LONGEST_RUN, _LONGEST_INTEGER_RUN = 128, 64
 """Products that are added one after another."""

@@ -1,13 +1,12 @@
-"""Tasks of products with numbers of four bits whose numbers of A, bf16, are made into integers.
+"""Tasks of products with four-bit numbers that convert A's bf16 numbers into integers.
 
-Each run of A has a unit u, a power of two, in which its numbers are whole and in 15 bits but for
-what is lower; that is whole numbers of 2^-15 u, which are summed by themselves, over those words
-of eight numbers that have any. Both are pairs of 16 bits: two of them are multiplied with two
-numbers q and added by one instruction. Numbers of a word take one logical instruction, and a shift
-for half of them, since sums of a times 16 q are 16 times those of a times q. So all sums of a run
-are exact. Of bf16, which has 8 bits, the two are all that there is, unless a number is 2^22 times
-as large as another one of its run. Where one is, or a number is not finite, each element of B is
-computed as it stands, and multiplied in f32.
+Each run of A has a unit u, a power of two. A number is split into a multiple of u of 15 bits, and a
+multiple of 2^-15 u, which is summed separately, over the words of eight numbers that have any. Both
+are 16-bit integers: one instruction multiplies two of them with two numbers q and adds. Extracting
+the numbers of a word takes one logical instruction, and a shift for half of them, since sums of
+a * 16 q are 16 times those of a * q. So all sums of a run are exact. The two parts have all 8 bits
+of a bf16 number, unless a number is 2^22 times as large as another of its run. In that case, or if
+a number is not finite, each element of B is dequantised and multiplied in f32.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FRACTION = 23
 """The lowest bit of an f32's exponent."""
 
 _BIAS, _EXPONENT, _MAGNITUDE = 127, 0x7F800000, 0x7FFFFFFF
-"""Of f32's bits."""
+"""The exponent's bias, and masks of the exponent and the magnitude, of f32."""
 
 _BITS = 15
 """Bits of an integer without its sign."""
@@ -34,7 +33,7 @@ _LEAST, _MOST = -90, 100
 second is not ordinary, so that neither a unit nor a sum is denormal or infinite."""
 
 _FIRST, _SECOND = 0x000F000F, 0x00F000F0
-"""Of a word's two halves the lowest four bits, and the next."""
+"""Masks of the lowest four bits of a word's two halves, and of the next four."""
 
 _TO_WHOLE = 1.5 * 2.0**23
 """Added to a number, rounds it to a whole one, which the lower half of the sum's bits is."""

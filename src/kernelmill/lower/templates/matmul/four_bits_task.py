@@ -1,15 +1,15 @@
-"""Tasks of products with numbers of four bits: the base of all, and those that multiply floats.
+"""Tasks of products with four-bit numbers: their base class, and tasks that multiply floats.
 
-A number q is taken where its bits are in a word, by one logical instruction and one that makes it a
-float: q times a power of two, by which A's number was divided before. Pairs of bf16, which dot
-units take, are 1 + q / 16, by putting bits into the fraction of a 1.0. The product is
+One logical instruction extracts a number q in place, and one converts it to a float: q times a
+power of two, by which A's number was divided before. Pairs of bf16 for dot units are 1 + q / 16,
+made by putting q's bits into the fraction of 1.0. The product is
 
     sum of a * (q * s + o) = s * sum of a * q + o * sum of a
 
-for a group of k that shares s and o, where sum of a * q may be 16 times the sum of a * (1 + q / 16)
-less 16 times that of a. Sums of a's numbers over each group are made once a task. Where these are
-not finite, or so small that a part of them may be lost, each element of B is computed as it stands
-and multiplied in f32.
+for a group of k with the same s and o. With pairs, sum of a * q is 16 times the sum of
+a * (1 + q / 16), less 16 times that of a. Sums of a over each group are computed once in each task.
+If they are not finite, or so small that a part may be lost, each element of B is dequantised and
+multiplied in f32.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 from kernelmill.lower.weights.four_bits import WORD, bit_of
 
 _LEAST = 2.0**-100
-"""Of numbers from here on a 2^24th is exact; products of bf16 with 1 to 2 are multiples of 2^-111,
-so that no sum is denormal."""
+"""Least magnitude of which a 2^24th is exact. Products of bf16 with 1 to 2 are then multiples of
+2^-111, so that no sum is denormal."""
 
 _AHEAD_BYTES = 4096
-"""How far ahead of their use words are fetched."""
+"""Prefetch distance of words."""
 
 _ONES, _MASK, _FRACTION = 0x3F803F80, 0x00780078, 3
-"""Of pairs of bf16: 1.0 in each, the bits of a number in its fraction, and the lowest of these."""
+"""For pairs of bf16: 1.0 in each, the bits of a number in its fraction, and the lowest of these
+bits."""
 
 _SIGN_BIT = 28
 """The lowest bit of the number that has the bit of a word's sign: it is shifted down."""

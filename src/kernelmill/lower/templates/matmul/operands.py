@@ -1,4 +1,4 @@
-"""The operands as a tile reads them: from panels of constants, from scratch, or in place."""
+"""The operands of a tile: read from packed panels, from scratch, or in place."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def _vectors(context: BlockedContext, load: LoadElement, tile: Dim, vectors: int
 
 
 _REGISTERS = 31
-"""Where sums and operands take no more, all of a tile's rows are read before the first product."""
+"""Most registers of sums and operands with which a tile's rows are read before all products."""
 
 T = TypeVar("T")
 

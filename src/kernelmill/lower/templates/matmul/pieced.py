@@ -1,5 +1,5 @@
-"""Products of f32 by pieces of bf16 (lower/emit/pieces.py): the choice of this method, its
-operands, their layout on tiles, and whether numbers are ordinary.
+"""Products of f32 as sums of bf16 products (lower/emit/pieces.py): the choice of this method, its
+operands, their layout on tiles, and the test for ordinary numbers.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def piece_values(value: Value, count: int, origin: str) -> list[Value]:
 
 
 def magnitudes_of_rows(rows: Value, builder: GraphBuilder) -> tuple[Value, Value]:
-    """Of each row of a value (1, rows, numbers) the least magnitude that is not 0, infinity where
-    all are, and the largest, NaN where one is: (1, rows) each."""
+    """Return two values (1, rows) for the rows of a value (1, rows, numbers): the least magnitude
+    other than 0 (infinity if all are 0), and the largest (NaN if one is NaN)."""
     absolute = builder.emit("abs", rows)
     zero, infinity = (
         builder.emit("full", value=number, dtype=F32, shape=rows.shape)

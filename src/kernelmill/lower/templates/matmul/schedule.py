@@ -2,8 +2,8 @@
 
 Shape classes: one kernel with several schedules of a contraction, chosen by the number of rows.
 
-What pays for many rows, such as putting panels of B into scratch, is a loss for few. The kernel of
-a symbolic number of rows therefore holds a body for each class of sizes, and branches once a task.
+A copy of B's panels into scratch pays off for many rows, and not for few. So the kernel of a
+symbolic number of rows has a body for each class of sizes, and branches once in each task.
 """
 
 from __future__ import annotations

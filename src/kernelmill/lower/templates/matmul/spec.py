@@ -1,8 +1,8 @@
 """Spec of a contraction: C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
 
-Operands are reached through callbacks only, so a view, a cast, a gather or a fused prologue costs
-the template nothing. The vector axis is always n: a caller whose result is
-contiguous along the other axis swaps the roles of A and B.
+Operands are read through callbacks, so views, casts, gathers and fused prologues need no code in
+the template. The vector axis is always n: a caller whose result is contiguous along the other axis
+swaps A and B.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class FourBitB:
 
 @dataclass(frozen=True)
 class Contraction:
-    """What a contraction computes. `k` may be several axes (c, kh, kw), the innermost last.
+    """The computation of a contraction. `k` may be several axes (c, kh, kw), the innermost last.
 
     With a `unit` for groups of so many i8 or bf16 numbers, neighbours along k are one element, a
     word: `k` counts words, and a packed operand is a buffer of the numbers. A word that is not

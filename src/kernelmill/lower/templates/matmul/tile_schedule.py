@@ -1,6 +1,6 @@
-"""Base of the schedules of a contraction: tiles of C, some of which are a task, and their cost.
+"""Base of the schedules of a contraction: tiles of C, tasks of several tiles, and their cost.
 
-A schedule is a class of one file: its fields, when it is chosen (`plan`), how it wants constant
+A schedule is a class in its own file, with its fields, its choice (`plan`), the layout of constant
 operands (`layout`), its scratch, its tasks and its code (`emit`). `schedule.py` lists all of them.
 """
 

@@ -282,7 +282,7 @@ class RecurrentBinding(Binding[RecurrentSpec]):
         return PackedWeights() if location is None else PackedWeights(b=location, packing=view)
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> RecurrentSpec:
-        """What is computed."""
+        """Return the spec of this layer."""
         gates, weight, state, *more = self.seed.operands
         size, target = weight.shape[0], self.context.targets[self.seed.result]
         assert isinstance(size, int)

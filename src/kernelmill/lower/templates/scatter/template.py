@@ -51,7 +51,7 @@ class ScatterTarget:
 
 @dataclass(frozen=True)
 class ScatterSpec:
-    """What a scatter computes. The kernel must declare the status buffer.
+    """The computation of a scatter. The kernel must declare the status buffer.
 
     axes     of the target that indices address, ascending.
     space    shape of the index space.

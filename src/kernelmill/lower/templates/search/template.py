@@ -6,8 +6,8 @@
         if row[middle] >= value: end = middle        # with `right`: >
         else:                    start = middle + 1
 
-is ATen's way (BucketizationUtils.h), whose results it has for rows that are not ascending too, and
-for NaN, which is neither.
+is ATen's algorithm (BucketizationUtils.h). So the results agree also for rows that are not
+ascending, and for NaN.
 """
 
 from __future__ import annotations

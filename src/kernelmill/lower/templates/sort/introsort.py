@@ -1,7 +1,7 @@
 """The C++ standard library's `sort`, `nth_element` and `partial_sort` of one row in scratch.
 
-They compare and move as libstdc++ does (bits/stl_algo.h, bits/stl_heap.h), since the order of
-elements that compare equal is what comes of that.
+They compare and move as libstdc++ does (bits/stl_algo.h, bits/stl_heap.h), since that decides the
+order of elements that compare equal.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The sort template: sort and topk as positions, in eager's order of equal elements.
 
-Orders of the elements along one axis: sort and topk, as positions.
-
-Equal elements have the order that eager gives them. A stable sort has only one; otherwise it is
-what the C++ standard library that torch is built with makes of them (`introsort.py`): its `sort`,
-and for topk its `nth_element` or `partial_sort`, as ATen's SortingKernel.cpp and TopKImpl.h call
-them.
+A stable sort has only one order of equal elements. Otherwise eager's order is that of the C++
+standard library of torch (`introsort.py`): of its `sort`, and for topk of `nth_element` or
+`partial_sort`, which ATen's SortingKernel.cpp and TopKImpl.h call.
 
 Elements are compared by integer keys: floats by their bits, so that zeros are equal and NaN, all
 equal too, are above everything.
@@ -39,13 +36,13 @@ StorePosition = Callable[[KernelBuilder, Dims, Value], None]
 """`store(builder, index, position)`: one element of the result, i64."""
 
 RADIX_SORTED = 32768
-"""Of so many integers and more torch sorts a single ascending row by a way that is stable (ATen's
+"""Least number of integers in a single ascending row that torch sorts by a stable method (ATen's
 `can_use_radix_sort`, with its grain size)."""
 
 
 @dataclass(frozen=True)
 class Top:
-    """Only the first `count` positions; without `sorted` in the order in which they are found."""
+    """The first `count` positions only; without `sorted`, in the order in which they are found."""
 
     count: Dim
     sorted: bool
@@ -86,7 +83,7 @@ class SortSpec:
 
 _TASK_ELEMENTS = 2048
 PARTIAL = 64
-"""Of so many times k elements and more, topk keeps the k in a heap."""
+"""Multiple of k from which on topk keeps the k elements in a heap."""
 
 
 @dataclass(frozen=True)
@@ -267,4 +264,4 @@ def _sort_spec(emitter: Emitter, node: Node, target: Location) -> SortSpec:
 SORT = NodeTemplate(
     "sort", frozenset({"argsort", "argtopk"}), bind_node(_sort_spec), plan_sort, emit_sort
 )
-"""Which element comes i-th along an axis."""
+"""Returns the position of the i-th element along an axis."""

@@ -1,4 +1,4 @@
-"""Depthwise convolutions: each channel by itself, so vectors of channels need no turning."""
+"""Depthwise convolutions: channels are independent, so vectors of them need no transposing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The fields of schedules: how a convolution is cut into tasks and register tiles.
+"""The fields of schedules: the division of a convolution into tasks and register tiles.
 
-A schedule is a class of one file: when it is chosen (`plan`), what else is worth trying, how its
-weights lie and its code. `layout.py` lists both.
+A schedule is a class in its own file, with its choice (`plan`), its other candidates, the layout of
+its weights and its code. `layout.py` lists both.
 
 A dense convolution's weights are packed as [group][panel][block][row][column][channel][out] where
 the input lies channels last, [group][panel][block][channel][row][column][out] where it is planar:
@@ -143,7 +143,7 @@ class ChannelBlocks:
 
 
 Order = PanelMajor | TileMajor | ChannelBlocks
-"""What of a task is computed before what."""
+"""The order of the parts of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 
 Pair = tuple[int, int]
-"""Of rows and columns."""
+"""A value for rows and one for columns."""
 
 
 @dataclass(frozen=True)

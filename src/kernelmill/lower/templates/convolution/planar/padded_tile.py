@@ -1,10 +1,10 @@
 """The padded input tile: rows of an image in scratch, with zeros around them.
 
-That of `channels_last/context.py` is filled and laid out otherwise, and shares with this one which
-rows are inside (`rows_inside`). There a pixel is a run of channels, sizes are known, and a
-row is copied whole. Here a vector is neighbouring pixels, of sizes that may be symbolic, so that
-edges are masked; and the columns of a window that moves by several pixels are kept apart, for
-vectors of windows to be vectors of the tile.
+The tile of `channels_last/context.py` has another layout, and shares only the test for rows inside
+of the image (`rows_inside`). There a pixel is a run of channels, sizes are known, and a row is
+copied whole. Here a vector is neighbouring pixels, of sizes that may be symbolic, so edges are
+masked. For windows with a stride, columns are stored by their remainder, so that vectors of windows
+are vectors of the tile.
 """
 
 from __future__ import annotations
