@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.backend.entry import Backend
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Dim, as_sym, evaluate
 from kernelmill.core.dtype import BOOL, DType, to_torch
@@ -50,9 +50,9 @@ Run = Callable[[Kernel, Mapping[str, np.ndarray], Mapping[str, int]], None]
 
 def reported(
     name: str = "kernelmill", config: CompilerConfig | None = None
-) -> tuple[Any, list[CompileReport]]:
+) -> tuple[Any, list[GraphReport]]:
     """A backend, and the reports of what it has compiled so far: none for another's name."""
-    reports: list[CompileReport] = []
+    reports: list[GraphReport] = []
     if name != "kernelmill":
         return name, reports
     return Backend(config, on_compiled=lambda made: reports.append(made.report)), reports

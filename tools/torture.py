@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelmill.store import Compiled, Key, Store
+from kernelmill.store import Key, NewEntry, Store
 from kernelmill.store.upkeep import survey
 from tools.reliability import write_part
 
@@ -44,9 +44,9 @@ def key(n: int) -> Key:
     return Key.of({"kernel": f"kernel number {n}"})
 
 
-def compiled(n: int) -> Compiled:
+def compiled(n: int) -> NewEntry:
     """What a compile of `key(n)` gives, always the same."""
-    return Compiled(b"\x7fELF" + bytes([n]) * 3000, {"n": n}, {"blockDim": n})
+    return NewEntry(b"\x7fELF" + bytes([n]) * 3000, {"n": n}, {"blockDim": n})
 
 
 def work(folder: Path, seed: int) -> None:

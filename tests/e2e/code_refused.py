@@ -27,7 +27,7 @@ def refuse(*_):
 
 def forbid():
     if ctypes.CDLL(None).prctl(_SET_MDWE, _REFUSE_GAIN, 0, 0, 0):
-        elf_loader.Placed.__init__ = refuse
+        elf_loader.LoadedCode.__init__ = refuse
 
 
 model, x = Model(), torch.randn(4, 8)

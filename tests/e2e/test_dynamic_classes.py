@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import kernelmill
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from tests.compiled import reported
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
@@ -22,7 +22,7 @@ TILE_ROWS = {2: 2, 3: 6, 4: 8}
 """How many rows a register tile of these products has, by the level of x86-64."""
 
 
-def classes(reports: list[CompileReport]) -> list[tuple[str, ...]]:
+def classes(reports: list[GraphReport]) -> list[tuple[str, ...]]:
     """The classes of each kernel that has any, without the size's name."""
     kernels = [kernel for report in reports for kernel in report.kernels if kernel.classes]
     return [tuple(one.partition(" ")[2] for one in kernel.classes) for kernel in kernels]

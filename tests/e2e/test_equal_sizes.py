@@ -106,7 +106,7 @@ def test_sizes_that_have_to_be_equal_are_checked():
     wrong = torch.randn(9, 5), torch.arange(4), torch.randn(3, 5)
     with pytest.raises(RuntimeError):
         chosen_rows(*wrong)
-    with pytest.raises(InputError, match="takes them for equal"):
+    with pytest.raises(InputError, match="needs them equal"):
         compiled(*wrong)
 
 

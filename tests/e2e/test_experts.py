@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from tests import zoo
 from tests.compiled import reported
 from tests.tolerances import assert_near
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 TOKENS = 12
 
 
-def assert_nothing_ran_in_aten(reports: list[CompileReport]) -> None:
+def assert_nothing_ran_in_aten(reports: list[GraphReport]) -> None:
     assert reports
     assert [entry for report in reports for entry in report.fallbacks] == []
 

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.config import CompilerConfig
 from tests.compiled import reported
 from tests.tolerances import assert_close, mismatch
@@ -114,7 +114,7 @@ def compiled(function: Callable[..., Any], *, dynamic: bool | None = False) -> A
     return torch.compile(function, backend=backend, dynamic=dynamic, fullgraph=True), reports
 
 
-def assert_one_kernel(reports: list[CompileReport]) -> None:
+def assert_one_kernel(reports: list[GraphReport]) -> None:
     for report in reports:
         assert not report.fallbacks
         assert [k.operators[0] for k in report.kernels].count("flex_attention") == 1

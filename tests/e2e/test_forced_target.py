@@ -19,7 +19,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 import kernelmill
 from kernelmill import CompilerConfig, codegen, get_backend
 from kernelmill.artifact.container import KMILL, read_artifact
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.target import isa
 from kernelmill.core.target.isa import NAMED, Isa, host_isa, machine_isa
@@ -105,7 +105,7 @@ def test_a_backend_may_have_a_level_of_its_own(
     assert {report.isa for report in reports} == targets(kernels) == {forced}
 
 
-def run(config: CompilerConfig, folder: Path, way: str) -> list[CompileReport]:
+def run(config: CompilerConfig, folder: Path, way: str) -> list[GraphReport]:
     """Compile a model, call it with two sizes, and compare with eager."""
     model, x = Model(folder), torch.randn(5, 24)
     if way in ("reduce-overhead", "static"):

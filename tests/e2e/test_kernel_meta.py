@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.config import CompilerConfig
 from tests.compiled import reported
 from tests.fresh import FreshProcesses
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., list[CompileReport]]:
+def run(tmp_path: Path) -> Callable[..., list[GraphReport]]:
     """Compile and call a model from nothing, with a kernel_meta of this test's own."""
 
-    def run(model: Callable[..., Any], *args: Tensor, **options: Any) -> list[CompileReport]:
+    def run(model: Callable[..., Any], *args: Tensor, **options: Any) -> list[GraphReport]:
         torch._dynamo.reset()
         config = CompilerConfig()
         config.experimental_config.kernel_meta_dir = str(tmp_path / "kernel_meta")
@@ -39,11 +39,11 @@ def run(tmp_path: Path) -> Callable[..., list[CompileReport]]:
     return run
 
 
-def compiled(reports: list[CompileReport]) -> int:
+def compiled(reports: list[GraphReport]) -> int:
     return sum(report.compiled for report in reports)
 
 
-def kernels(reports: list[CompileReport]) -> int:
+def kernels(reports: list[GraphReport]) -> int:
     return sum(len(report.kernels) for report in reports)
 
 

@@ -9,7 +9,7 @@ from torch._dynamo import mark_static, mark_static_address
 
 from kernelmill import get_backend
 from kernelmill.compiler.pipeline import Compiler
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.ir import Graph
 from kernelmill.runtime.program import Program
@@ -35,7 +35,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     return found
 
 
-def kinds(reports: list[CompileReport]) -> dict[str, bool]:
+def kinds(reports: list[GraphReport]) -> dict[str, bool]:
     """For each operator whether it is in a kernel for all sizes."""
     return {
         operator: kernel.kind == "dynamic"

@@ -83,7 +83,7 @@ def test_a_captured_set_of_sizes_does_not_serve_sizes_that_differ() -> None:
     for _ in range(2):
         torch.testing.assert_close(compiled(*right), replaced_rows(*right))
     for rows in (4, 6):
-        with pytest.raises(InputError, match="takes them for equal"):
+        with pytest.raises(InputError, match="needs them equal"):
             compiled(torch.randn(9, 5), torch.arange(rows), torch.randn(3, 5))
     torch.testing.assert_close(compiled(*right), replaced_rows(*right))
 

@@ -111,7 +111,7 @@ def test_pages_outside_of_the_menu_are_listed_as_records():
     assert {*_pages()[1]} <= listed
 
 
-WORDS = 45_000
+WORDS = 44_000
 """In the pages of the menu, at most. It only goes down."""
 
 

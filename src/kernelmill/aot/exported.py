@@ -29,7 +29,7 @@ from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
-from kernelmill.artifact.tensors import Held
+from kernelmill.artifact.tensors import HeldTensor
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.runnable import settle_given
 from kernelmill.core.dataclass import dataclass
@@ -119,7 +119,7 @@ class Exported:
     parameters: tuple[Parameter, ...]
     checks: tuple[Guard, ...]
     leaves: tuple[Path, ...]
-    weights: tuple[Held, ...]
+    weights: tuple[HeldTensor, ...]
     result: Shape
     ranges: Mapping[str, tuple[int, int | None]]
 
@@ -190,7 +190,7 @@ class _Reader:
         self.program, self.gm = program, program.graph_module
         self.signature = program.graph_signature
         self.nodes = {node.name: node for node in self.gm.graph.find_nodes(op="placeholder")}
-        self.arguments = _Arguments(program)
+        self.arguments = _ArgumentStructure(program)
 
     def run(self) -> Exported:
         writes, results, result = self._results()
@@ -198,7 +198,7 @@ class _Reader:
         places = iter(arguments.leaves())
         leaves: list[Path] = []
         taken: list[fx.Node] = []
-        weights: list[tuple[fx.Node, Held]] = []
+        weights: list[tuple[fx.Node, HeldTensor]] = []
         for spec in self.signature.input_specs:
             node = self.nodes[spec.arg.name]
             if spec.kind == InputKind.TOKEN:
@@ -226,7 +226,7 @@ class _Reader:
             _ranges(self.program),
         )
 
-    def _check_places(self, weights: Sequence[tuple[fx.Node, Held]]) -> None:
+    def _check_places(self, weights: Sequence[tuple[fx.Node, HeldTensor]]) -> None:
         """Check offsets that an operator counts from the beginning of a storage: a file keeps a
         storage from its first used element on, so that must be the beginning."""
         firsts: dict[torch.UntypedStorage, int] = {}
@@ -254,13 +254,13 @@ class _Reader:
             made = make_token(self.gm.graph)
         node.replace_all_uses_with(made)
 
-    def _held(self, spec: InputSpec) -> Held:
+    def _held(self, spec: InputSpec) -> HeldTensor:
         if spec.kind not in _ROLES or spec.target is None:
             raise UnsupportedError(f"it takes {spec.arg.name}, a {spec.kind.name.lower()}")
         place: Any = self.program.state_dict
         if spec.kind == InputKind.CONSTANT_TENSOR or spec.persistent is False:
             place = self.program.constants
-        return Held(spec.target, _ROLES[spec.kind], place[spec.target])
+        return HeldTensor(spec.target, _ROLES[spec.kind], place[spec.target])
 
     def _results(self) -> tuple[dict[fx.Node, Any], list[Any], Shape]:
         """Return values written to arguments, the results, and the shape of the returned value."""
@@ -316,7 +316,7 @@ def _check_places_apart(node: fx.Node, value: Any) -> None:
         )
 
 
-class _Arguments:
+class _ArgumentStructure:
     """Structure of the arguments: parameters, paths of leaves, and guards of everything else."""
 
     def __init__(self, program: ExportedProgram) -> None:

@@ -35,7 +35,7 @@ from kernelmill.artifact.program_set import (
     with_objects,
 )
 from kernelmill.artifact.tensors import (
-    Held,
+    HeldTensor,
     PackCollector,
     WeightLayout,
     bind_weights,
@@ -89,7 +89,7 @@ def _check_options(config: CompilerConfig, graph: Graph) -> None:
         ("dump_config.enable_dump", config.dump_config.enable_dump),
     ):
         if is_set:
-            raise ConfigError(f"config.{option} and aot.compile do not go together")
+            raise ConfigError(f"config.{option} and aot.compile cannot be combined")
     if config.mode == REDUCE_OVERHEAD and graph.symbols:
         raise ConfigError(
             f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "
@@ -214,7 +214,7 @@ def exported_graph(program: ExportedProgram, name: str) -> Graph:
 
 def _inputs(
     exported: Exported, name: str, config: CompilerConfig
-) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...], tuple[tuple[int, Dim, Dim], ...]]:
+) -> tuple[Graph, tuple[HeldTensor, ...], tuple[Source, ...], tuple[tuple[int, Dim, Dim], ...]]:
     """Return the graph, the tensors that follow its arguments, the sources of all inputs, and
     integers that were equal to others (`ImportedGraph.repeated`)."""
     names = [name_of_argument(path) for path in exported.leaves]
@@ -239,7 +239,7 @@ def _check_geared(program: Any, args: Any, dynamic_shapes: Any, packed: bool) ->
     if isinstance(program, ExportedProgram):
         raise InputError("gears are for a module or a function, and this has been traced: pass it")
     if dynamic_shapes is not None:
-        raise InputError("gears and dynamic_shapes do not go together: gears say which dims vary")
+        raise InputError("gears and dynamic_shapes cannot be combined: gears say which dims vary")
     if not isinstance(args, tuple):
         raise InputError("args must be the tuple of positional arguments to trace with")
     if packed:

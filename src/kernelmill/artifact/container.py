@@ -31,10 +31,10 @@ from kernelmill.core.digest import DIGEST_BYTES, digest_of
 from kernelmill.core.errors import KernelmillError, StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.store.folder import Folder
-from kernelmill.store.sealed import Damaged, Kind, Pieces, SealedFile, sealed_pieces
+from kernelmill.store.sealed import Damaged, FileKind, Pieces, SealedFile, sealed_pieces
 
 SECTIONS = ("manifest", "plan", "graph", "kernels", "objects", "weights", "packed")
-KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again", SECTIONS)
+KMILL = FileKind(b"kernelmill program\n", "copy it again, or compile it again", SECTIONS)
 SUFFIX = ".kmill"
 DRIVER, DIMS = "driver", "dims"
 

@@ -260,7 +260,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedBuffers:
     """Weights in a kernel's layout: packed by `recipe` from the tensors number `sources`. `places`
     are (offset, bytes) in the section of packed weights."""
 
@@ -284,7 +284,7 @@ class Manifest:
     guards: Guards = Guards()
     gears: Gears | None = None
     tensors: tuple[StoredTensor, ...] = ()
-    packed: tuple[Packed, ...] = ()
+    packed: tuple[PackedBuffers, ...] = ()
     objects: tuple[tuple[str, int, int], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ingredients: Mapping[str, str] = field(default_factory=dict[str, str])

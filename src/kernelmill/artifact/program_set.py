@@ -22,7 +22,7 @@ from kernelmill.core.digest import Key
 from kernelmill.core.errors import GearError, InputError, StoreError, UnsupportedError
 from kernelmill.core.target.isa import Isa, parse_isa
 from kernelmill.core.version import ABI_VERSION
-from kernelmill.gears.gear_set import Axis, GearSet
+from kernelmill.gears.gear_set import GearDim, GearSet
 from kernelmill.plan.ir import AtenCall, Plan, TensorInput, bodies_in, bodies_of
 from kernelmill.plan.text import parse_plan
 from kernelmill.runtime.calls.engine import Callee, ProgramBody
@@ -341,6 +341,6 @@ def _refuser(spec: CallSpec, geared: GearedProgram, otherwise: Otherwise | None)
     return refuse
 
 
-def _axis(spec: CallSpec, source: SizeSource) -> Axis:
+def _axis(spec: CallSpec, source: SizeSource) -> GearDim:
     found = spec.inputs[source.argument]
-    return Axis(name_of_argument(found.path), source.axis if source.axis >= 0 else found.axis)
+    return GearDim(name_of_argument(found.path), source.axis if source.axis >= 0 else found.axis)

@@ -27,7 +27,7 @@ _TINY, _ONE = 5e-324, 1.0  # the smallest denormal
 
 
 @dataclass(frozen=True)
-class Switch:
+class TorchSwitch:
     """An on/off setting: `get` and `set` are torch's public functions, `native` is the getter of
     at::Context that the native executor calls."""
 
@@ -45,10 +45,10 @@ class Setting:
     how: str
     bits: int
     read: Callable[[], str]
-    switches: tuple[Switch, ...] = ()
+    switches: tuple[TorchSwitch, ...] = ()
 
 
-def switched(name: str, *switches: Switch) -> Setting:
+def switched(name: str, *switches: TorchSwitch) -> Setting:
     """Return a setting made of switches."""
     how = ", ".join(f"`{switch.set.__module__}.{switch.set.__name__}`" for switch in switches)
     read = lambda: ", ".join(f"{switch.get.__name__} {switch.get()}" for switch in switches)  # noqa: E731
@@ -105,9 +105,9 @@ SETTINGS = (
     Setting("flush denormals", "`torch.set_flush_denormal`", SettingBits.FLOAT_MODE, _flushes),
     switched(
         "attention",
-        Switch("userEnabledFlashSDP", _sdp.flash_sdp_enabled, _sdp.enable_flash_sdp),
-        Switch("userEnabledMathSDP", _sdp.math_sdp_enabled, _sdp.enable_math_sdp),
-        Switch(
+        TorchSwitch("userEnabledFlashSDP", _sdp.flash_sdp_enabled, _sdp.enable_flash_sdp),
+        TorchSwitch("userEnabledMathSDP", _sdp.math_sdp_enabled, _sdp.enable_math_sdp),
+        TorchSwitch(
             "allowFP16BF16ReductionMathSDP", _sdp.fp16_bf16_reduction_math_sdp_allowed,
             _sdp.allow_fp16_bf16_reduction_math_sdp,
         ),

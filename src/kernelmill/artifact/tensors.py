@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.container import Artifact
-from kernelmill.artifact.manifest import CallSpec, Packed, StoredTensor
+from kernelmill.artifact.manifest import CallSpec, PackedBuffers, StoredTensor
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
@@ -21,7 +21,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTensor:
     """A tensor of a program: its name there, its role ("parameter", "buffer" or "constant")."""
 
     name: str
@@ -29,9 +29,9 @@ class Held:
     tensor: torch.Tensor
 
 
-def held_constants(constants: Iterable[torch.Tensor]) -> tuple[Held, ...]:
+def held_constants(constants: Iterable[torch.Tensor]) -> tuple[HeldTensor, ...]:
     """Return the tensors held by traced code, named by their numbers."""
-    return tuple(Held(f"constant.{n}", "constant", tensor) for n, tensor in enumerate(constants))
+    return tuple(HeldTensor(f"constant.{n}", "constant", each) for n, each in enumerate(constants))
 
 
 class WeightLayout:
@@ -41,7 +41,7 @@ class WeightLayout:
     one without data.
     """
 
-    def __init__(self, held: Sequence[Held]) -> None:
+    def __init__(self, held: Sequence[HeldTensor]) -> None:
         self.pieces: list[bytes | memoryview] = []
         self.bytes = 0
         spans: dict[torch.UntypedStorage, list[tuple[int, int]]] = {}
@@ -65,7 +65,7 @@ class WeightLayout:
         return first, storage
 
 
-def _stored(held: Held, first: int, storage: tuple[int, int]) -> StoredTensor:
+def _stored(held: HeldTensor, first: int, storage: tuple[int, int]) -> StoredTensor:
     """Return the record of a tensor whose storage, from byte `first` on, is at `storage`."""
     tensor = held.tensor
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -142,7 +142,7 @@ class PackCollector:
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
         self._numbers = {id(weight): number for number, weight in enumerate(weights)}
-        self.packed: list[Packed] = []
+        self.packed: list[PackedBuffers] = []
         self.pieces: list[bytes | memoryview] = []
         self._bytes = 0
 
@@ -163,7 +163,7 @@ class PackCollector:
             places.append((self._bytes + gap, len(contents)))
             self._bytes += gap + len(contents)
         numbers = tuple(self._numbers[id(source)] for source in sources)
-        self.packed.append(Packed(recipe, numbers, tuple(places)))
+        self.packed.append(PackedBuffers(recipe, numbers, tuple(places)))
 
 
 class PacksOfFile:
@@ -174,7 +174,7 @@ class PacksOfFile:
 
     def __init__(
         self,
-        packed: Sequence[Packed],
+        packed: Sequence[PackedBuffers],
         weights: Sequence[torch.Tensor],
         storage: torch.Tensor,
         base: int,

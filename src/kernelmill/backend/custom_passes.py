@@ -165,7 +165,7 @@ class _Graph:
         """Give values to new nodes after a rewrite, check it, and remove unread nodes."""
         _mark_scopes(self._gm.graph, name)
         if list(self._gm.graph.find_nodes(op="placeholder")) != self._arguments:
-            raise ConfigError(f"{name} changed the arguments of the graph: they have to stay")
+            raise ConfigError(f"{name} changed the arguments of the graph, which must stay")
         self._gm.graph.lint()
         for node in self._made():
             node.meta = {**node.meta, "val": self._value(node, name)}

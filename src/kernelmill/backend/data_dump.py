@@ -57,11 +57,11 @@ def asked_dump(config: DumpConfig) -> Dump | None:
     return found
 
 
-def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump | None:
+def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDumper | None:
     """Return the function that runs a graph and writes its data, if the options request it."""
     debug, asked = config.debug.data_dump, asked_dump(config.dump_config)
     if debug.type is not None:
-        return DataDump(gm, debug.path, _What(debug.filter), name)
+        return DataDumper(gm, debug.path, _What(debug.filter), name)
     if asked is None:
         return None
     dump = asked.options
@@ -79,7 +79,7 @@ def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump
         asked.overflow,
         asked.watched,
     )
-    return DataDump(gm, dump.dump_path, what, name)
+    return DataDumper(gm, dump.dump_path, what, name)
 
 
 def _is_named(node: fx.Node, names: Set[str]) -> bool:
@@ -87,7 +87,7 @@ def _is_named(node: fx.Node, names: Set[str]) -> bool:
     return bool(names & {node.name, getattr(packet, "__name__", "")})
 
 
-class DataDump:
+class DataDumper:
     """A function that computes the results of `gm`, and writes the files of each call."""
 
     def __init__(self, gm: fx.GraphModule, path: str | None, what: _What, name: str) -> None:

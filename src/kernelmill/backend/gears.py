@@ -26,9 +26,9 @@ from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.gear_set import (
     ATTRIBUTE,
-    Axis,
     DimGears,
     Gear,
+    GearDim,
     GearSet,
     Link,
     Marked,
@@ -76,7 +76,7 @@ class TracedArgument(Marked):
     dtype: torch.dtype | None
 
 
-class SizeGuards:
+class SizeAssumptions:
     """Assumptions of a trace about its symbols, at its end: torch's `ranges` of them by name, and
     the `facts`, expressions that must be true, with the user's stack (or None)."""
 
@@ -109,7 +109,7 @@ class CaptureGears:
     gears: GearSet
     values: Mapping[Gear, Mapping[str, int]]
     unfit: Mapping[Gear, str]
-    guards: SizeGuards
+    guards: SizeAssumptions
 
     def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Return whether arguments of these shapes, as far as known, fit a gear."""
@@ -135,7 +135,7 @@ class CaptureGears:
             if len(shape) != len(traced):
                 continue
             for dim, (size, expected) in enumerate(zip(shape, traced, strict=True)):
-                if size != expected and Axis(name, dim) not in self.gears.axes:
+                if size != expected and GearDim(name, dim) not in self.gears.axes:
                     return (
                         f"argument {name!r} has the shape {list(shape)}: dim {dim} is {size}, and "
                         f"{expected} at the first call; dims without gears are static where others "
@@ -162,14 +162,14 @@ def capture_gears(
     _log.info("Compiling concrete graph 0 with options:")
     for name, value in graph_options(arguments, gears).items():
         _log.info("    %s = %s", name, value)
-    guards = SizeGuards(_shape_env(gm))
+    guards = SizeAssumptions(_shape_env(gm))
     by_name = {argument.name: argument for argument in arguments}
     axes = [by_name[axis.argument].dims[axis.dim] for axis in gears.axes]
     for axis, expression in zip(gears.axes, axes, strict=True):
         if not expression.free_symbols:
             raise GearError(
-                f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
-                f"{expression} always: was it compiled with dynamic=False, or does the model "
+                f"{axis.argument}[{axis.dim}] has gears, but in the trace it is "
+                f"always {expression}: was it compiled with dynamic=False, or does the model "
                 "itself fix that size?"
             )
     geared = set[Any]().union(*(expression.free_symbols for expression in axes))
@@ -246,13 +246,13 @@ def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
         )
     if is_static():
         raise GearError(
-            "gears and dynamic=False do not go together: gears come from one trace for all sizes; "
+            "gears and dynamic=False cannot be combined: gears come from one trace for all sizes; "
             "use torch.compile(..., dynamic=True)"
         )
     changed = config.changed()
     for name in ("export.export_mode", "experimental_config.enable_ref_data"):
         if name in changed:
-            raise GearError(f"gears and config.{name} do not go together: drop one")
+            raise GearError(f"gears and config.{name} cannot be combined: drop one")
 
 
 def _shape_env(gm: fx.GraphModule) -> Any:

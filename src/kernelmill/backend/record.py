@@ -59,7 +59,7 @@ from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import TESTED, Traced, compile_capture, is_tested
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
-from kernelmill.backend.gears import SizeGuards
+from kernelmill.backend.gears import SizeAssumptions
 from kernelmill.backend.guards import Layouts, Reads, identities, keys_of_objects, missed, reads_of
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
@@ -68,7 +68,7 @@ from kernelmill.backend.side_effects import (
     CountsUp,
     MarkedInteger,
     MarkedTensor,
-    SharedMemory,
+    SharedMemoryWritten,
     SideEffects,
     marked,
     unmarked,
@@ -139,7 +139,7 @@ def record(
     with torch.no_grad(), dynamo.recording():
         try:
             returned = compiled(*args, **kwargs)
-        except SharedMemory as error:
+        except SharedMemoryWritten as error:
             trace.refused_call = str(error)
             returned = target.function(*args, **kwargs)
         finally:
@@ -163,7 +163,7 @@ def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Calla
         nonlocal told
         try:
             return compiled(*args, **kwargs)
-        except SharedMemory:
+        except SharedMemoryWritten:
             return function(*args, **kwargs)
         except dynamo.limit_errors():
             if not told:
@@ -484,7 +484,7 @@ class _Trace:
         return limits, tuple(dict.fromkeys((*conditions, *equal)))
 
     def _sizes_to_pad(
-        self, guards: SizeGuards, gears: Gears, padding: Padding, inputs: Sequence[Source]
+        self, guards: SizeAssumptions, gears: Gears, padding: Padding, inputs: Sequence[Source]
     ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
         """Return the trace's conditions on sizes that are padded to a gear."""
         known = frozenset({*dict(padding.fixed), *gears.symbols})

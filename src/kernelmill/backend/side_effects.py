@@ -277,7 +277,7 @@ def unmarked(value: Any) -> Any:
     return value
 
 
-class SharedMemory(Exception):
+class SharedMemoryWritten(Exception):
     """A graph that writes to an argument was called with shared memory. Nothing was written."""
 
     def __init__(self) -> None:
@@ -294,7 +294,7 @@ def with_storages_apart(
 
     def checked(*args: Any) -> Any:
         if overlap([memory_behind(storage) for storage in _storages(args)]):
-            raise SharedMemory
+            raise SharedMemoryWritten
         return call(*args)
 
     return checked

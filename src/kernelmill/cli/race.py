@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice, in_short, place_of
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
@@ -64,7 +64,7 @@ class Race:
     refused: list[str]
     breaks: list[str]
     advice: tuple[str, ...]
-    reports: list[CompileReport] = field(default_factory=list[CompileReport])
+    reports: list[GraphReport] = field(default_factory=list[GraphReport])
     repeats: bool = True
 
     def named(self, name: str) -> Standing | None:
@@ -83,7 +83,7 @@ def race(
     UserCodeError where the model raises in eager.
     """
     torch.compiler.reset()
-    reports: list[CompileReport] = []
+    reports: list[GraphReport] = []
     backend = Backend(config, on_compiled=lambda made: reports.append(made.report))
     before = len(graph_breaks())
     with torch.no_grad():

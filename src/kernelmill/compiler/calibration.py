@@ -42,7 +42,7 @@ from kernelmill.kernel.ir import Buffer, Kernel, Value, VType
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
-from kernelmill.store.entry import Compiled
+from kernelmill.store.entry import NewEntry
 from kernelmill.store.store import Store
 
 TYPE = "Machine"
@@ -149,9 +149,9 @@ def _units(machine: Machine) -> tuple[DotUnit, ...]:
     return in_vectors + (machine.isa.tile_units if machine.isa.has_tiles else ())
 
 
-def _compiled(machine: Machine) -> Compiled:
+def _compiled(machine: Machine) -> NewEntry:
     text = json.dumps(figures(machine), sort_keys=True)
-    return Compiled(text.encode(), {"op_info": {"Type": TYPE}}, {"kernelName": TYPE})
+    return NewEntry(text.encode(), {"op_info": {"Type": TYPE}}, {"kernelName": TYPE})
 
 
 def _with_figures(machine: Machine, data: bytes) -> Machine:

@@ -19,7 +19,7 @@ from kernelmill.compiler.linking import (
     OnCompiled,
     link,
 )
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.compiler.static_build import StaticBuild, note, operators_of
 from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.config.super_kernel_marks import RangeOptions
@@ -71,7 +71,7 @@ class Operators:
         self.choices = Choices(store, machine)
 
     def program(
-        self, graph: Graph, report: CompileReport, ahead: Sequence[Graph] = ()
+        self, graph: Graph, report: GraphReport, ahead: Sequence[Graph] = ()
     ) -> Compiled[Program]:
         """Return the program of a graph, with its report filled. Where static kernels are built,
         those of the graphs `ahead` are built with it.
@@ -99,7 +99,7 @@ class Operators:
             self.on_compiled(compiled)
         return compiled
 
-    def lowered(self, graph: Graph, report: CompileReport) -> LoweredProgram:
+    def lowered(self, graph: Graph, report: GraphReport) -> LoweredProgram:
         """Return the draft that `program` would compile, without building static kernels."""
         with report.stage("lower"):
             selection, lowered = self._lower(extract_operators(graph, self.machine))
@@ -166,7 +166,7 @@ class Captures:
         self,
         operators: Operators,
         graph: Graph,
-        report: CompileReport,
+        report: GraphReport,
         limit: int,
         check_weights: CheckWeights = "auto",
     ) -> None:
@@ -190,7 +190,7 @@ class Captures:
     def capture(self, values: dict[str, int]) -> Program:
         """Return the program for these values of the graph's symbols."""
         sizes = ", ".join(f"{name}={value}" for name, value in values.items())
-        report = CompileReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
+        report = GraphReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
         graph = at_sizes(self.graph, values)
         report.nodes_after = len(graph.nodes)
         program = self.operators.program(graph, report, list(self._ahead(values))).program

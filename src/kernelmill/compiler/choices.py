@@ -17,7 +17,7 @@ import torch
 
 from kernelmill.codegen import key_of
 from kernelmill.compiler.objects import obtain, requests_of
-from kernelmill.compiler.progress import Progress
+from kernelmill.compiler.progress import ProgressLine
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import evaluate
@@ -25,7 +25,7 @@ from kernelmill.core.dtype import InputRole, to_torch
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.target.isa import host_isa
 from kernelmill.core.target.machine import Machine
-from kernelmill.core.workers import Job, Workers
+from kernelmill.core.workers import Workers, WorkItem
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.graph.text import print_graph
 from kernelmill.lower.driver.at_sizes import lowered_at_sizes
@@ -36,7 +36,7 @@ from kernelmill.lower.elements.strided import span
 from kernelmill.plan.ir import TensorResult
 from kernelmill.runtime.calls.caller import ProgramResult
 from kernelmill.runtime.program import Program, load
-from kernelmill.store.entry import Compiled, Entry
+from kernelmill.store.entry import Entry, NewEntry
 from kernelmill.store.store import Store
 
 _ROUNDS = 7
@@ -109,7 +109,7 @@ _SLACK = 1.02
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """A choice of `kernel`, "static" or "dynamic". Times: ns a launch, 0 when not measured."""
 
     kernel: str
@@ -118,7 +118,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedOperator:
     """An operator that got no static kernel, and why."""
 
     operator: Operator
@@ -146,7 +146,7 @@ class Choices:
         self.runs_here = machine.isa == host_isa() if runs_here is None else runs_here
         self.library = library(machine)
 
-    def packaged(self, operator: Operator) -> tuple[Operator, Choice, Library] | None:
+    def packaged(self, operator: Operator) -> tuple[Operator, KernelChoice, Library] | None:
         """Return the choice of an installed package, and the kernels of its machine. Packages whose
         code needs instructions that the machine lacks are skipped.
 
@@ -162,19 +162,19 @@ class Choices:
                     return form, _choice(entry), library(package.machine)
         return None
 
-    def known(self, operator: Operator) -> Choice | None:
+    def known(self, operator: Operator) -> KernelChoice | None:
         """Return an earlier choice, if any."""
         entry = self.store.get(choice_key(operator, self.machine), TYPE)
         return None if entry is None else _choice(entry)
 
-    def make(self, operators: list[Operator], jobs: int) -> list[Failure]:
+    def make(self, operators: list[Operator], jobs: int) -> list[FailedOperator]:
         """Compile static kernels, `jobs` at a time, and choose for each operator.
 
         An operator that fails stops none of the others; it keeps its dynamic kernel.
         """
-        failures: list[Failure] = []
+        failures: list[FailedOperator] = []
         good: list[Operator] = []
-        progress = Progress()
+        progress = ProgressLine()
         try:
             with Workers(max(1, jobs)) as workers:
                 submitted = [workers.submit(partial(self._compile, one)) for one in operators]
@@ -184,25 +184,25 @@ class Choices:
                         job.result()
                         good.append(operator)
                     except KernelmillError as error:
-                        failures.append(Failure(operator, str(error)))
+                        failures.append(FailedOperator(operator, str(error)))
                     progress.show(done, len(operators))
         finally:
             progress.close()
         return failures + self._choose_all(good)
 
-    def _choose_all(self, operators: list[Operator]) -> list[Failure]:
-        failures: list[Failure] = []
-        progress = Progress(doing="measuring", what="operators")
+    def _choose_all(self, operators: list[Operator]) -> list[FailedOperator]:
+        failures: list[FailedOperator] = []
+        progress = ProgressLine(doing="measuring", what="operators")
         try:
             # Another thread writes, as the disk is slow and must not disturb measurements.
             with Workers(1) as keeping:
-                kept: list[Job[None]] = []
+                kept: list[WorkItem[None]] = []
                 for done, operator in enumerate(operators, 1):
                     try:
                         keep = partial(self._keep, operator, self._choose(operator))
                         kept.append(keeping.submit(keep))
                     except (KernelmillError, RuntimeError) as error:
-                        failures.append(Failure(operator, str(error)))
+                        failures.append(FailedOperator(operator, str(error)))
                     progress.show(done, len(operators))
                 for each in kept:
                     keeping.wait([each])
@@ -244,21 +244,21 @@ class Choices:
         if dynamic is not None:
             self._obtain(dynamic)
 
-    def _choose(self, operator: Operator) -> Choice:
+    def _choose(self, operator: Operator) -> KernelChoice:
         dynamic = self._dynamic(operator)
         if dynamic is not None and self.runs_here:
             return self._measured(operator, dynamic)
-        return Choice("static", 0, 0)
+        return KernelChoice("static", 0, 0)
 
-    def _keep(self, operator: Operator, choice: Choice) -> None:
-        made = Compiled(
+    def _keep(self, operator: Operator, choice: KernelChoice) -> None:
+        made = NewEntry(
             choice.kernel.encode(),
             {"op_info": {"Type": operator.type, "attrs": {"origin": operator.origin}}},
             {"static_ns": choice.static_ns, "dynamic_ns": choice.dynamic_ns},
         )
         self.store.put(choice_key(operator, self.machine), TYPE, made)
 
-    def _measured(self, operator: Operator, dynamic: Lowered) -> Choice:
+    def _measured(self, operator: Operator, dynamic: Lowered) -> KernelChoice:
         """Measure both as a captured program launches them: the dynamic one with known sizes."""
         assert operator.graph is not None
         static = self._static(operator)
@@ -271,15 +271,15 @@ class Choices:
         )
         faster = static_ns <= dynamic_ns * _SLACK
         kernel = "static" if faster else "dynamic"
-        return Choice(kernel, round(static_ns, 1), round(dynamic_ns, 1))
+        return KernelChoice(kernel, round(static_ns, 1), round(dynamic_ns, 1))
 
     def _program(self, lowered: Lowered) -> Program:
         return load(lowered.plan, {n: entry.object for n, entry in self._obtain(lowered).items()})
 
 
-def _choice(entry: Entry) -> Choice:
-    times: Any = entry.launch
-    return Choice(entry.object.decode(), float(times["static_ns"]), float(times["dynamic_ns"]))
+def _choice(entry: Entry) -> KernelChoice:
+    ns: Any = entry.launch
+    return KernelChoice(entry.object.decode(), float(ns["static_ns"]), float(ns["dynamic_ns"]))
 
 
 def _forms(operator: Operator) -> list[Operator]:

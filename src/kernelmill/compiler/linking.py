@@ -21,7 +21,7 @@ from kernelmill.compiler.objects import (
     obtain_drivers,
     requests_of,
 )
-from kernelmill.compiler.report import CompileReport, KernelReport
+from kernelmill.compiler.report import GraphReport, KernelReport
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate
@@ -63,7 +63,7 @@ class LoweredProgram:
 
     lowered: Lowered
     source: GraphSource
-    report: CompileReport
+    report: GraphReport
     others: Mapping[str, Isa] = field(default_factory=dict[str, Isa])
     automatic_ranges: RangeOptions | None = None
 
@@ -92,7 +92,7 @@ class Compiled(Generic[AnyProgram]):
         return self.draft.lowered
 
     @property
-    def report(self) -> CompileReport:
+    def report(self) -> GraphReport:
         """The report of the compile."""
         return self.draft.report
 
@@ -301,7 +301,7 @@ class _OwnKernelsOnly(Exception):
 
 
 def sharing_programs(
-    graph: Graph, report: CompileReport, gears: Sequence[GearSizes], lower: Lower
+    graph: Graph, report: GraphReport, gears: Sequence[GearSizes], lower: Lower
 ) -> dict[str, LoweredProgram]:
     """Return the programs, by name, of the gears that share kernels; {} where that does not pay.
     `graph` has been through the passes, with `report`, which becomes that of the first."""
@@ -326,11 +326,11 @@ def sharing_programs(
 
 
 def _programs(
-    graph: Graph, report: CompileReport, lowered: Lowered, gears: Sequence[GearSizes]
+    graph: Graph, report: GraphReport, lowered: Lowered, gears: Sequence[GearSizes]
 ) -> list[tuple[str, LoweredProgram]]:
     programs: list[tuple[str, LoweredProgram]] = []
     for gear in gears:
-        own = report if not programs else CompileReport(gear.name, nodes_before=report.nodes_before)
+        own = report if not programs else GraphReport(gear.name, nodes_before=report.nodes_before)
         own.name, own.nodes_after = gear.name, len(graph.nodes)
         with own.stage("lower"):
             known = lowered_at_sizes(lowered, gear.values, gear.name)

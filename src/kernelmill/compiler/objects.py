@@ -8,17 +8,17 @@ from typing import Any
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
-from kernelmill.compiler.progress import Progress
+from kernelmill.compiler.progress import ProgressLine
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym, bounds, symbols
 from kernelmill.core.target.isa import Isa
-from kernelmill.core.workers import Job, Workers
+from kernelmill.core.workers import Workers, WorkItem
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.text import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.plan.ir import Launch, Plan, SuperKernel, sub_launches
-from kernelmill.store.entry import Compiled, Entry
+from kernelmill.store.entry import Entry, NewEntry
 from kernelmill.store.store import Nearest, Store
 from kernelmill.superkernel.driver import driver_ir
 
@@ -199,11 +199,11 @@ class KernelBuilds:
         self._store = store
         self._isa = isa
         self._workers = Workers(len(os.sched_getaffinity(0)) + _WAITING)
-        self._by_key: dict[str, Job[Entry]] = {}
+        self._by_key: dict[str, WorkItem[Entry]] = {}
         self._keys: dict[int, tuple[Kernel, Key]] = {}
-        self._programs: list[dict[str, Job[Entry]]] = []
-        self._beside: list[Job[object]] = []
-        self._progress, self._name = Progress(), ""
+        self._programs: list[dict[str, WorkItem[Entry]]] = []
+        self._beside: list[WorkItem[object]] = []
+        self._progress, self._name = ProgressLine(), ""
 
     def __enter__(self) -> KernelBuilds:
         return self
@@ -218,7 +218,7 @@ class KernelBuilds:
         """Submit other work that a program needs and that calls LLVM."""
         self._beside.append(self._workers.submit(work))
 
-    def begin(self, request: Request, isa: Isa | None = None) -> Job[Entry]:
+    def begin(self, request: Request, isa: Isa | None = None) -> WorkItem[Entry]:
         """Submit a kernel, if it is a new one; `isa` if it is not for this one."""
         number = id(request.kernel)
         known = self._keys.get(number) if isa is None else None
@@ -267,9 +267,9 @@ def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, isa: 
     """Return the object that computes a dynamic plan's sizes from its symbols."""
     text = f"({', '.join(s.name for s in symbols)}) -> ({', '.join(map(str, dims))})"
 
-    def compile() -> Compiled:
+    def compile() -> NewEntry:
         image = codegen.dims_function("dims", symbols, dims, isa)
-        return Compiled(image, {"dims": text}, {"kernelName": "dims"})
+        return NewEntry(image, {"dims": text}, {"kernelName": "dims"})
 
     return store.get_or_compile(key_of(isa, dims=text), "Dims", compile)
 
@@ -279,12 +279,12 @@ def _job(request: Request, store: Store, isa: Isa) -> tuple[Key, Callable[[], En
     text = request.text or print_kernel(kernel, name=False)
     key = kernel_key(kernel, isa, text)
 
-    def compile() -> Compiled:
+    def compile() -> NewEntry:
         verify_kernel(kernel, "lowering")
         image = codegen.compile_kernel(kernel, isa)
         use = Use(request.operators, request.shapes, request.graph, request.origin, text)
         info, launch = describe(kernel, use, isa, f"{kernel.type}_{key.digest}")
-        return Compiled(image, info, launch)
+        return NewEntry(image, info, launch)
 
     return key, lambda: store.get_or_compile(key, kernel.type, compile)
 
@@ -341,9 +341,9 @@ def obtain_drivers(plan: Plan, store: Store, isa: Isa) -> dict[str, bytes]:
     return found
 
 
-def _compiler(plan: Plan, super_kernel: SuperKernel, text: str, isa: Isa) -> Callable[[], Compiled]:
-    def compile() -> Compiled:
+def _compiler(plan: Plan, super_kernel: SuperKernel, text: str, isa: Isa) -> Callable[[], NewEntry]:
+    def compile() -> NewEntry:
         info = driver_info(plan, super_kernel, text)
-        return Compiled(codegen.emit(text, isa), info, {"kernelName": super_kernel.name})
+        return NewEntry(codegen.emit(text, isa), info, {"kernelName": super_kernel.name})
 
     return compile

@@ -28,7 +28,7 @@ from kernelmill.compiler.linking import (
     with_theirs,
 )
 from kernelmill.compiler.objects import KernelBuilds, Request, kernel_key
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.compiler.static_build import StaticBuild, build_folder, note
 from kernelmill.compiler.tuning import Tuner
 from kernelmill.config.compiler_config import CompilerConfig
@@ -64,7 +64,7 @@ _FORMATS = {"txt": print_graph, "pbtxt": to_pbtxt, "py": to_python}
 _numbers = itertools.count()
 
 
-class GraphDump:
+class GraphDumper:
     """A writer of one program's graphs, with the same number, process and time in all names."""
 
     def __init__(self, config: CompilerConfig) -> None:
@@ -98,7 +98,7 @@ def _rank() -> int:
 _log = get_logger("compiler")
 
 
-Optimised = tuple[Graph, CompileReport]
+Optimised = tuple[Graph, GraphReport]
 Served = Program | CapturedProgram | EagerProgram
 """Programs for a graph's calls."""
 
@@ -188,7 +188,7 @@ class Compiler:
         sizes. `graph` is the one that it was lowered from."""
         store, machine = self._store_and_machine()
         self._compile_bodies([graph])
-        report = CompileReport(graph.name, nodes_before=len(graph.nodes))
+        report = GraphReport(graph.name, nodes_before=len(graph.nodes))
         return self._captures(self._operators(store, machine), graph, report).around(program)
 
     def _compile_bodies(self, graphs: Iterable[Graph]) -> None:
@@ -282,7 +282,7 @@ class Compiler:
             store, machine, build, ranges, self.on_compiled, self.compare, self._bodies
         )
 
-    def _captures(self, operators: Operators, graph: Graph, report: CompileReport) -> Captures:
+    def _captures(self, operators: Operators, graph: Graph, report: GraphReport) -> Captures:
         limit = self.config.debug.aclgraph.static_capture_size_limit
         assert limit is not None
         return Captures(operators, graph, report, limit, self.config.check_weights)
@@ -347,8 +347,8 @@ def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:
 def optimise(graph: Graph, config: CompilerConfig, dump: bool = True) -> Optimised:
     """Return the graph after the passes that the options ask for, and the report so far. `dump` is
     False for a graph that no program is made of directly."""
-    report = CompileReport(graph.name, nodes_before=len(graph.nodes))
-    files = GraphDump(config) if dump else None
+    report = GraphReport(graph.name, nodes_before=len(graph.nodes))
+    files = GraphDumper(config) if dump else None
     if files is not None:
         files.write("original", graph)
     with report.stage("passes"):

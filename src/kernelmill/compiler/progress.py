@@ -19,11 +19,11 @@ _NOTEBOOKS = "ipykernel"
 """The package whose stream is standard error in notebooks: no terminal, but a line can be
 redrawn."""
 
-_drawing: dict[int, Progress] = {}
+_drawing: dict[int, ProgressLine] = {}
 """The progress line of this process, by process id: a forked child has another one."""
 
 
-class Progress:
+class ProgressLine:
     """A count of finished kernels, or of other work (`what`); silent where no terminal or notebook
     shows it, where KERNELMILL_PROGRESS is 0 and in the background.
 

@@ -41,7 +41,7 @@ class KernelReport:
 
 
 @dataclass
-class CompileReport:
+class GraphReport:
     """One compiled graph. Times are in seconds by stage, sizes in bytes.
 
     isa        the instruction set of its code

@@ -46,7 +46,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from kernelmill.compiler.choices import TYPE, Choices, Failure
+from kernelmill.compiler.choices import TYPE, Choices, FailedOperator
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dataclass import dataclass
@@ -65,7 +65,7 @@ from kernelmill.plan.ir import AtenCall, Plan
 from kernelmill.runtime.calls.engine import Engine
 from kernelmill.runtime.program import Program
 from kernelmill.store.installer import Refused, install
-from kernelmill.store.packages import Contents, packages_in, write_run
+from kernelmill.store.packages import PackageContents, packages_in, write_run
 from kernelmill.torch_internals.devices import default_store
 
 Document = dict[str, Any]
@@ -462,7 +462,7 @@ class _Build:
         report_failures(self.choices.make(new, len(os.sched_getaffinity(0))))
 
 
-def package_contents(name: str, choices: Choices, operators: Iterable[Operator]) -> Contents:
+def package_contents(name: str, choices: Choices, operators: Iterable[Operator]) -> PackageContents:
     """Return a package of the chosen kernels of these operators, as far as a choice was made."""
     files: dict[str, bytes] = {}
     kernels: dict[str, str] = {}
@@ -472,10 +472,10 @@ def package_contents(name: str, choices: Choices, operators: Iterable[Operator])
             if not entry.name.startswith(f"{TYPE}_"):
                 kernels.setdefault(entry.name, to_document(operator)["name"])
     created = datetime.now().astimezone().isoformat(timespec="seconds")
-    return Contents(name, choices.machine, files, sorted(kernels.items()), created)
+    return PackageContents(name, choices.machine, files, sorted(kernels.items()), created)
 
 
-def report_failures(failures: Iterable[Failure]) -> None:
+def report_failures(failures: Iterable[FailedOperator]) -> None:
     """Log a warning for each operator that got no static kernel."""
     for failure in failures:
         where = f" ({failure.operator.origin})" if failure.operator.origin else ""

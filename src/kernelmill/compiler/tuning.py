@@ -20,7 +20,7 @@ import torch
 
 from kernelmill import codegen
 from kernelmill.compiler.objects import key_of
-from kernelmill.compiler.progress import Progress
+from kernelmill.compiler.progress import ProgressLine
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.core.log import get_logger
@@ -32,7 +32,7 @@ from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.schedule.search import BY_MODEL, Tunable
 from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
-from kernelmill.store.entry import Compiled
+from kernelmill.store.entry import NewEntry
 from kernelmill.store.store import Store
 
 TYPE = "Tuning"
@@ -67,7 +67,7 @@ class Tuner:
         self.measured = 0
         self.settled = 0
         self._offered = 0
-        self._progress = Progress(doing="tuning", what="schedules")
+        self._progress = ProgressLine(doing="tuning", what="schedules")
 
     def close(self) -> None:
         """Remove the line of progress."""
@@ -87,7 +87,7 @@ class Tuner:
             label = self.store.put(key, TYPE, self._tune(tunable)).object.decode()
         return label
 
-    def _tune(self, tunable: Tunable) -> Compiled:
+    def _tune(self, tunable: Tunable) -> NewEntry:
         times = self._times(tunable)
         self.measured += len(times)
         best = min(times, key=times.__getitem__)
@@ -95,7 +95,7 @@ class Tuner:
             best = BY_MODEL
         _log.info("tuned %s: %s, %s", tunable.kernel.type, best, times)
         info = {"op_info": {"Type": tunable.kernel.type, "attrs": {"schedule": best}}}
-        return Compiled(best.encode(), info, {"nanoseconds": times})
+        return NewEntry(best.encode(), info, {"nanoseconds": times})
 
     def _times(self, tunable: Tunable) -> dict[str, int]:
         """Return nanoseconds of a launch by label."""

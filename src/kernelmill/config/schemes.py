@@ -99,7 +99,7 @@ def range_of(scheme: str) -> tuple[float, float] | None:
 
 
 @dataclass(frozen=True)
-class Steps:
+class RangeSteps:
     """Quantisation of a range of inputs to int8: x is `round(x * factor) - zero`, in -128 to 127,
     and `size` the difference of neighbours. All are float32."""
 
@@ -108,7 +108,7 @@ class Steps:
     zero: int
 
 
-def steps_of(low: float, high: float) -> Steps:
+def steps_of(low: float, high: float) -> RangeSteps:
     """Return the steps of a range that includes zero.
 
     >>> steps_of(0.0, 255.0)
@@ -116,7 +116,7 @@ def steps_of(low: float, high: float) -> Steps:
     """
     size = _rounded(max((high - low) / 255, SMALLEST))
     factor = _rounded(1 / size)
-    return Steps(size, factor, round(_rounded(_rounded(low) * factor)) + 128)
+    return RangeSteps(size, factor, round(_rounded(_rounded(low) * factor)) + 128)
 
 
 def _rounded(number: float) -> float:

@@ -83,7 +83,7 @@ def parse_options(text: str) -> RangeOptions:
         values[name] = value
     cores = [int(values.get(name, 0)) for name in _COUNTS]
     if set(_COUNTS) & set(values) and not any(cores):
-        raise ConfigError(f"super_kernel options {text!r}: one thread at least has to be left")
+        raise ConfigError(f"super_kernel options {text!r}: at least one thread is needed")
     return RangeOptions(
         values.get("stream-fusion") == "1",
         values.get("strict-scope-check") == "abort",

@@ -334,8 +334,7 @@ RECORD_INTERNALS = Knob(
     "a file, which is appended to",
     "nothing is recorded",
     "File to which each process appends the names of private parts when it first uses them.",
-    "When you work on kernelmill: a part that is not used cannot be at "
-    "fault.",
+    "When you work on kernelmill: a part that is not used cannot be at fault.",
 )
 RANK = Knob(
     "RANK",

@@ -28,7 +28,7 @@ def gives_threads() -> bool:
     return True
 
 
-class Job(Generic[Result]):
+class WorkItem(Generic[Result]):
     """A piece of submitted work."""
 
     def __init__(self) -> None:
@@ -91,9 +91,9 @@ class Workers:
             self.end()
             raise
 
-    def submit(self, work: Callable[[], Result]) -> Job[Result]:
+    def submit(self, work: Callable[[], Result]) -> WorkItem[Result]:
         """Queue the work for a thread, and return its job."""
-        job = Job[Result]()
+        job = WorkItem[Result]()
         self._waiting.put(partial(job.do, work))
         if self._started < self._most:
             self._started += 1  # before it could be interrupted
@@ -106,7 +106,7 @@ class Workers:
                     self._waiting.get()
         return job
 
-    def wait(self, jobs: Iterable[Job[Result]], seconds: float | None = None) -> None:
+    def wait(self, jobs: Iterable[WorkItem[Result]], seconds: float | None = None) -> None:
         """Wait until all of these jobs are done, one has raised, or `seconds` are over."""
         end = None if seconds is None else time.monotonic() + seconds
         left = list(jobs)

@@ -13,11 +13,11 @@ from kernelmill.core.after_fork import track
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
-from kernelmill.core.workers import Job, Workers
+from kernelmill.core.workers import Workers, WorkItem
 from kernelmill.fleet.task import (
     BatchOutcome,
     CompileTask,
-    Refusal,
+    Declined,
     Wanted,
     compile_batch,
     compile_task,
@@ -37,7 +37,7 @@ _SECONDS, _SECONDS_OF_CHARACTER = 2e-3, 4e-6
 and 1.4 times as long."""
 
 
-class Costs:
+class TaskCosts:
     """Estimates of the seconds of tasks, from the lengths of their texts and the tasks finished."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def _at_first_sight(task: CompileTask) -> float:
 
 
 def batches(
-    tasks: Sequence[CompileTask], costs: Costs, workers: int
+    tasks: Sequence[CompileTask], costs: TaskCosts, workers: int
 ) -> Iterator[tuple[CompileTask, ...]]:
     """Yield all tasks, the longest first, in batches of `BATCH_SECONDS`, smaller at the end."""
     timed = sorted(((costs.of(task), task.name, task) for task in tasks), reverse=True)
@@ -82,14 +82,14 @@ _log = get_logger("fleet")
 
 
 class Sharing:
-    """The shared store of a run. When it does not serve, it is not used any more, after one
+    """The shared store of a run. When it does not answer, it is not used any more, after one
     warning. `missed` counts the entries that it did not get."""
 
     def __init__(self, shared: SharedStore | None) -> None:
         self._shared = shared
         self._serves = shared is not None
         self._writers = Workers(_WRITERS)
-        self._writes: list[Job[bool]] = []
+        self._writes: list[WorkItem[bool]] = []
         self._told = False
         self.missed = 0
 
@@ -209,7 +209,7 @@ class Dispatch:
         self._attempts: dict[str, int] = {}
         self._settled: SimpleQueue[tuple[Batch, Future[BatchOutcome]]] = SimpleQueue()
         self._futures: set[Future[BatchOutcome]] = set()
-        self._costs = Costs()
+        self._costs = TaskCosts()
         self._workers: set[str] = set()
         self._lost_at_first = 0
         self._told_elsewhere = False
@@ -315,9 +315,8 @@ class Dispatch:
         try:
             done = future.result()
         except (ImportError, AttributeError) as error:  # another version of the code
-            self._take_results(
-                batch, [Refusal(f"no such kernelmill ({_shown(error)})", True)] * len(batch), images
-            )
+            why = Declined(f"no such kernelmill ({_shown(error)})", True)
+            self._take_results(batch, [why] * len(batch), images)
             return
         except Exception as error:  # not of the compile: the worker, or the way to it
             self._again(batch, _shown(error))
@@ -347,15 +346,15 @@ class Dispatch:
             self._fail(first, f"its worker was lost {ATTEMPTS} times ({reason})")
 
     def _take_results(
-        self, batch: Batch, results: Sequence[bytes | Refusal], images: dict[str, bytes]
+        self, batch: Batch, results: Sequence[bytes | Declined], images: dict[str, bytes]
     ) -> None:
         for task, result in zip(batch, results, strict=True):
-            if isinstance(result, Refusal) and result.elsewhere:
+            if isinstance(result, Declined) and result.elsewhere:
                 if not self._told_elsewhere:
                     self._told_elsewhere = True
                     _log.warning("a worker has %s; its kernels are compiled here", result.reason)
                 result = compile_task(task)
-            if isinstance(result, Refusal):
+            if isinstance(result, Declined):
                 self._fail(task, result.reason)
             else:
                 images[task.name] = result

@@ -39,7 +39,7 @@ _AT = "@"
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ModelManifest:
     """A model's manifest. `isa` is the text of the ISA that it was compiled for, `compiler` that of
     the compiler, `entries` are names, `written` is in seconds since the epoch."""
 
@@ -87,7 +87,7 @@ def model_of(name: str) -> str:
     return name.removeprefix(PREFIX).partition(_AT)[0]
 
 
-def read_manifest(text: bytes, where: str) -> Manifest:
+def read_manifest(text: bytes, where: str) -> ModelManifest:
     """Return the manifest that `text` encoded. StoreError for other bytes."""
     try:
         document = json.loads(text)
@@ -98,7 +98,7 @@ def read_manifest(text: bytes, where: str) -> Manifest:
             )
         model, compiler, isa = (str(document[field]) for field in ("model", "compiler", "isa"))
         names = tuple(map(str, document["entries"]))
-        manifest = Manifest(model, compiler, isa, names, float(document["written"]))
+        manifest = ModelManifest(model, compiler, isa, names, float(document["written"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{where} is no manifest: {error}") from None
     for name in manifest.entries:
@@ -116,16 +116,16 @@ class FolderManifests:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
-    def keep(self, manifest: Manifest) -> None:
+    def keep(self, manifest: ModelManifest) -> None:
         """Write a manifest. FileError when it cannot be written."""
         with file_errors(self._folder.path):
             self._folder.save(manifest.name, {_SUFFIX: manifest.text()})
 
-    def needed(self, model: str, isa: Isa) -> Manifest:
+    def needed(self, model: str, isa: Isa) -> ModelManifest:
         """Return a model's manifest. StoreError if it was not compiled for this ISA and version."""
         return _needed(self._read, self._names, model, isa, self._folder.path)
 
-    def _read(self, name: str) -> Manifest | None:
+    def _read(self, name: str) -> ModelManifest | None:
         try:
             with file_errors(os.path.join(self._folder.path, f"{name}{_SUFFIX}")):
                 text = self._folder.read(f"{name}{_SUFFIX}")
@@ -141,20 +141,20 @@ class FolderManifests:
 
 
 class SharedManifests:
-    """The manifests in a shared store. All methods raise StoreError when it does not serve."""
+    """The manifests in a shared store. All methods raise StoreError when it does not answer."""
 
     def __init__(self, shared: SharedStore) -> None:
         self._shared = shared
 
-    def keep(self, manifest: Manifest) -> None:
+    def keep(self, manifest: ModelManifest) -> None:
         """Write a manifest, replacing an earlier one."""
         self._shared.keep_document(manifest.name, manifest.text())
 
-    def needed(self, model: str, isa: Isa) -> Manifest:
+    def needed(self, model: str, isa: Isa) -> ModelManifest:
         """Return a manifest as `FolderManifests` does; StoreError too if unsigned or damaged."""
         return _needed(self.read, self._names, model, isa, self._shared.shown)
 
-    def read(self, name: str) -> Manifest | None:
+    def read(self, name: str) -> ModelManifest | None:
         """Return the manifest of this name; None when it is missing."""
         text = self._shared.document(name)
         return None if text is None else read_manifest(text, f"{self._shared.shown}: {name}")
@@ -164,12 +164,12 @@ class SharedManifests:
 
 
 def _needed(
-    read: Callable[[str], Manifest | None],
+    read: Callable[[str], ModelManifest | None],
     names: Callable[[], Sequence[str]],
     model: str,
     isa: Isa,
     where: str,
-) -> Manifest:
+) -> ModelManifest:
     found = read(manifest_name(model, own_compiler(), str(isa)))
     if found is not None:
         return found
@@ -190,7 +190,7 @@ def _needed(
     )
 
 
-def _shown(read: Callable[[str], Manifest | None], name: str) -> str:
+def _shown(read: Callable[[str], ModelManifest | None], name: str) -> str:
     try:
         one = read(name)
     except StoreError as error:
@@ -220,7 +220,7 @@ def clean(
     on a Redis server, since they were written elsewhere.
 
     Manifests written more than `manifest_seconds` ago are removed first, if that is given. With
-    `dry` nothing is removed, only counted. StoreError when the store does not serve, or a manifest
+    `dry` nothing is removed, only counted. StoreError when the store does not answer, or a manifest
     cannot be read: then its entries are unknown.
     """
     stored = shared.listing()
@@ -268,7 +268,7 @@ def pull(
     target  the ISA that it was compiled for; "native" is this machine's own
     folder  of kernels, KERNELMILL_KERNEL_META by default
 
-    Raises StoreError when there is no such manifest, or the store does not serve; ConfigError
+    Raises StoreError when there is no such manifest, or the store does not answer; ConfigError
     without a store or its key; FileError when the folder cannot be written.
     """
     shared = _shared(store)

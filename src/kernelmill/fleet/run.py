@@ -42,7 +42,7 @@ from kernelmill.core.target.isa import Isa
 from kernelmill.fleet.dispatch import Dispatch, Failure, Progress
 from kernelmill.fleet.jobs import NATIVE, Job
 from kernelmill.fleet.local import LocalPool
-from kernelmill.fleet.manifest import FolderManifests, Manifest, SharedManifests, own_compiler
+from kernelmill.fleet.manifest import FolderManifests, ModelManifest, SharedManifests, own_compiler
 from kernelmill.fleet.task import CompileTask, Wanted
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.text import parse_graph
@@ -268,9 +268,9 @@ class _Run:
     def names(self) -> set[str]:
         return {name for names in self.entries.values() for name in names}
 
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[ModelManifest]:
         return [
-            Manifest(self.job.name, own_compiler(), isa, tuple(sorted(names)))
+            ModelManifest(self.job.name, own_compiler(), isa, tuple(sorted(names)))
             for isa, names in self.entries.items()
         ]
 

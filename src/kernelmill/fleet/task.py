@@ -17,7 +17,7 @@ from kernelmill.core.errors import KernelmillError
 from kernelmill.core.target.isa import parse_isa
 from kernelmill.kernel.text import parse_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.store.entry import Compiled
+from kernelmill.store.entry import NewEntry
 
 KERNEL, DRIVER = "kernel", "driver"
 """Ingredients of keys: a kernel's text in the grammar of kernel/ir.py without its name, or the LLVM
@@ -47,13 +47,13 @@ class Wanted:
     info: Mapping[str, Any]
     launch: Mapping[str, Any]
 
-    def compiled(self, image: bytes) -> Compiled:
+    def compiled(self, image: bytes) -> NewEntry:
         """Return the store's record of the object."""
-        return Compiled(image, self.info, self.launch)
+        return NewEntry(image, self.info, self.launch)
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Declined:
     """The reason why a worker has no object for a task. `elsewhere`: its version of LLVM or of
     kernelmill differs from the key's, so that another worker may have the object."""
 
@@ -65,7 +65,7 @@ class Refusal:
 class Outcome:
     """The outcome of a task: its ELF object, or a refusal; and the time it took."""
 
-    result: bytes | Refusal
+    result: bytes | Declined
     seconds: float
 
 
@@ -89,7 +89,7 @@ def _timed(task: CompileTask) -> Outcome:
     return Outcome(compile_task(task), time.perf_counter() - start)
 
 
-def compile_task(task: CompileTask) -> bytes | Refusal:
+def compile_task(task: CompileTask) -> bytes | Declined:
     """Return the ELF object of a task. Errors are returned: each kind of worker would wrap a raised
     one in its own way."""
     ingredients = dict(task.key.ingredients)
@@ -99,7 +99,7 @@ def compile_task(task: CompileTask) -> bytes | Refusal:
         isa = parse_isa(ingredients["isa"])
         own = key_of(isa, **{kind: text})
         if own != task.key:
-            return Refusal(_differences(own, task.key), elsewhere=True)
+            return Declined(_differences(own, task.key), elsewhere=True)
         if kind == DRIVER:
             return codegen.emit(text, isa)
         kernel = parse_kernel(text.replace("kernel _(", f"kernel {task.symbol}(", 1))
@@ -107,7 +107,7 @@ def compile_task(task: CompileTask) -> bytes | Refusal:
         verify_kernel(kernel, "lowering")
         return codegen.compile_kernel(kernel, isa)
     except (KernelmillError, ValueError) as error:
-        return Refusal(f"{type(error).__name__}: {error}")
+        return Declined(f"{type(error).__name__}: {error}")
 
 
 def _differences(own: Key, asked: Key) -> str:

@@ -54,10 +54,10 @@ def flex_attention(
     context: ImportContext, translate: Translate, node: fx.Node, used: Sequence[bool]
 ) -> list[Value | None]:
     """Return the node's results. NotTranslated, TypingError, UnsupportedError: torch runs it."""
-    return _Call(context, translate, node).run(used)
+    return _FlexCall(context, translate, node).run(used)
 
 
-class _Call:
+class _FlexCall:
     def __init__(self, context: ImportContext, translate: Translate, node: fx.Node) -> None:
         self.context, self.e, self.translate = context, context.emitter, translate
         if len(node.args) != 9 or node.kwargs:
@@ -137,7 +137,7 @@ class _Call:
 class _Function:
     """A function on scores or positions, as operators on tensors of all positions."""
 
-    def __init__(self, call: _Call, module: Any, captured: Any) -> None:
+    def __init__(self, call: _FlexCall, module: Any, captured: Any) -> None:
         held = call.context.env[module]
         if not isinstance(held, Held) or not isinstance(held.found, fx.GraphModule):
             raise NotTranslated("a function that is no graph")

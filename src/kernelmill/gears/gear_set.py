@@ -119,7 +119,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Axis:
+class GearDim:
     """A dim of an argument that has gears."""
 
     argument: str
@@ -139,7 +139,7 @@ class Marked:
 class GearSet:
     """The combinations of sizes in `gears`, each over all `axes`, without duplicates."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[GearDim, ...]
     gears: tuple[Gear, ...]
 
     def of(self, shapes: Mapping[str, Sequence[int]]) -> Gear:
@@ -185,15 +185,15 @@ def combine(arguments: Sequence[Marked], policy: str) -> GearSet:
     each other, and come as one in a product with the rest. Duplicate combinations count once.
     GearError: lists of unequal length under zip, more than 100 combinations.
     """
-    loose: list[tuple[Axis, tuple[int, ...]]] = []
-    linked: dict[int, list[tuple[Axis, tuple[int, ...]]]] = {}
+    loose: list[tuple[GearDim, tuple[int, ...]]] = []
+    linked: dict[int, list[tuple[GearDim, tuple[int, ...]]]] = {}
     for argument in arguments:
         if argument.gears is None:
             continue
         gears = argument.gears
         group = linked.setdefault(id(gears.link), []) if gears.link else loose
         dims = gears.linked if gears.link else gears.dims
-        group += [(Axis(argument.name, dim), values) for dim, values in dims]
+        group += [(GearDim(argument.name, dim), values) for dim, values in dims]
     blocks = [*linked.values()]
     if policy == "zip":
         blocks += [loose] if loose else []
@@ -212,7 +212,7 @@ def combine(arguments: Sequence[Marked], policy: str) -> GearSet:
     return _ordered(arguments, GearSet(axes, tuple(dict.fromkeys(combined))))
 
 
-def _zipped(block: Sequence[tuple[Axis, tuple[int, ...]]]) -> list[Gear]:
+def _zipped(block: Sequence[tuple[GearDim, tuple[int, ...]]]) -> list[Gear]:
     lengths = {len(values) for _, values in block}
     if len(lengths) > 1:
         listed = ", ".join(f"{a.argument}[{a.dim}] has {len(values)}" for a, values in block)
@@ -234,7 +234,7 @@ def _ordered(arguments: Sequence[Marked], found: GearSet) -> GearSet:
     return GearSet(axes, tuple(tuple(gear[i] for i in order) for gear in found.gears))
 
 
-def _names(axes: Iterable[Axis]) -> str:
+def _names(axes: Iterable[GearDim]) -> str:
     return ", ".join(f"{axis.argument}[{axis.dim}]" for axis in axes)
 
 
@@ -249,7 +249,7 @@ def check_small(arguments: Sequence[Marked], allowed: bool) -> None:
             dim, values = next((d, v) for d, v in argument.gears.dims if min(v) < 2)
             raise GearError(
                 f"{argument.name}[{dim}] has the gear {min(values)}: a trace for several sizes "
-                "takes none of them for 0 or 1; leave it out, or set "
+                "treats none of them as 0 or 1; leave it out, or set "
                 "config.inference_config.allow_small_gears = True"
             )
 

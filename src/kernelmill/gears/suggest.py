@@ -10,7 +10,7 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import GearError
 from kernelmill.core.text import counted
 from kernelmill.gears.cover import best_grid, best_rows, grid_work, work_of
-from kernelmill.gears.gear_set import MOST_GEARS, Axis
+from kernelmill.gears.gear_set import MOST_GEARS, GearDim
 from kernelmill.gears.shape_log import Shapes
 
 
@@ -24,7 +24,7 @@ class Suggestion:
     product of its sizes, of which equal ones count once. `left_out` calls had other arguments.
     """
 
-    axes: tuple[Axis, ...]
+    axes: tuple[GearDim, ...]
     sizes: tuple[tuple[int, ...], ...]
     policy: str
     gears: int
@@ -77,7 +77,7 @@ def suggest(
         true += count * math.prod(size)
         points[tuple(max(n, smallest) for n in size)] += count
     if len(points) == 1:
-        raise GearError(f"every call fits the sizes {next(iter(points))}: one gear is no choice")
+        raise GearError(f"every call fits the sizes {next(iter(points))}: gears need at least two")
     count, work, columns = _chosen(points, [len(axes) for axes in tied], most, policy)
     # A list of gears has two values at least.
     listed = {
@@ -133,14 +133,14 @@ def _kind(shapes: Shapes) -> tuple[tuple[str, int], ...]:
     return tuple((name, len(shape)) for name, shape in shapes)
 
 
-def _axes(shapes: Shapes) -> list[Axis]:
-    return [Axis(name, dim) for name, shape in shapes for dim in range(len(shape))]
+def _axes(shapes: Shapes) -> list[GearDim]:
+    return [GearDim(name, dim) for name, shape in shapes for dim in range(len(shape))]
 
 
-def _tied(seen: Mapping[Shapes, int]) -> list[list[Axis]]:
+def _tied(seen: Mapping[Shapes, int]) -> list[list[GearDim]]:
     """Return the axes whose sizes vary, grouped by equal sizes. GearError if none varies."""
     sizes = zip(*([size for _, shape in shapes for size in shape] for shapes in seen), strict=True)
-    groups: dict[tuple[int, ...], list[Axis]] = {}
+    groups: dict[tuple[int, ...], list[GearDim]] = {}
     for axis, column in zip(_axes(next(iter(seen))), sizes, strict=True):
         if len(set(column)) > 1:
             groups.setdefault(column, []).append(axis)
@@ -149,6 +149,6 @@ def _tied(seen: Mapping[Shapes, int]) -> list[list[Axis]]:
     return list(groups.values())
 
 
-def _sizes(shapes: Shapes, tied: Sequence[Sequence[Axis]]) -> tuple[int, ...]:
+def _sizes(shapes: Shapes, tied: Sequence[Sequence[GearDim]]) -> tuple[int, ...]:
     named = dict(shapes)
     return tuple(named[axes[0].argument][axes[0].dim] for axes in tied)

@@ -21,7 +21,7 @@ _TYPES = {
 
 def to_pbtxt(graph: Graph) -> str:
     """Return the text of a GraphDef: inputs are Placeholders, results Identity nodes `result_N`."""
-    writer = _Writer()
+    writer = _GraphDefWriter()
     for entry in graph.inputs:
         if isinstance(entry, DimInput):
             writer.node(
@@ -42,7 +42,7 @@ def to_pbtxt(graph: Graph) -> str:
     return "\n".join(writer.lines) + "\n"
 
 
-class _Writer:
+class _GraphDefWriter:
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -23,7 +23,7 @@ def print_graph(graph: ir.Graph, names: bool = True, own_symbols: bool = False) 
     leaves out what is for people only: the graph's name, its inputs' names and the source lines.
     With `own_symbols` symbols keep their names, which a plan of the graph has too.
     """
-    return _Printer(graph, names, own_symbols).text()
+    return _GraphPrinter(graph, names, own_symbols).text()
 
 
 def print_node(node: ir.Node) -> str:
@@ -40,7 +40,7 @@ def print_type(kind: ir.TensorType, names: Names | None = None) -> str:
     return text
 
 
-class _Printer:
+class _GraphPrinter:
     def __init__(self, graph: ir.Graph, names: bool, own_symbols: bool) -> None:
         self._graph = graph
         self._names = names
@@ -70,7 +70,7 @@ class _Printer:
     def _body(self, name: str) -> str:
         body = self._graph.bodies[name]
         if isinstance(body, ir.Graph):
-            text = _Printer(body, self._names, self._own_symbols).text().rstrip()
+            text = _GraphPrinter(body, self._names, self._own_symbols).text().rstrip()
         else:
             text = f"held {string_text(body.kind)}"
         return f"  body {string_text(name)} = {text}".replace("\n", "\n  ")
@@ -201,12 +201,12 @@ def parse_graph(text: str) -> ir.Graph:
     the verifier's.
     """
     reader = Reader(text)
-    graph = _Parser(reader).graph()
+    graph = _GraphParser(reader).graph()
     reader.expect_end()
     return graph
 
 
-class _Parser(Descent):
+class _GraphParser(Descent):
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader)
         self._values: dict[str, ir.Value] = {}
@@ -229,7 +229,7 @@ class _Parser(Descent):
             name = reader.string()
             reader.expect("=")
             held = reader.accept("held")
-            graph.bodies[name] = ir.Held(reader.string()) if held else _Parser(reader).graph()
+            graph.bodies[name] = ir.Held(reader.string()) if held else _GraphParser(reader).graph()
         while not reader.accept("return"):
             graph.nodes.append(self._node())
         if not reader.at("update", "}"):

@@ -23,7 +23,7 @@ def verify_graph(graph: Graph, stage: str = "", verified: Graph | None = None) -
     """
     known = () if verified is None or graph.symbols else verified.nodes
     try:
-        _Verifier(graph, frozenset(known)).run()
+        _GraphVerifier(graph, frozenset(known)).run()
     except TypingError as error:
         raise VerificationError(f"graph {graph.name}: {error}", stage) from None
 
@@ -33,7 +33,7 @@ def _require(holds: bool, message: str) -> None:
         raise TypingError(message)
 
 
-class _Verifier:
+class _GraphVerifier:
     def __init__(self, graph: Graph, verified: frozenset[Node]) -> None:
         self._graph = graph
         self._verified = verified

@@ -98,7 +98,7 @@ def _parts_of(
 ) -> tuple[CompilerConfig, Decompositions]:
     """Return options and decompositions of a backend, with the given ones added."""
     if not isinstance(backend, Backend):
-        raise ConfigTypeError(f"backend: {backend!r:.60} is none of kernelmill.get_backend()")
+        raise ConfigTypeError(f"backend: {backend!r:.60} is not from kernelmill.get_backend()")
     backend.config.refuse_another(config)
     return backend.config, {**backend.custom_decompositions, **(decompositions or {})}
 
@@ -198,8 +198,8 @@ class CachedMethod(KeptPrograms):
         self._uncached = recording.compiled
         self.statistics["uncached"] += 1
         _log.warning(
-            "%s cannot be cached: %s. It runs as torch.compile compiles it, and every process "
-            "traces it anew", name_of(self._options.function), recording.reason,
+            "%s cannot be cached: %s. torch.compile compiles it, and every process "
+            "traces it again", name_of(self._options.function), recording.reason,
         )  # fmt: skip
         return recording.returned
 

@@ -186,7 +186,7 @@ def _why_never_kept(options: Options) -> str:
 def _checked(gears: Any, dynamic: bool | None, model: Any) -> Gears:
     """Return the gears, checked against the names of the model's arguments."""
     if dynamic is False:
-        raise ConfigError("gears and dynamic=False do not go together: gears come from one trace")
+        raise ConfigError("gears and dynamic=False cannot be combined: gears come from one trace")
     if not isinstance(gears, Mapping):
         raise ConfigTypeError(f"gears: {type(gears).__name__} is no dict of names of arguments")
     given: Mapping[str, Any] = gears

@@ -52,7 +52,7 @@ class Digit:
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredPlaces:
     """The elements that one store writes: `base` plus digits; where a mask gives a bound, all are
     below `end`, an expression over their symbols."""
 
@@ -74,19 +74,19 @@ class Place:
         return [width for width in found if names.isdisjoint(symbols(width))]
 
 
-def write_once(places: Sequence[Place]) -> bool:
+def write_once(places: Sequence[StoredPlaces]) -> bool:
     """Return whether stores at these places write no element twice."""
     return all(map(_is_injective, places)) and all(
         _are_apart(a, b) for a, b in combinations(places, 2)
     )
 
 
-def _is_injective(place: Place) -> bool:
+def _is_injective(place: StoredPlaces) -> bool:
     digits = _in_order(place.digits)
     return all(_reaches(digit.worth, place.widths(digits[:n])) for n, digit in enumerate(digits))
 
 
-def _are_apart(a: Place, b: Place) -> bool:
+def _are_apart(a: StoredPlaces, b: StoredPlaces) -> bool:
     """Return whether two places share no element: the large digits of both tell them apart or,
     where these are equal, the rest of one is all below the rest of the other."""
     same = _in_order(digit for digit in a.digits if _counterpart(digit, b.digits) is not None)
@@ -279,7 +279,7 @@ class _Accesses:
     def _resolved(self, dim: Dim) -> Dim:
         return substitute(dim, {n: self._dims[n] for n in symbols(dim) if n in self._dims})
 
-    def _place(self, store: ir.Store, loops: Sequence[_Loop]) -> Place | None:
+    def _place(self, store: ir.Store, loops: Sequence[_Loop]) -> StoredPlaces | None:
         """Return the elements that a store writes; None where these are not known."""
         index, stride = self._resolved(store.index), self._resolved(store.stride)
         lanes = store.value.type.lanes
@@ -299,7 +299,7 @@ class _Accesses:
             base = linear[1]
         if not names.isdisjoint(symbols(base)):
             return None
-        return Place(base, tuple(digits), self._end(store, index, stride))
+        return StoredPlaces(base, tuple(digits), self._end(store, index, stride))
 
     def _end(self, store: ir.Store, index: Dim, stride: Dim) -> Dim | None:
         """Return the bound of elements under a mask that leaves out the last lanes, else None."""

@@ -85,7 +85,7 @@ def run_kernel(
     shared = SharedMemory(kernel, memory)
     with np.errstate(all="ignore"):
         for task in tasks if tasks is not None else range(evaluate(kernel.tasks, values)):
-            _Task(kernel, memory, shared, {**values, ir.TASK: task}).run()
+            _TaskRun(kernel, memory, shared, {**values, ir.TASK: task}).run()
 
 
 def _memory(
@@ -101,7 +101,7 @@ def _memory(
     return array[:elements]
 
 
-class _Task:
+class _TaskRun:
     def __init__(
         self,
         kernel: ir.Kernel,

@@ -24,7 +24,7 @@ from typing import cast
 
 from kernelmill.config.schemes import (
     SMALLEST,
-    Steps,
+    RangeSteps,
     group_of,
     layer_name,
     range_of,
@@ -164,7 +164,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._rows: dict[Value, _Rows] = {}
-        self._stepped: dict[tuple[Value, Steps], Value] = {}
+        self._stepped: dict[tuple[Value, RangeSteps], Value] = {}
         self._weights: dict[tuple[Value, int], _Channels] = {}
 
     def product(self, e: Emit, layer: Layer) -> Value:
@@ -221,7 +221,7 @@ class _Writer:
             self._weights[key] = _channels(e, layer)
         return self._weights[key]
 
-    def _in_steps(self, e: Emit, a: Value, steps: Steps) -> Value:
+    def _in_steps(self, e: Emit, a: Value, steps: RangeSteps) -> Value:
         """Return the numbers of eight bits that stand for those of a value."""
         if (a, steps) not in self._stepped:
             x = e.cast(a, F32)
@@ -231,7 +231,7 @@ class _Writer:
         return self._stepped[a, steps]
 
 
-def _of_steps(e: Emit, sums: Value, weight: _Channels, steps: Steps) -> Value:
+def _of_steps(e: Emit, sums: Value, weight: _Channels, steps: RangeSteps) -> Value:
     """Dequantise sums of products, (m, n) or of an image: scales and offsets are those of channels
     alone, and computed when weights are packed."""
     offsets = e.kept(e("mul", weight.sums, e.full(steps.zero, weight.sums)))

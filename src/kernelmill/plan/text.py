@@ -335,15 +335,15 @@ def parse_plan(text: str) -> ir.Plan:
     the verifier's: what comes from disk is to be verified before it is loaded.
     """
     lines = Lines(text)
-    parser = _Parser(Reader(lines.rest))
+    parser = _PlanParser(Reader(lines.rest))
     try:
         return lines.put_into(parser.plan(), parser.scope)
     except ValueError:
         # Once more, for the message: it tells the line.
-        return _Parser(Reader(text)).plan()
+        return _PlanParser(Reader(text)).plan()
 
 
-class _Parser(Descent):
+class _PlanParser(Descent):
     def plan(self) -> ir.Plan:
         reader = self._reader
         reader.expect("plan")

@@ -26,11 +26,11 @@ _ROLES, _KINDS = frozenset(InputRole), frozenset(ir.BufferKind)
 
 def verify_plan(plan: ir.Plan, stage: str = "") -> None:
     """Raise VerificationError with the first broken rule; `stage` is the step that made it."""
-    for problem in _Verifier(plan).problems():
+    for problem in _PlanVerifier(plan).problems():
         raise VerificationError(f"plan {plan.name}: {problem}", stage)
 
 
-class _Verifier:
+class _PlanVerifier:
     """The checks of a plan: each method yields its part's faults, of which the first is raised."""
 
     def __init__(self, plan: ir.Plan) -> None:

@@ -175,7 +175,7 @@ def explain(
         name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
         kernels=_kernels(programs),
     )
-    return _with_facts(explanation, programs, _Calls(model, compiled, args, kwargs), measure)
+    return _with_facts(explanation, programs, _ModelCalls(model, compiled, args, kwargs), measure)
 
 
 def _kernels(programs: list[Compiled[Program]]) -> dict[str, tuple[Kernel, Isa]]:
@@ -208,7 +208,7 @@ def _name(model: object) -> str:
 
 
 @dataclass(frozen=True)
-class _Calls:
+class _ModelCalls:
     """A model before and after its compile, and the arguments of a call."""
 
     model: Callable[..., Any]
@@ -229,7 +229,7 @@ class _Calls:
 def _with_facts(
     explanation: Explanation,
     compiled: list[Compiled[Program]],
-    calls: _Calls,
+    calls: _ModelCalls,
     measure: bool,
 ) -> Explanation:
     from kernelmill.report.gather import machine_facts, program_facts

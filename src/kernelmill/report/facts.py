@@ -14,7 +14,7 @@ from kernelmill.backend.report import Capture
 from kernelmill.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from kernelmill.compiler.report import CompileReport, KernelReport
+    from kernelmill.compiler.report import GraphReport, KernelReport
     from kernelmill.core.target.isa import Isa
     from kernelmill.kernel.ir import Kernel
 
@@ -61,7 +61,7 @@ class Break:
 
 
 @dataclass(frozen=True)
-class Use:
+class TensorUse:
     """A tensor that a step reads or writes. `what` names it: "x", "weight fc.weight", "step 3"
     (made by that step), "result", "packed weights"."""
 
@@ -93,8 +93,8 @@ class Step:
     operators: tuple[str, ...]
     origin: str
     scope: str
-    reads: tuple[Use, ...]
-    writes: tuple[Use, ...]
+    reads: tuple[TensorUse, ...]
+    writes: tuple[TensorUse, ...]
     after: tuple[int, ...]
     tasks: int | None = None
     bytes: int | None = None
@@ -129,7 +129,7 @@ class Super:
 
 
 @dataclass(frozen=True)
-class Placed:
+class ArenaTensor:
     """A tensor in the arena, from the step that writes it to the last that reads it (inclusive)."""
 
     what: str
@@ -147,7 +147,7 @@ class Memory:
 
     arena: int | None
     live: tuple[int, ...]
-    placed: tuple[Placed, ...]
+    placed: tuple[ArenaTensor, ...]
     weights: int
     packed: int
 
@@ -275,7 +275,7 @@ class Explained:
     """
 
     captures: tuple[Capture, ...]
-    reports: tuple[CompileReport, ...]
+    reports: tuple[GraphReport, ...]
     graph_breaks: int
     first_call: float
     later_call: float

@@ -41,14 +41,14 @@ from kernelmill.plan.ir import (
     buffers_in,
 )
 from kernelmill.report.facts import (
+    ArenaTensor,
     Bound,
     MachineFacts,
     Memory,
-    Placed,
     ProgramFacts,
     Step,
     Super,
-    Use,
+    TensorUse,
 )
 from kernelmill.runtime.program import Program
 
@@ -60,7 +60,7 @@ _VECTORS = "operations"
 
 
 @dataclass
-class Work:
+class CountedWork:
     """Operations on elements, instructions on whole vectors (or of dot units) by name, and elements
     read or written by buffer."""
 
@@ -68,7 +68,7 @@ class Work:
     instructions: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     elements: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(self, other: Work, times: float) -> None:
+    def add(self, other: CountedWork, times: float) -> None:
         self.operations += other.operations * times
         for mine, its in ((self.instructions, other.instructions), (self.elements, other.elements)):
             for name, count in its.items():
@@ -79,11 +79,11 @@ class _Unknown(Exception):
     """The end of a loop depends on data."""
 
 
-def work_of(kernel: ir.Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> Work | None:
+def work_of(kernel: ir.Kernel, dims: Sequence[int], tasks: int, isa: Isa) -> CountedWork | None:
     """Count all tasks of a launch with these values of the dims; None if it depends on data."""
     counting = _Counting(kernel, isa)
     values = {symbol.name: value for symbol, value in zip(kernel.dims, dims, strict=True)}
-    found = Work()
+    found = CountedWork()
     try:
         chosen = _spread(range(tasks), _TASKS)
         for task in chosen:
@@ -108,11 +108,11 @@ class _Counting:
             for statement in statements_of(kernel.body)
             if isinstance(statement, (ir.Instr, ir.IndexValue))
         }
-        self._straight: dict[int, Work] = {}
+        self._straight: dict[int, CountedWork] = {}
         self._bits = isa.vector_bits
 
-    def block(self, body: Sequence[ir.Stmt], values: dict[str, int]) -> Work:
-        found = Work()
+    def block(self, body: Sequence[ir.Stmt], values: dict[str, int]) -> CountedWork:
+        found = CountedWork()
         found.add(self._straight_part(body), 1)
         for statement in body:
             match statement:
@@ -131,7 +131,7 @@ class _Counting:
                     pass
         return found
 
-    def _loop(self, loop: ir.For, values: dict[str, int], found: Work) -> None:
+    def _loop(self, loop: ir.For, values: dict[str, int], found: CountedWork) -> None:
         start, stop, step = (evaluate(d, values) for d in (loop.start, loop.stop, loop.step))
         passes = range(start, stop, max(step, 1))
         if not passes:
@@ -142,7 +142,7 @@ class _Counting:
             inner = self.block(loop.body, {**values, loop.symbol.name: number})
             found.add(inner, len(passes) / len(chosen))
 
-    def _branch(self, branch: ir.If, values: dict[str, int], found: Work) -> None:
+    def _branch(self, branch: ir.If, values: dict[str, int], found: CountedWork) -> None:
         taken = self._scalar(branch.condition, values)
         if taken is not None:
             body = branch.then if taken else branch.otherwise
@@ -151,15 +151,15 @@ class _Counting:
         either = [self.block(body, dict(values)) for body in (branch.then, branch.otherwise)]
         found.add(max(either, key=lambda work: sum(work.instructions.values())), 1)
 
-    def _straight_part(self, body: Sequence[ir.Stmt]) -> Work:
+    def _straight_part(self, body: Sequence[ir.Stmt]) -> CountedWork:
         known = self._straight.get(id(body))
         if known is None:
-            known = self._straight[id(body)] = Work()
+            known = self._straight[id(body)] = CountedWork()
             for statement in body:
                 self._count(statement, known)
         return known
 
-    def _count(self, statement: ir.Stmt, work: Work) -> None:
+    def _count(self, statement: ir.Stmt, work: CountedWork) -> None:
         match statement:
             case ir.Instr():
                 self._count_instruction(statement, work)
@@ -172,7 +172,7 @@ class _Counting:
             case _:
                 pass
 
-    def _count_instruction(self, made: ir.Instr, work: Work) -> None:
+    def _count_instruction(self, made: ir.Instr, work: CountedWork) -> None:
         kind = made.result.type
         if made.op in ("dot", "tile_dot"):
             unit = DOT_UNITS[str(made.attrs["unit"])]
@@ -222,12 +222,12 @@ def _known(dim: Dim, values: Mapping[str, int]) -> int | None:
         return None
 
 
-def _touch(work: Work, buffer: str, elements: int) -> None:
+def _touch(work: CountedWork, buffer: str, elements: int) -> None:
     if buffer != ir.SCRATCH:
         work.elements[buffer] += elements
 
 
-def compute_time(work: Work, machine: Machine, threads: int) -> float:
+def compute_time(work: CountedWork, machine: Machine, threads: int) -> float:
     """Return nanoseconds of a work's instructions at the machine's rates, on so many threads."""
     spent = 0.0
     for name, count in work.instructions.items():
@@ -261,7 +261,7 @@ class _Gathering:
         names = [ref.name for ref in self.plan.kernels]
         self.entries = dict(zip(names, self.report.kernels, strict=True))
         self.refs = {ref.name: ref for ref in self.plan.kernels}
-        self.works: dict[tuple[str, tuple[int, ...], int], Work | None] = {}
+        self.works: dict[tuple[str, tuple[int, ...], int], CountedWork | None] = {}
         self.lives = lifetimes(self.plan.steps, self.plan.buffers)
 
     @cached_property
@@ -356,7 +356,7 @@ class _Gathering:
                 return reason
         return next((r for t, r, _ in self.report.fallbacks if t == step.target), "")
 
-    def _work(self, step: Launch) -> tuple[int | None, Work | None]:
+    def _work(self, step: Launch) -> tuple[int | None, CountedWork | None]:
         dims = [self._number(dim) for dim in step.dims]
         tasks = self._number(step.tasks)
         known = [dim for dim in dims if dim is not None]
@@ -368,7 +368,7 @@ class _Gathering:
             self.works[key] = work_of(kernel, known, tasks, self.compiled.machine.isa)
         return tasks, self.works[key]
 
-    def _moved(self, step: Launch, work: Work | None) -> dict[int, int] | None:
+    def _moved(self, step: Launch, work: CountedWork | None) -> dict[int, int] | None:
         """Return bytes by buffer: each element once, or as many as the kernel's accesses reach."""
         found: dict[int, int] = {}
         kernel = self.compiled.lowered.kernels[step.kernel]
@@ -385,7 +385,7 @@ class _Gathering:
         return found
 
     def _limit(
-        self, step: Launch, work: Work | None, moved: Mapping[int, int] | None
+        self, step: Launch, work: CountedWork | None, moved: Mapping[int, int] | None
     ) -> tuple[float | None, Bound]:
         """Return the longer one of the times that operations and bytes take on all threads."""
         machine = self.compiled.machine
@@ -415,9 +415,10 @@ class _Gathering:
 
     # ---- tensors --------------------------------------------------------------------------------
 
-    def _use(self, number: int, step: int, written: bool = False) -> Use:
+    def _use(self, number: int, step: int, written: bool = False) -> TensorUse:
         spec = self.plan.buffers[number]
-        return Use(self._what(number, step, written), _tensor(spec, self.sizes), self._bytes(spec))
+        what = self._what(number, step, written)
+        return TensorUse(what, _tensor(spec, self.sizes), self._bytes(spec))
 
     def _what(self, number: int, step: int, written: bool) -> str:
         spec = self.plan.buffers[number]
@@ -462,7 +463,7 @@ class _Gathering:
             if isinstance(entry, TensorInput) and entry.role != InputRole.USER
         )
         arena = self._number(self.plan.arena_bytes)
-        placed: list[Placed] = []
+        placed: list[ArenaTensor] = []
         for number, life in self.lives.items():
             spec = self.plan.buffers[number]
             offset, size = self._number(spec.offset), self._number(life.bytes)
@@ -470,7 +471,7 @@ class _Gathering:
                 return Memory(arena, (), (), weights, packed)
             what = f"step {life.first}"
             tensor = _tensor(spec, self.sizes)
-            placed.append(Placed(what, tensor, offset, size, life.first, life.last))
+            placed.append(ArenaTensor(what, tensor, offset, size, life.first, life.last))
         live = tuple(
             sum(each.bytes for each in placed if each.first <= step <= each.last)
             for step in range(len(self.plan.steps))

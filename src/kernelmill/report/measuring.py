@@ -177,12 +177,12 @@ def with_times(
     is nearest to the median of calls."""
     if not recorded:
         return call, tuple(programs)
-    each = [_Call(one, programs) for one in recorded]
+    each = [_RecordedCall(one, programs) for one in recorded]
     timed = tuple(_timed(number, facts, each) for number, facts in enumerate(programs))
     # Other load on the machine interrupts calls: those say nothing.
     middle = min(recorded, key=lambda one: abs(one.time - (call.compiled or 0.0)))
     names, bars = timeline(middle)
-    parts = _Call(middle, programs)
+    parts = _RecordedCall(middle, programs)
     return replace(
         call,
         recorded=float(middle.time),
@@ -206,7 +206,7 @@ def timeline(recorded: Recorded) -> tuple[tuple[str, ...], tuple[Bar, ...]]:
     )
 
 
-class _Call:
+class _RecordedCall:
     """Times within one recorded call. `steps` has the time of each step and the threads that worked
     on it, `wholes` the time of super kernels, by program and step."""
 
@@ -271,7 +271,7 @@ def _covered(spans: Sequence[Span]) -> int:
     return total
 
 
-def _timed(number: int, facts: ProgramFacts, calls: Sequence[_Call]) -> ProgramFacts:
+def _timed(number: int, facts: ProgramFacts, calls: Sequence[_RecordedCall]) -> ProgramFacts:
     counts = [call.calls.get(number, 0) for call in calls]
     steps = tuple(_timed_step(number, step, calls) for step in facts.steps)
     supers = tuple(
@@ -281,7 +281,7 @@ def _timed(number: int, facts: ProgramFacts, calls: Sequence[_Call]) -> ProgramF
     return replace(facts, steps=steps, supers=supers, calls=round(statistics.median(counts)))
 
 
-def _timed_step(number: int, step: Step, calls: Sequence[_Call]) -> Step:
+def _timed_step(number: int, step: Step, calls: Sequence[_RecordedCall]) -> Step:
     found = [
         call.steps[number, step.number] for call in calls if (number, step.number) in call.steps
     ]

@@ -24,7 +24,7 @@ from kernelmill.report.sums import KernelSum, changes, kernel_sums, module_sums
 if TYPE_CHECKING:
     import jinja2
 
-    from kernelmill.compiler.report import CompileReport
+    from kernelmill.compiler.report import GraphReport
 
 
 def text_of(explanation: Explained) -> str:
@@ -141,14 +141,14 @@ def other_work(share: float) -> str:
     return f"meanwhile other work took {share:.0%} of the processors' time"
 
 
-def _other_sizes(report: CompileReport) -> str:
+def _other_sizes(report: GraphReport) -> str:
     """Return the sizes to compare the arena's size with, where known."""
     if report.live_bytes is None:
         return ""
     return f" (alive together {report.live_bytes}, all tensors {report.tensor_bytes})"
 
 
-def _compiled(report: CompileReport) -> list[str]:
+def _compiled(report: GraphReport) -> list[str]:
     stages = ", ".join(f"{name} {spent * 1e3:.0f} ms" for name, spent in report.seconds.items())
     lines = [
         f"{report.name}: {counted(report.nodes_before, 'node')}, {report.nodes_after} after "
@@ -185,7 +185,7 @@ def product_lines(products: Mapping[str, int]) -> list[str]:
     return [f"{counted(count, 'launch')} by {how}" for how, count in chosen.items()]
 
 
-def _ranges(report: CompileReport) -> list[str]:
+def _ranges(report: GraphReport) -> list[str]:
     lines: list[str] = []
     for one in report.ranges:
         supers = counted(len(one.supers), "super kernel")
@@ -202,7 +202,7 @@ def _ranges(report: CompileReport) -> list[str]:
     return lines
 
 
-def _fallbacks(report: CompileReport) -> list[str]:
+def _fallbacks(report: GraphReport) -> list[str]:
     return [
         f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})"
         for operator, reason, origin in report.fallbacks

@@ -45,7 +45,7 @@ from kernelmill.runtime.layout import (
 from kernelmill.runtime.memory.dims import Sizes
 from kernelmill.runtime.memory.frames import Frame
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.weights.binding import Binding
+from kernelmill.runtime.weights.binding import BoundSet
 from kernelmill.runtime.weights.contents import memory_behind
 from kernelmill.runtime.weights.page_scan import Range, meeting, merged
 from kernelmill.torch_internals.dispatch import version_counter
@@ -191,9 +191,9 @@ class QuickCall(NativeWatch):
         self._read_symbols = executor().symbols
         self._checks = ObjectChecks(program.engine, own)
         super().__init__(self._checks.table)
-        self.binding: Binding | None = None
+        self.binding: BoundSet | None = None
         self.refusal: int = Refusal.STRUCTURE
-        self._bound: tuple[int, Binding | None] = 0, None
+        self._bound: tuple[int, BoundSet | None] = 0, None
         self._unpacking: object = None
         self._arguments: tuple[Any, ...] = ()
         tensors, updated = program.engine.tables.tensor_arguments, program.engine.updated
@@ -222,7 +222,7 @@ class QuickCall(NativeWatch):
         self._symbols = word * len(unpacking.symbols)
         self._unpacking = unpacking, tables
 
-    def open(self, arguments: tuple[Any, ...], binding: Binding | None) -> None:
+    def open(self, arguments: tuple[Any, ...], binding: BoundSet | None) -> None:
         """Accept calls, under torch's current settings; not under modes, which the word of settings
         does not tell apart. `arguments` are the program's, None in place of the call's own."""
         self._table.arguments = id(arguments)

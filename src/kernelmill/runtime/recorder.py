@@ -71,7 +71,7 @@ class Recorder:
             )
             for n, engine in enumerate(engines)
         ]
-        self._aten = [_Watched(n, engine) for n, engine in enumerate(engines)]
+        self._aten = [_AtenTimer(n, engine) for n, engine in enumerate(engines)]
 
     def __enter__(self) -> Recorder:
         for part in (*self._probes, *self._aten):
@@ -127,7 +127,7 @@ def _inside(engine: Engine) -> dict[tuple[int, int], int]:
     return found
 
 
-class _Watched:
+class _AtenTimer:
     """A timer of the ATen calls of one program."""
 
     def __init__(self, program: int, engine: Engine) -> None:

@@ -1,16 +1,16 @@
 """Store of compiled kernels on disk: from named key ingredients to checked bytes. Knows no IR."""
 
 from kernelmill.core.digest import Key
-from kernelmill.store.entry import BadEntry, Compiled, Entry
+from kernelmill.store.entry import BadEntry, Entry, NewEntry
 from kernelmill.store.store import Counts, Nearest, Store, default_folders, open_store
 
 __all__ = [
     "BadEntry",
-    "Compiled",
     "Counts",
     "Entry",
     "Key",
     "Nearest",
+    "NewEntry",
     "Store",
     "default_folders",
     "open_store",

@@ -30,7 +30,7 @@ class Stored:
     age: float
 
 
-class Backend(Protocol):
+class RemoteBackend(Protocol):
     """A key-value store."""
 
     def read(self, name: str) -> bytes | None:
@@ -58,7 +58,7 @@ class Backend(Protocol):
         ...
 
 
-def connect(url: str, timeout: float) -> Backend:
+def connect(url: str, timeout: float) -> RemoteBackend:
     """Return the backend of a URL; requests to a Redis server time out after `timeout` seconds."""
     return _Redis(url, timeout) if is_redis(url) else _Files(url)
 

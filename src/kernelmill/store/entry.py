@@ -38,7 +38,7 @@ class BadEntry(Exception):
 
 
 @dataclass(frozen=True)
-class Compiled:
+class NewEntry:
     """The result of a compile, for the store.
 
     `info` and `launch` are JSON-able documents: the identity of the operator, and the data of its
@@ -83,7 +83,7 @@ def entry_name(type: str, key: Key) -> str:
     return f"{type}_{key.digest}"
 
 
-def encode(name: str, key: Key, compiled: Compiled) -> dict[str, bytes]:
+def encode(name: str, key: Key, compiled: NewEntry) -> dict[str, bytes]:
     """Return the three files by suffix, in the order of SUFFIXES.
 
     Adds "ingredients" to the info; "binFileName", "binFileSuffix", "sha256", "infoSha256" and

@@ -57,7 +57,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Contents:
+class PackageContents:
     """Contents of a package.
 
     files    files of the store's entries, by file name
@@ -93,7 +93,7 @@ def check_name(name: str) -> None:
         )
 
 
-def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
+def write_run(contents: PackageContents, folder: str | os.PathLike[str]) -> str:
     """Write `{name}.run`, an executable file that installs itself; return its path."""
     assert installer.__file__ is not None
     archive = io.BytesIO()
@@ -107,7 +107,7 @@ def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
     return path
 
 
-def write_wheel(contents: Contents, folder: str | os.PathLike[str], version: str) -> str:
+def write_wheel(contents: PackageContents, folder: str | os.PathLike[str], version: str) -> str:
     """Write a wheel, whose kernels programs find once pip has installed it; return its path. The
     format is that of the Python packaging user guide's "Binary distribution format"."""
     module = contents.name.replace("-", "_").replace(".", "_")

@@ -44,7 +44,7 @@ from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.knobs import check_url, without_password
 from kernelmill.core.log import get_logger
 from kernelmill.store import backends
-from kernelmill.store.backends import Backend, Stored
+from kernelmill.store.backends import RemoteBackend, Stored
 from kernelmill.store.entry import SUFFIXES, BadEntry, Entry, decode
 from kernelmill.store.upkeep import check
 
@@ -146,7 +146,7 @@ _WAITING = 256
 _log = get_logger("store")
 
 
-def connect(url: str) -> Backend:
+def connect(url: str) -> RemoteBackend:
     """Return the backend of a URL."""
     return backends.connect(url, TIMEOUT_SECONDS)
 
@@ -156,7 +156,7 @@ class Remote:
     without `writes`, `write` does nothing."""
 
     def __init__(
-        self, url: str, key: bytes, writes: bool, connect: Callable[[str], Backend] = connect
+        self, url: str, key: bytes, writes: bool, connect: Callable[[str], RemoteBackend] = connect
     ) -> None:
         self.url = url
         self.writes = writes
@@ -172,7 +172,7 @@ class Remote:
             self._failed(error, self._backoff.now())
 
     def _begin(self) -> None:
-        self._backend: Backend | None = None
+        self._backend: RemoteBackend | None = None
         self._connecting = threading.Lock()
         self._writes: queue.Queue[tuple[str, bytes]] = queue.Queue(_WAITING)
         self._writer: threading.Thread | None = None
@@ -248,7 +248,7 @@ class Remote:
             finally:
                 self._writes.task_done()
 
-    def _connected(self) -> Backend:
+    def _connected(self) -> RemoteBackend:
         with self._connecting:
             if self._backend is None:
                 self._backend = self._connect(self.url)
@@ -259,7 +259,7 @@ class Remote:
         hint = ": pip install 'kernelmill[remote]'" if isinstance(error, ImportError) else ""
         self._tell(
             "failed",
-            f"remote store of KERNELMILL_REMOTE does not serve ({type(error).__name__}: {error})"
+            f"remote store of KERNELMILL_REMOTE does not answer ({type(error).__name__}: {error})"
             f"{hint}; kernels are compiled here until it does",
         )
 
@@ -336,7 +336,7 @@ class SharedStore:
             backends.import_library(url)
         except ImportError as error:
             raise StoreError(f"{self.shown}: {error}: pip install 'kernelmill[remote]'") from None
-        self._backend: Backend | None = None
+        self._backend: RemoteBackend | None = None
         self._warned = False
 
     # ---- entries ----------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class SharedStore:
 
     # ---- asking -----------------------------------------------------------------------------
 
-    def _ask(self, request: Callable[[Backend], Result]) -> Result:
+    def _ask(self, request: Callable[[RemoteBackend], Result]) -> Result:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 if self._backend is None:
@@ -401,7 +401,7 @@ class SharedStore:
             except Exception as error:
                 if attempt == ATTEMPTS:
                     raise StoreError(
-                        f"the shared store {self.shown} does not serve "
+                        f"the shared store {self.shown} does not answer "
                         f"({type(error).__name__}: {_shown(error, self.url, self.shown)})"
                     ) from error
                 _log.info("%s: attempt %d: %s", self.shown, attempt, type(error).__name__)

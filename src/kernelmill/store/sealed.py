@@ -36,7 +36,7 @@ _OTHERWISE = "or copy it to a file of your own"
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of sealed files: `magic` is the first line, `remedy` the advice for a bad file, and
     `sections` are those that each file has."""
 
@@ -49,7 +49,7 @@ class Damaged(StoreError):
     """A file that was changed after writing, or has a format that this kernelmill does not read."""
 
 
-def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
+def write_sealed(path: str, kind: FileKind, sections: Mapping[str, Pieces]) -> None:
     """Write the file atomically: under its name is either the old one or the new one, whole. A
     section is its pieces in a row. OSError when it cannot be written."""
     folder, name = os.path.split(os.path.abspath(path))
@@ -68,7 +68,7 @@ def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
         raise
 
 
-def sealed_pieces(kind: Kind, sections: Mapping[str, Pieces]) -> Iterator[bytes | memoryview]:
+def sealed_pieces(kind: FileKind, sections: Mapping[str, Pieces]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of the file, piece by piece."""
     table: dict[str, tuple[int, int, str]] = {}
     offset = 0
@@ -102,7 +102,7 @@ class SealedFile:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        kind: Kind,
+        kind: FileKind,
         writable: bool = False,
         descriptor: int | None = None,
     ) -> None:

@@ -24,8 +24,8 @@ from kernelmill.core.log import get_logger
 from kernelmill.store.entry import (
     ADDED,
     BadEntry,
-    Compiled,
     Entry,
+    NewEntry,
     decode,
     encode,
     entry_name,
@@ -122,7 +122,7 @@ class Store:
         self._count(**{"misses" if entry is None else "hits": 1})
         return entry
 
-    def get_or_compile(self, key: Key, type: str, compile: Callable[[], Compiled]) -> Entry:
+    def get_or_compile(self, key: Key, type: str, compile: Callable[[], NewEntry]) -> Entry:
         """Return the entry; if missing, `compile` is run by one caller while the others wait.
         `Entry.source` tells which. Errors of `compile` are raised."""
         name = entry_name(type, key)
@@ -161,10 +161,10 @@ class Store:
         """Return the entry's three files by file name, as a package has them."""
         body = {name: value for name, value in entry.launch.items() if name not in ADDED}
         info = {name: value for name, value in entry.info.items() if name != "ingredients"}
-        made = encode(entry.name, entry.key, Compiled(entry.object, info, body))
+        made = encode(entry.name, entry.key, NewEntry(entry.object, info, body))
         return {f"{entry.name}{suffix}": data for suffix, data in made.items()}
 
-    def put(self, key: Key, type: str, compiled: Compiled) -> Entry:
+    def put(self, key: Key, type: str, compiled: NewEntry) -> Entry:
         """Store a kernel that was compiled elsewhere, replacing an old entry."""
         name = entry_name(type, key)
         with self._locked(name):
@@ -270,7 +270,7 @@ class Store:
         self._write(name, entry, files)
         return entry
 
-    def _keep(self, name: str, key: Key, compiled: Compiled) -> Entry:
+    def _keep(self, name: str, key: Key, compiled: NewEntry) -> Entry:
         files = encode(name, key, compiled)
         entry = decode(name, files, "compiled")
         self._write(name, entry, files)

@@ -121,7 +121,7 @@ def parse_size(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Collected:
+class Cleanup:
     """Result of `collect`: entries and bytes removed, bytes left, and the number of entries in
     use now. `leftovers` counts removed files of interrupted writes and of entries that were set
     aside."""
@@ -133,7 +133,7 @@ class Collected:
     leftovers: int
 
 
-def collect(path: str, max_bytes: int) -> Collected:
+def collect(path: str, max_bytes: int) -> Cleanup:
     """Remove least recently used entries until the folder holds at most `max_bytes`.
 
     Entries that a live process uses stay, even when that is more. Files of interrupted writes, and
@@ -153,7 +153,7 @@ def collect(path: str, max_bytes: int) -> Collected:
         if entry.name not in used and _remove_unused(folder, entry.name):
             removed += 1
             freed += entry.bytes
-    return Collected(removed, freed, total - freed, len(used), leftovers)
+    return Cleanup(removed, freed, total - freed, len(used), leftovers)
 
 
 def _remove_leftovers(folder: Folder, room: int) -> int:
@@ -304,7 +304,7 @@ def _members(archive: str, refused: list[str]) -> Iterator[tuple[str, dict[str, 
 
 
 @dataclass(frozen=True)
-class Difference:
+class KeyDifference:
     """An ingredient in which two keys differ, and the lines of it that only one of them has."""
 
     ingredient: str
@@ -312,20 +312,20 @@ class Difference:
     second: tuple[str, ...]
 
 
-def explain_difference(path: str, first: str, second: str) -> list[Difference]:
+def explain_difference(path: str, first: str, second: str) -> list[KeyDifference]:
     """Return each ingredient in which two entries differ. `first` and `second` are names, whose
     digests may be cut, or the beginnings of digests. StoreError if one matches no entry or
     several."""
     folder = Folder(path)
     one, two = (dict(_entry(folder, wanted).key.ingredients) for wanted in (first, second))
-    found: list[Difference] = []
+    found: list[KeyDifference] = []
     for ingredient in sorted(one | two):
         mine, other = one.get(ingredient, ""), two.get(ingredient, "")
         if mine != other:
             ours, theirs = mine.splitlines(), other.splitlines()
             only_ours = tuple(line for line in ours if line not in theirs)
             only_theirs = tuple(line for line in theirs if line not in ours)
-            found.append(Difference(ingredient, only_ours, only_theirs))
+            found.append(KeyDifference(ingredient, only_ours, only_theirs))
     return found
 
 
@@ -346,7 +346,7 @@ def _entry(folder: Folder, wanted: str) -> Entry:
 
 
 @dataclass(frozen=True)
-class Row:
+class EntryState:
     """State of one entry. `state` is "ok", "incomplete" (files are missing: compiled again when
     needed), "bad" (damaged, see `reason`) or "unread" (not readable now, see `reason`). `bytes` is
     the object's size."""
@@ -358,33 +358,33 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Survey:
+class FolderSurvey:
     """Entries of a folder. `leftovers`: harmless files of interrupted writes and bad entries."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[EntryState, ...]
     leftovers: tuple[str, ...]
 
     def count(self, state: str) -> int:
         return sum(row.state == state for row in self.rows)
 
 
-def survey(path: str) -> Survey:
+def survey(path: str) -> FolderSurvey:
     """Check every entry in the folder. StoreError for files that other users can write to."""
     folder = Folder(path)
     rows = tuple(_row(folder, name) for name in folder.names())
     marks = (".tmp-", ".bad-", ".lock")
-    return Survey(rows, tuple(f for f in folder.files() if any(mark in f for mark in marks)))
+    return FolderSurvey(rows, tuple(f for f in folder.files() if any(mark in f for mark in marks)))
 
 
-def _row(folder: Folder, name: str) -> Row:
+def _row(folder: Folder, name: str) -> EntryState:
     try:
         entry = folder.load(name)
         if entry is None:
-            return Row(name, "incomplete")
+            return EntryState(name, "incomplete")
         if not name.endswith(f"_{entry.key.digest}"):
             raise BadEntry(f"{name}.info: its ingredients give the digest {entry.key.digest}")
     except BadEntry as bad:
-        return Row(name, "bad", reason=str(bad))
+        return EntryState(name, "bad", reason=str(bad))
     except OSError as error:
-        return Row(name, "unread", reason=f"cannot be read now: {error.strerror}")
-    return Row(name, "ok", len(entry.object))
+        return EntryState(name, "unread", reason=f"cannot be read now: {error.strerror}")
+    return EntryState(name, "ok", len(entry.object))

@@ -155,7 +155,7 @@ def dynamo() -> Any:
     return found if known and callable(found.reset_code_caches) else None
 
 
-class _Threads:
+class _ForkHandlers:
     """Fork handlers. `inside` is set if at the fork other threads, but not this one, were inside of
     a function from torch.compile, or ran while they were looked at and may have entered one."""
 
@@ -203,6 +203,6 @@ def _begin_imports_anew() -> None:
 @cache
 def watch_forks() -> None:
     """Register the fork handlers, once."""
-    threads = _Threads()
+    threads = _ForkHandlers()
     os.register_at_fork(before=threads.before_fork)
     after_fork(threads.in_child)

@@ -32,7 +32,7 @@ _log = get_logger("torch_internals")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """The result of a probe: `found` is None where it failed, and `problem` says why."""
 
     found: Any
@@ -41,7 +41,7 @@ class Outcome:
 
 
 _known: dict[str, Internal[Any]] = {}
-_outcomes: dict[str, Outcome] = {}
+_outcomes: dict[str, ProbeOutcome] = {}
 _forced: set[str] = set()
 
 
@@ -104,7 +104,7 @@ def internal(
     return register
 
 
-def _run(part: Internal[Any]) -> Outcome:
+def _run(part: Internal[Any]) -> ProbeOutcome:
     _record(part.name)
     outcome = attempt(part)
     kept = _outcomes.setdefault(part.name, outcome)
@@ -113,7 +113,7 @@ def _run(part: Internal[Any]) -> Outcome:
     return kept
 
 
-def attempt(part: Internal[Any]) -> Outcome:
+def attempt(part: Internal[Any]) -> ProbeOutcome:
     """Run the probe of a part and return the outcome, without recording it."""
     start = perf_counter()
     found, problem = None, ""
@@ -126,7 +126,7 @@ def attempt(part: Internal[Any]) -> Outcome:
             problem = "" if found is not None else "it is not there"
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-    return Outcome(found, problem, perf_counter() - start)
+    return ProbeOutcome(found, problem, perf_counter() - start)
 
 
 def _settings(part: Internal[Any]) -> AbstractContextManager[None]:
@@ -199,7 +199,7 @@ def known() -> Mapping[str, Internal[Any]]:
     return _known
 
 
-def outcomes() -> Mapping[str, Outcome]:
+def outcomes() -> Mapping[str, ProbeOutcome]:
     """Return the outcomes of the probes that have run, by name."""
     return _outcomes
 

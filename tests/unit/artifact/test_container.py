@@ -20,7 +20,7 @@ from kernelmill.artifact.manifest import (
     Guards,
     Limit,
     Manifest,
-    Packed,
+    PackedBuffers,
     Parameter,
     Root,
     Source,
@@ -33,7 +33,7 @@ from kernelmill.core.errors import InputError, StoreError
 from kernelmill.core.expr import Sym
 from kernelmill.plan.ir import Plan
 from kernelmill.store.folder import Folder
-from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
+from kernelmill.store.sealed import Damaged, FileKind, SealedFile, write_sealed
 
 SELF, X, Y = (("self",),), (("argument", "x"),), (("argument", "y"),)
 TENSORS = {"constant.0": torch.arange(6.0).reshape(2, 3)}
@@ -59,7 +59,7 @@ MANIFEST = Manifest(
     ),
     Gears(((0, 0),), ("s0",), (((2,), 0), ((4,), 1)), (0, 1), 2, -1),
     tensors=LAYOUT.weights,
-    packed=(Packed("panels", (0,), ((0, 64),)),),
+    packed=(PackedBuffers("panels", (0,), ((0, 64),)),),
     objects=(("km_1", 0, 3), ("dims0", 3, 0), ("km_2", 3, 5)),
     options={"mode": "reduce-overhead"},
     ingredients={"torch": "2"},
@@ -122,7 +122,7 @@ def test_a_changed_file_is_noticed_and_set_aside(folder: Any, part: Any):
 
 def test_a_file_of_an_older_format_is_refused_by_name(tmp_path: Path):
     path = str(tmp_path / "old.kmill")
-    write_sealed(path, Kind(b"kernelmill aot\n", ""), {"manifest": [b"{}"]})
+    write_sealed(path, FileKind(b"kernelmill aot\n", ""), {"manifest": [b"{}"]})
     with pytest.raises(StoreError, match=r"old\.kmill is no file .* but of 'kernelmill aot'"):
         SealedFile(path, KMILL)
     sections = {**ARTIFACT.sections(), "manifest": [b'{"format": 5}']}

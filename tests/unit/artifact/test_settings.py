@@ -13,7 +13,7 @@ from kernelmill.artifact.settings import (
     SETTINGS,
     Setting,
     SettingsCheck,
-    Switch,
+    TorchSwitch,
     difference,
     modes,
     state,
@@ -31,7 +31,7 @@ class Mode(TorchFunctionMode):
 
 
 KNOB = ["off"]
-FILLING = Switch(
+FILLING = TorchSwitch(
     "deterministicFillUninitializedMemory",
     lambda: torch.utils.deterministic.fill_uninitialized_memory,
     lambda value: setattr(torch.utils.deterministic, "fill_uninitialized_memory", value),

@@ -4,15 +4,17 @@ import pytest
 import torch
 
 from kernelmill.artifact.manifest import StoredTensor
-from kernelmill.artifact.tensors import Held, WeightLayout, tensors_over
+from kernelmill.artifact.tensors import HeldTensor, WeightLayout, tensors_over
 from kernelmill.core.errors import StoreError, UnsupportedError
-from kernelmill.store.sealed import Kind, SealedFile, write_sealed
+from kernelmill.store.sealed import FileKind, SealedFile, write_sealed
 
-KIND = Kind(b"weights\n", "make it again")
+KIND = FileKind(b"weights\n", "make it again")
 
 
 def round_trip(tmp_path, tensors):
-    layout = WeightLayout([Held(name, "parameter", tensor) for name, tensor in tensors.items()])
+    layout = WeightLayout(
+        [HeldTensor(name, "parameter", tensor) for name, tensor in tensors.items()]
+    )
     write_sealed(tmp_path / "w", KIND, {"weights": layout.pieces})
     file = SealedFile(tmp_path / "w", KIND, writable=True)
     start, size, _ = file.sections["weights"]
@@ -67,7 +69,7 @@ def test_a_storage_is_as_long_as_what_lies_in_it(tmp_path):
 
 
 def test_only_the_part_of_a_storage_that_is_used_is_stored(tmp_path):
-    layout = WeightLayout([Held("part", "constant", torch.arange(1000.0)[10:20])])
+    layout = WeightLayout([HeldTensor("part", "constant", torch.arange(1000.0)[10:20])])
     assert layout.bytes == 40
 
 
@@ -77,11 +79,11 @@ class Wrapped(torch.Tensor):
 
 def test_what_is_more_than_its_memory_is_refused():
     with pytest.raises(UnsupportedError, match="odd is a Wrapped"):
-        WeightLayout([Held("odd", "buffer", torch.ones(2).as_subclass(Wrapped))])
+        WeightLayout([HeldTensor("odd", "buffer", torch.ones(2).as_subclass(Wrapped))])
     with pytest.raises(UnsupportedError, match="odd is on meta"):
-        WeightLayout([Held("odd", "buffer", torch.ones(2, device="meta"))])
+        WeightLayout([HeldTensor("odd", "buffer", torch.ones(2, device="meta"))])
     with pytest.raises(UnsupportedError, match="sparse"):
-        WeightLayout([Held("odd", "buffer", torch.ones(2).to_sparse())])
+        WeightLayout([HeldTensor("odd", "buffer", torch.ones(2).to_sparse())])
 
 
 @pytest.mark.parametrize(

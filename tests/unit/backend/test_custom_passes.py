@@ -236,7 +236,7 @@ def failing(gm: fx.GraphModule, example_inputs: Any, config: Any) -> None:
         ),
         (emptying, r"changed the results of the graph from \['float32\[2, 3\]'\] to \[\]"),
         (flattening, r"to \['float32\[6\]'\]: number, types and shapes have to stay"),
-        (adding, "changed the arguments of the graph: they have to stay"),
+        (adding, "changed the arguments of the graph, which must stay"),
         (opening, "post_grad_custom_pre_pass: there is a scope_enter without a scope_exit"),
         (closing, "post_grad_custom_pre_pass: there is a scope_exit without a scope_enter"),
         (failing, "post_grad_custom_pre_pass made .* which fails: .*invalid for input of size 6"),

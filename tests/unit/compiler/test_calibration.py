@@ -25,7 +25,7 @@ from kernelmill.core.target.dot_units import (
 from kernelmill.core.target.isa import NAMED, withheld
 from kernelmill.core.target.machine import PROFILES, Machine, Rates, host, target_machine
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.store.entry import Compiled
+from kernelmill.store.entry import NewEntry
 from kernelmill.store.store import Store, open_store
 from tests.tile_unit import REAL, System, machine_with_tiles
 
@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep(store: Store, text: str) -> None:
-    compiled = Compiled(text.encode(), {}, {"kernelName": "Machine"})
+    compiled = NewEntry(text.encode(), {}, {"kernelName": "Machine"})
     store.put(calibration_key(host()), calibration.TYPE, compiled)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.compiler import linking
 from kernelmill.compiler.linking import GearSizes, LoweredProgram, sharing_programs
-from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.report import GraphReport
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32, InputRole
 from kernelmill.core.target.machine import PROFILES
@@ -27,7 +27,7 @@ def lower(graph: Graph, announce: Announce | None) -> Lowered:
 
 def programs(graph: Graph, *sizes: int) -> dict[int, LoweredProgram]:
     gears = [GearSizes(f"g_gear_{size}", {"s": size}) for size in sizes]
-    found = sharing_programs(graph, CompileReport(graph.name), gears, lower)
+    found = sharing_programs(graph, GraphReport(graph.name), gears, lower)
     return {int(name.rpartition("_")[2]): program for name, program in found.items()}
 
 

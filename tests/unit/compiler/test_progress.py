@@ -14,7 +14,7 @@ import torch
 
 import kernelmill
 from kernelmill.compiler import progress, tuning
-from kernelmill.compiler.progress import Progress
+from kernelmill.compiler.progress import ProgressLine
 from kernelmill.runtime import background
 
 
@@ -30,7 +30,7 @@ class Cell(io.StringIO):
 
 
 def drawn(stream, name="model"):
-    line = Progress(stream)
+    line = ProgressLine(stream)
     for done in range(5):
         line.show(done, 4, name)
     line.close()
@@ -73,7 +73,7 @@ def test_slow_ones_draw_one_line_and_remove_it(stream):
 @pytest.mark.usefixtures("slow")
 def test_a_shorter_line_leaves_nothing_of_a_longer_one():
     stream = Terminal()
-    line = Progress(stream)
+    line = ProgressLine(stream)
     line.show(1, 2, "a" * 20)
     line.show(2, 2, "b")
     line.close()
@@ -97,7 +97,7 @@ def test_it_can_be_switched_off(monkeypatch, name):
 def test_a_wrong_setting_is_told(monkeypatch):
     monkeypatch.setenv("KERNELMILL_PROGRESS", "never")
     with pytest.raises(kernelmill.ConfigError, match="KERNELMILL_PROGRESS='never': expected 1"):
-        Progress()
+        ProgressLine()
 
 
 @pytest.mark.usefixtures("slow")
@@ -116,7 +116,7 @@ def test_a_stream_that_cannot_be_written_to_stops_nothing(monkeypatch):
     closed.close()
     monkeypatch.setattr(sys, "stderr", None)  # as in pythonw, and for some services
     for stream in (Hung(), closed, None):
-        line = Progress(stream)
+        line = ProgressLine(stream)
         line.show(1, 2)
         line.close()
 
@@ -124,7 +124,7 @@ def test_a_stream_that_cannot_be_written_to_stops_nothing(monkeypatch):
 @pytest.mark.usefixtures("slow")
 def test_of_several_compiles_the_first_draws():
     stream = Terminal()
-    first, second = Progress(stream, "compiling"), Progress(stream, "tuning")
+    first, second = ProgressLine(stream, "compiling"), ProgressLine(stream, "tuning")
     first.show(1, 2)
     other = threading.Thread(target=second.show, args=(1, 2))
     other.start()
@@ -152,7 +152,7 @@ def test_nothing_is_drawn_in_the_background():
 @pytest.mark.usefixtures("slow")
 def test_a_line_is_removed_when_what_it_counts_is_interrupted():
     stream = Terminal()
-    line = Progress(stream, "tuning", "schedules")
+    line = ProgressLine(stream, "tuning", "schedules")
     line.show(1, 9)
     line.close()
     line.close()

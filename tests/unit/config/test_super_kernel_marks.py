@@ -38,7 +38,7 @@ def test_options() -> None:
         ("stream-fusion=0:stream-fusion=1", "given twice"),
         ("fusion=1", "no option 'fusion'; its options: stream-fusion"),
         ("debug-aic-num=-1", "it is no number of cores"),
-        ("debug-aic-num=0:debug-aiv-num=0", "one thread at least has to be left"),
+        ("debug-aic-num=0:debug-aiv-num=0", "at least one thread is needed"),
         ("split-mode=4", "no meaning on a CPU; those that have: stream-fusion"),
     ],
 )

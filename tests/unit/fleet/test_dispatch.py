@@ -15,8 +15,8 @@ from kernelmill.fleet.dispatch import ATTEMPTS, Dispatch
 from kernelmill.fleet.task import (
     BatchOutcome,
     CompileTask,
+    Declined,
     Outcome,
-    Refusal,
     Wanted,
     compile_task,
 )
@@ -100,7 +100,7 @@ def test_a_driver_is_compiled_from_its_llvm_ir():
 @pytest.mark.parametrize("text", ["kernel _(", kernel_text(4).replace("store b1", "store b2")])
 def test_a_text_that_cannot_be_compiled_is_refused(text):
     result = compile_task(CompileTask("Copy", key_of(host_isa(), kernel=text), "k"))
-    assert isinstance(result, Refusal) and not result.elsewhere
+    assert isinstance(result, Declined) and not result.elsewhere
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_kernel_that_kills_workers_is_found_in_its_batch(tmp_path, one_batch):
 def test_what_a_worker_with_another_compiler_is_given_is_compiled_here(tmp_path, caplog):
     class Older(Here):
         def submit(self, fn, batch, /):
-            refusal = Refusal("llvm 14 where 22 is asked for", True)
+            refusal = Declined("llvm 14 where 22 is asked for", True)
             outcomes = tuple(Outcome(refusal, 0.0) for _ in batch)
             return super().submit(lambda _: BatchOutcome("older", outcomes), batch)
 
@@ -222,7 +222,7 @@ def test_a_worker_knows_that_its_compiler_is_another():
     task = wanted(1).task
     other = Key.of({**dict(task.key.ingredients), "llvm": "14.0"})
     result = compile_task(CompileTask("Copy", other, "k1"))
-    assert isinstance(result, Refusal) and result.elsewhere
+    assert isinstance(result, Declined) and result.elsewhere
     assert "where 14.0 is asked for" in result.reason
 
 
@@ -276,12 +276,12 @@ def test_a_shared_store_that_does_not_serve_costs_one_warning(
     shared = SharedStore(f"file://{tmp_path}/shared", KEY)
 
     def fail(*_):
-        raise StoreError("it does not serve")
+        raise StoreError("it does not answer")
 
     monkeypatch.setattr(shared, broken, fail)
     done = run(tmp_path / "k", [[wanted(1), wanted(2)], [wanted(3)]], Here(), shared)
     assert (done.progress.compiled, done.failures, done.unshared) == (3, {}, 3)
-    assert "does not serve" in warned(caplog)
+    assert "does not answer" in warned(caplog)
 
 
 @pytest.mark.usefixtures("no_llvm")

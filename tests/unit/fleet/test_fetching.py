@@ -10,7 +10,7 @@ from kernelmill.core.target.isa import NAMED
 from kernelmill.fleet import clean, pack, pull
 from kernelmill.fleet.manifest import (
     FolderManifests,
-    Manifest,
+    ModelManifest,
     SharedManifests,
     own_compiler,
     read_manifest,
@@ -30,7 +30,7 @@ def name(n):
 
 
 def manifest(model, *numbers, compiler=None, isa=V3):
-    return Manifest(model, compiler or own_compiler(), isa, tuple(name(n) for n in numbers))
+    return ModelManifest(model, compiler or own_compiler(), isa, tuple(name(n) for n in numbers))
 
 
 def keep(shared, manifest):
@@ -173,7 +173,7 @@ def test_cleaning_removes_what_is_old_and_in_no_manifest(tmp_path, url):
 
 def test_a_manifest_that_was_looked_at_since_is_as_old_as_it_was(url):
     shared = SharedStore(url, b"k" * 32)
-    old = Manifest("old", own_compiler(), V3, (name(3),), time.time() - 1000)
+    old = ModelManifest("old", own_compiler(), V3, (name(3),), time.time() - 1000)
     keep(shared, old)
     done = clean(shared, -1, manifest_seconds=500)
     assert (done.manifests, done.removed, done.left) == (1, 2, 3)

@@ -6,8 +6,8 @@ import pytest
 
 from kernelmill.core.errors import GearError
 from kernelmill.gears.gear_set import (
-    Axis,
     DimGears,
+    GearDim,
     GearSet,
     Link,
     Marked,
@@ -84,7 +84,7 @@ def test_small_sizes_need_leave() -> None:
 
 
 def test_selection() -> None:
-    gears = GearSet((Axis("x", 0), Axis("x", 1)), ((2, 16), (4, 16), (4, 32), (16, 8)))
+    gears = GearSet((GearDim("x", 0), GearDim("x", 1)), ((2, 16), (4, 16), (4, 32), (16, 8)))
     assert gears.nearest((3, 16), 2) == ((4, 16), (2, 16))
     assert gears.of({"x": (7, 9, 1)}) == (7, 9)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelmill.core.errors import GearError
-from kernelmill.gears.gear_set import Axis
+from kernelmill.gears.gear_set import GearDim
 from kernelmill.gears.suggest import Shapes, suggest
 
 
@@ -18,7 +18,7 @@ def test_one_size_that_varies_gets_the_gears_with_the_least_padding() -> None:
     lengths = {10: 100, 11: 1, 40: 3, 100: 50}
     seen = {(("x", (4, n)),): count for n, count in lengths.items()}
     found = suggest(seen, most=2)
-    assert (found.axes, found.sizes, found.gears) == ((Axis("x", 1),), ((10, 100),), 2)
+    assert (found.axes, found.sizes, found.gears) == ((GearDim("x", 1),), ((10, 100),), 2)
     true = 10 * 100 + 11 + 120 + 5000
     assert found.padding == pytest.approx(1 - true / (10 * 100 + 100 * 54))
     assert found.padding_to_largest == pytest.approx(1 - true / (100 * 154))
@@ -26,7 +26,12 @@ def test_one_size_that_varies_gets_the_gears_with_the_least_padding() -> None:
 
 def test_dims_of_equal_size_in_all_calls_count_as_one() -> None:
     found = suggest(calls((2, 8), (4, 8), (4, 32)), most=3)
-    assert found.axes == (Axis("ids", 0), Axis("ids", 1), Axis("mask", 0), Axis("mask", 1))
+    assert found.axes == (
+        GearDim("ids", 0),
+        GearDim("ids", 1),
+        GearDim("mask", 0),
+        GearDim("mask", 1),
+    )
     assert found.sizes == ((2, 4, 4), (8, 8, 32), (2, 4, 4), (8, 8, 32))
     assert (found.gears, found.padding) == (3, 0)
 
@@ -86,7 +91,7 @@ def test_what_cannot_be_suggested_is_said() -> None:
         suggest({})
     with pytest.raises(GearError, match="all calls have the same shapes"):
         suggest(calls((2, 8)))
-    with pytest.raises(GearError, match="one gear is no choice"):
+    with pytest.raises(GearError, match="gears need at least two"):
         suggest({(("x", (1,)),): 1, (("x", (2,)),): 1})
     for most in (1, 101):
         with pytest.raises(GearError, match="give 2 to 100"):

@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.core.target.machine import profile
 from kernelmill.kernel.text import parse_kernel
-from kernelmill.report.gather import Work, compute_time, work_of
+from kernelmill.report.gather import CountedWork, compute_time, work_of
 
 MACHINE = profile("x86-64-v3")
 
@@ -56,7 +56,7 @@ kernel k(a: f32[64] in, c: f32[64] out) tasks(1) type "K" {
 """
 
 
-def counted(text: str, dims: tuple[int, ...] = (), tasks: int = 1) -> Work | None:
+def counted(text: str, dims: tuple[int, ...] = (), tasks: int = 1) -> CountedWork | None:
     return work_of(parse_kernel(text), dims, tasks, MACHINE.isa)
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from kernelmill.store import Compiled, Store
+from kernelmill.store import NewEntry, Store
 from tests.unit.store.samples import compiled, key
 
 
@@ -23,7 +23,7 @@ def compile_all(store: Store, count: str) -> None:
     numbers = list(range(int(count)))
     random.Random(os.getpid()).shuffle(numbers)
 
-    def compile(n: int) -> Compiled:
+    def compile(n: int) -> NewEntry:
         say(n)
         time.sleep(0.01)
         return compiled(n)
@@ -36,7 +36,7 @@ def compile_all(store: Store, count: str) -> None:
 def compile_forever(store: Store, fork: str = "") -> None:
     """Never finish the compile of kernel 0; with "fork", prints a child that outlives this one."""
 
-    def compile() -> Compiled:
+    def compile() -> NewEntry:
         if fork and os.fork() == 0:
             say(os.getpid())
         else:

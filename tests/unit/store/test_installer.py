@@ -26,7 +26,9 @@ def contents(name="static_kernel_1", n=1, target=None):
     """A package with one entry."""
     entry = entry_name("Square", key(n))
     files = {f"{entry}{s}": d for s, d in encode(entry, key(n), compiled(n)).items()}
-    return packages.Contents(name, target or host(), files, [(entry, "Square_float_ND_4")], "now")
+    return packages.PackageContents(
+        name, target or host(), files, [(entry, "Square_float_ND_4")], "now"
+    )
 
 
 def run(package, *arguments, code=0):

@@ -107,7 +107,7 @@ def test_an_unreachable_remote_costs_one_warning(folder, caplog):
         assert [get(store, n) for n in range(3)] == ["compiled"] * 3
         assert remote.flush(600)
     (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "does not serve" in warning.getMessage()
+    assert "does not answer" in warning.getMessage()
 
 
 def test_a_remote_that_hangs_is_asked_once(folder, caplog, monkeypatch):

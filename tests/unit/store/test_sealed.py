@@ -5,9 +5,9 @@ import os
 import pytest
 
 from kernelmill.core.errors import StoreError
-from kernelmill.store.sealed import PAGE, Kind, SealedFile, write_sealed
+from kernelmill.store.sealed import PAGE, FileKind, SealedFile, write_sealed
 
-KIND = Kind(b"kernelmill aot\n", "make it again")
+KIND = FileKind(b"kernelmill aot\n", "make it again")
 SECTIONS = {"first": [b"abc", memoryview(b"defg")], "empty": [], "last": [b"z" * 5000]}
 
 
@@ -52,7 +52,7 @@ def test_a_file_that_was_cut_is_noticed(path, keep):
 
 def test_another_kind_is_refused(path):
     with pytest.raises(StoreError, match="is no file of the kind 'other'"):
-        SealedFile(path, Kind(b"other\n", "make it again"))
+        SealedFile(path, FileKind(b"other\n", "make it again"))
 
 
 def test_another_format_is_refused(path, monkeypatch):

@@ -111,7 +111,7 @@ def test_an_unreachable_store_is_an_error_without_its_password():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # nobody listens there
         store = SharedStore(f"redis://user:hush@127.0.0.1:{unused.getsockname()[1]}/0", KEY)
-        with pytest.raises(StoreError, match="does not serve") as error:
+        with pytest.raises(StoreError, match="does not answer") as error:
             store.present([name(1)])
     assert "hush" not in str(error.value) and "127.0.0.1" in str(error.value)
 
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_answer_ends_in_an_error(monkeypatch):
     monkeypatch.setattr(remote, "SHARED_TIMEOUT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = SharedStore(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", KEY)
-        with pytest.raises(StoreError, match="does not serve"):
+        with pytest.raises(StoreError, match="does not answer"):
             store.present([name(1)])
 
 

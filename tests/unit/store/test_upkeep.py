@@ -10,7 +10,7 @@ from kernelmill.core.errors import StoreError
 from kernelmill.store import Store
 from kernelmill.store.folder import Folder
 from kernelmill.store.upkeep import (
-    Difference,
+    KeyDifference,
     collect,
     explain_difference,
     export_archive,
@@ -178,7 +178,7 @@ def test_what_is_no_archive(tmp_path):
 
 def test_why_shows_the_lines_that_differ(filled):
     found = explain_difference(str(filled), name(0), key(1).digest[:10])
-    assert found == [Difference("kernel", ("kernel number 0",), ("kernel number 1",))]
+    assert found == [KeyDifference("kernel", ("kernel number 0",), ("kernel number 1",))]
     cut = [name(n)[: len("Square_") + 12] for n in (0, 1)]
     assert explain_difference(str(filled), *cut) == found
     with pytest.raises(StoreError, match="no kernel begins"):

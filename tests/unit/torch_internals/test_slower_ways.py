@@ -412,7 +412,7 @@ def objects_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     function = registry.known()["llvm.functions"].probe()
     assert function is not None
     with monkeypatch.context() as patch:  # undone before the part is as it was
-        patch.setitem(registry._outcomes, "llvm.functions", registry.Outcome(function, "", 0))
+        patch.setitem(registry._outcomes, "llvm.functions", registry.ProbeOutcome(function, "", 0))
         assert (emit(text, host_isa()), emit(text, host_isa(), assembly=True)) == found
 
 

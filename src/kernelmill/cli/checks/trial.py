@@ -12,11 +12,11 @@ from kernelmill.cli.checks.finding import Section
 def trial(torch: Any) -> Section:
     """Compile a product with an epilogue into a folder of its own; wrong where that fails."""
     from kernelmill.backend.entry import Backend
-    from kernelmill.compiler.report import CompileReport
+    from kernelmill.compiler.report import GraphReport
     from kernelmill.config import CompilerConfig
 
     section = Section("trial")
-    config, reports = CompilerConfig(), list[CompileReport]()
+    config, reports = CompilerConfig(), list[GraphReport]()
     x, w = torch.arange(64.0).reshape(8, 8), torch.eye(8)
     with tempfile.TemporaryDirectory(prefix="kernelmill-doctor-") as folder:
         config.experimental_config.kernel_meta_dir = folder

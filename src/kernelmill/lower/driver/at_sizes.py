@@ -19,12 +19,12 @@ from kernelmill.plan import ir
 def lowered_at_sizes(lowered: Lowered, sizes: Mapping[str, int], name: str) -> Lowered:
     """Return the program under this name for these values of all its symbols. Integer arguments
     that bind these are dropped; the other arguments keep their order."""
-    plan = _Sizes(lowered.plan, sizes).plan(name)
+    plan = _AtSizes(lowered.plan, sizes).plan(name)
     buffers, arena_bytes = in_arena(plan.buffers, plan.steps, lowered.kernels)
     return replace(lowered, plan=replace(plan, buffers=buffers, arena_bytes=arena_bytes))
 
 
-class _Sizes:
+class _AtSizes:
     def __init__(self, plan: ir.Plan, sizes: Mapping[str, int]) -> None:
         assert all(symbol.name in sizes for symbol in plan.symbols if symbol.value is None)
         self.old = plan

@@ -103,7 +103,7 @@ class InlinedPlan:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundSteps:
     """The steps of a program, and those that pack its weights.
 
     buffers    those that were placed, and behind them what packing and inlined plans have
@@ -141,7 +141,7 @@ class Making:
     )
 
 
-def bind(placed: Placed, making: Making) -> Bound:
+def bind(placed: Placed, making: Making) -> BoundSteps:
     """Make the kernels, and their launches. UnsupportedError names the node that no template
     takes."""
     return _Binder(placed, making).run()
@@ -180,7 +180,7 @@ class _Binder:
             making.cache or KernelCache(),
         )
 
-    def run(self) -> Bound:
+    def run(self) -> BoundSteps:
         for step in self.placed.steps:
             if isinstance(step, Call):
                 self.steps.append(self._call(step))
@@ -188,7 +188,7 @@ class _Binder:
                 launches = self._launches(step)
                 (self.prepare if step.constant else self.steps).extend(launches)
         checks = None if self.checks is None else tuple(sorted(self.checks))
-        return Bound(
+        return BoundSteps(
             tuple(self.buffers), tuple(self.prepare), tuple(self.steps), self.kernels,
             self.facts, tuple(self.refs.values()), checks, self.losses,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from kernelmill.core.scalar import in_order
 from kernelmill.graph.effects import asserts
 from kernelmill.graph.ir import DimInput, Input, NumberResult, Value
 from kernelmill.kernel.ir import Kernel
-from kernelmill.lower.driver.binding import Bound
+from kernelmill.lower.driver.binding import BoundSteps
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.placement import Placed
 from kernelmill.plan import ir
@@ -155,7 +155,7 @@ def _renumbered(call: ir.AtenCall, numbers: Mapping[int, int]) -> ir.AtenCall:
     )
 
 
-def finish(placed: Placed, bound: Bound) -> Lowered:
+def finish(placed: Placed, bound: BoundSteps) -> Lowered:
     """Return the plan, with a place in the arena for buffers of a single call."""
     graph = placed.prepared.graph
     results = [_result(placed, result) for result in graph.results]

@@ -26,7 +26,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.emit.context import mark_buffers
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.costs import Costs
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import FusionGroup
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
 from kernelmill.lower.schedule.search import Settle
 from kernelmill.lower.schedule.template import (
@@ -55,7 +55,9 @@ class Signature:
 
 
 def signature_of(
-    group: Group, targets: Mapping[Value, Location], stored: Callable[[Value], Location | None]
+    group: FusionGroup,
+    targets: Mapping[Value, Location],
+    stored: Callable[[Value], Location | None],
 ) -> Signature:
     """Return the signature of a group. `stored` must give None for the group's own members."""
     return _Walk(group, targets, stored).run()
@@ -64,7 +66,7 @@ def signature_of(
 class _Walk:
     def __init__(
         self,
-        group: Group,
+        group: FusionGroup,
         targets: Mapping[Value, Location],
         stored: Callable[[Value], Location | None],
     ) -> None:

@@ -17,7 +17,7 @@ from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.strided import span
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
-from kernelmill.lower.fusion.groups import Group, GroupKind, modifications, storing
+from kernelmill.lower.fusion.groups import FusionGroup, GroupKind, modifications, storing
 from kernelmill.lower.fusion.prepacked import Prepacked, kept_constants, prepacked_constants
 from kernelmill.lower.weights.dequantise import dequantised
 from kernelmill.plan.ir import BufferKind, BufferSpec
@@ -33,7 +33,7 @@ class Grouping:
     folded               what products or reductions make of parameters, when weights are packed
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     stored_views: frozenset[Value]
     dequantised_in_place: frozenset[Value]
     costs: Costs
@@ -69,7 +69,7 @@ class Work:
     """The work of one kernel: a group, the targets of its roots, its nodes in program order. With
     `constant` it runs when weights are packed, since it depends on parameters alone."""
 
-    group: Group
+    group: FusionGroup
     targets: Mapping[Value, Location]
     nodes: tuple[Node, ...]
     constant: bool = False
@@ -145,7 +145,7 @@ class _Placing:
 
     # ---- steps -----------------------------------------------------------------------------------
 
-    def _call(self, group: Group) -> None:
+    def _call(self, group: FusionGroup) -> None:
         # What nobody reads is not kept, and need not be what torch traced.
         assert group.seed is not None
         results = (
@@ -154,7 +154,7 @@ class _Placing:
         )
         self.steps.append(Call(group.seed, tuple(results)))
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: FusionGroup) -> None:
         constant = self._is_packable(group) and self.constants.decide(group.roots)
         for value in group.roots:
             overwritten = _overwritten_input(value)
@@ -169,7 +169,7 @@ class _Placing:
             self._fill_before_scatter(group, targets)
         self.steps.append(self._work(group, targets, constant))
 
-    def _is_packable(self, group: Group) -> bool:
+    def _is_packable(self, group: FusionGroup) -> bool:
         """Check that a group may run when weights are packed: its roots are read by this program's
         kernels only, and its kernel needs no memory that only calls have."""
         folded = group.kind.is_product and group.roots.keys() <= self.grouping.folded
@@ -177,12 +177,12 @@ class _Placing:
         return known and self.aliases.tensors.isdisjoint(group.roots)
 
     def _work(
-        self, group: Group, targets: Mapping[Value, Location], constant: bool = False
+        self, group: FusionGroup, targets: Mapping[Value, Location], constant: bool = False
     ) -> Work:
         nodes = sorted(group.nodes, key=lambda node: self.order.get(node, 0))
         return Work(group, targets, tuple(nodes), constant)
 
-    def _fill_before_scatter(self, group: Group, targets: Mapping[Value, Location]) -> None:
+    def _fill_before_scatter(self, group: FusionGroup, targets: Mapping[Value, Location]) -> None:
         """Copy the first operand of a scatter to its target, unless it is there already."""
         node = group.seed
         assert node is not None

@@ -246,20 +246,20 @@ _OTHERWISE = (OpKind.SOURCE, OpKind.ATEN, OpKind.CONTRACT, OpKind.ATTENTION, OpK
 
 
 @dataclass
-class Layouts:
+class ImageLayouts:
     """`values` are to be stored channels last; `nodes` are the convolutions among them."""
 
     values: set[Value] = field(default_factory=set[Value])
     nodes: list[Node] = field(default_factory=list[Node])
 
 
-def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
+def choose_layouts(graph: Graph, constants: Collection[Value]) -> ImageLayouts:
     """Choose the layouts of a graph with `constants`; none where little would be gained.
 
     `values` may hold views and values that are never stored.
     """
     given = channels_last_arguments(graph, constants)
-    found, lasting = Layouts(set(given)), _find_lasting(graph, constants)
+    found, lasting = ImageLayouts(set(given)), _find_lasting(graph, constants)
     for node in graph.nodes:
         if _gains(node, found.values, lasting):
             found.nodes.append(node)
@@ -271,7 +271,7 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
     copied = [result for result in results if not is_channels_last(result)]
     few = 1 if given else _FEW_CONVOLUTIONS
     if len(found.nodes) < few or 2 * len(copied) > len(found.nodes):
-        return Layouts()
+        return ImageLayouts()
     images = (_without_border(node.operands[0]) for node in found.nodes)
     found.values.update(image for image in images if _image(image))
     return found

@@ -35,7 +35,7 @@ class AccessKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Access:
+class IndexAccess:
     """An index expression that a loop body evaluates: an address of memory, or a condition.
 
     A load names the value and its domain index, unless that index is looked up; a store names the
@@ -65,9 +65,9 @@ def collect(
     pairs: Sequence[tuple[Value, Index]],
     stored: Callable[[Value], Location | None],
     stop: set[Value],
-) -> list[Access]:
+) -> list[IndexAccess]:
     """Collect all accesses that computing these elements makes. Values in `stop` are known."""
-    found: list[Access] = []
+    found: list[IndexAccess] = []
     pending = list(pairs)
     seen: set[tuple[Value, Index]] = set()
     placeholders: set[str] = set()
@@ -80,12 +80,12 @@ def collect(
         if location is not None:
             known = placeholders.isdisjoint(name for i in index for name in symbols(i))
             place = views.address(index, location.strides, location.offset)
-            load = Access(place, AccessKind.LOAD, location.dtype, value if known else None, index)
-            found.append(load)
+            of = value if known else None
+            found.append(IndexAccess(place, AccessKind.LOAD, location.dtype, of, index))
         elif value.node is not None:
             more, conditions = _evaluated(value.node, index, placeholders)
             pending += more
-            found += [Access(condition, AccessKind.CONDITION) for condition in conditions]
+            found += [IndexAccess(condition, AccessKind.CONDITION) for condition in conditions]
     return found
 
 
@@ -138,8 +138,8 @@ def _gathered_index(
 
 
 def merge_axes(
-    axes: Sequence[Axis], accesses: Sequence[Access]
-) -> tuple[list[Axis], dict[str, Dim], list[Access]]:
+    axes: Sequence[Axis], accesses: Sequence[IndexAccess]
+) -> tuple[list[Axis], dict[str, Dim], list[IndexAccess]]:
     """Merge neighbouring axes that every access steps through as if they were one.
 
     Returns the axes, what each old symbol is in terms of the new ones, and the accesses rewritten.
@@ -177,7 +177,7 @@ def _step_as_one(expression: Dim, first: Axis, second: Axis) -> bool:
     return outer[0] == inner[0] * second.extent
 
 
-def stride_score(axis: Axis, accesses: Sequence[Access], lanes: int) -> float:
+def stride_score(axis: Axis, accesses: Sequence[IndexAccess], lanes: int) -> float:
     """Rate a vector along `axis` by the strides of the accesses; larger is better."""
     score = 0.0
     for access in accesses:

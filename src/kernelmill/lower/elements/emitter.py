@@ -314,7 +314,7 @@ class Emitter:
             fill = self.element(rest.operand, rest.index)
         return self._choose(found, fill)
 
-    def _choose(self, found: Sequence[views.Source], fill: Register) -> Register:
+    def _choose(self, found: Sequence[views.ViewSource], fill: Register) -> Register:
         """Return the element of the first source whose conditions hold, else `fill`."""
         if not found:
             return fill

@@ -17,7 +17,7 @@ Index = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
-class Source:
+class ViewSource:
     """The element is `operand[index]` where every one of `conditions` is >= 0."""
 
     operand: Value
@@ -25,7 +25,7 @@ class Source:
     conditions: tuple[Dim, ...] = ()
 
 
-def sources(node: Node, index: Index) -> tuple[Source, ...]:
+def sources(node: Node, index: Index) -> tuple[ViewSource, ...]:
     """Return the operand elements that a view may show at `index`; else it shows `fill`."""
     return _VIEWS[node.op](node, index)
 
@@ -101,38 +101,38 @@ def _smaller(left: Dim, right: Dim) -> bool:
     return provably_nonnegative(right - left)
 
 
-def _expand(node: Node, index: Index) -> tuple[Source, ...]:
+def _expand(node: Node, index: Index) -> tuple[ViewSource, ...]:
     operand = node.operands[0]
     kept = index[len(index) - len(operand.shape) :]
     mapped = tuple(0 if size == 1 else i for size, i in zip(operand.shape, kept, strict=True))
-    return (Source(operand, mapped),)
+    return (ViewSource(operand, mapped),)
 
 
-def _permute(node: Node, index: Index) -> tuple[Source, ...]:
+def _permute(node: Node, index: Index) -> tuple[ViewSource, ...]:
     mapped: list[Dim] = [0] * len(index)
     for position, dim in enumerate(_ints(node, "dims")):
         mapped[dim] = index[position]
-    return (Source(node.operands[0], tuple(mapped)),)
+    return (ViewSource(node.operands[0], tuple(mapped)),)
 
 
-def _reshape(node: Node, index: Index) -> tuple[Source, ...]:
+def _reshape(node: Node, index: Index) -> tuple[ViewSource, ...]:
     operand = node.operands[0]
-    return (Source(operand, reshape_index(index, node.result.shape, operand.shape)),)
+    return (ViewSource(operand, reshape_index(index, node.result.shape, operand.shape)),)
 
 
-def _slice(node: Node, index: Index) -> tuple[Source, ...]:
+def _slice(node: Node, index: Index) -> tuple[ViewSource, ...]:
     dim = _int(node, "dim")
     moved = index[dim] * _dim(node, "step") + _dim(node, "start")
-    return (Source(node.operands[0], (*index[:dim], moved, *index[dim + 1 :])),)
+    return (ViewSource(node.operands[0], (*index[:dim], moved, *index[dim + 1 :])),)
 
 
-def _flip(node: Node, index: Index) -> tuple[Source, ...]:
+def _flip(node: Node, index: Index) -> tuple[ViewSource, ...]:
     operand, dims = node.operands[0], _ints(node, "dims")
     mapped = tuple(
         size - 1 - i if d in dims else i
         for d, (i, size) in enumerate(zip(index, operand.shape, strict=True))
     )
-    return (Source(operand, mapped),)
+    return (ViewSource(operand, mapped),)
 
 
 def _within(position: Dim, size: Dim) -> tuple[Dim, ...]:
@@ -141,7 +141,7 @@ def _within(position: Dim, size: Dim) -> tuple[Dim, ...]:
     return tuple(c for c in both if not provably_nonnegative(c))
 
 
-def _pad(node: Node, index: Index) -> tuple[Source, ...]:
+def _pad(node: Node, index: Index) -> tuple[ViewSource, ...]:
     operand = node.operands[0]
     mapped: list[Dim] = []
     conditions: list[Dim] = []
@@ -151,10 +151,10 @@ def _pad(node: Node, index: Index) -> tuple[Source, ...]:
         mapped.append(i - low)
         if low != 0 or high != 0:
             conditions += _within(i - low, size)
-    return (Source(operand, tuple(mapped), tuple(conditions)),)
+    return (ViewSource(operand, tuple(mapped), tuple(conditions)),)
 
 
-def _window(node: Node, index: Index) -> tuple[Source, ...]:
+def _window(node: Node, index: Index) -> tuple[ViewSource, ...]:
     operand, dims = node.operands[0], _ints(node, "dims")
     mapped = list(index[: len(operand.shape)])
     offsets = index[len(operand.shape) :]
@@ -167,7 +167,7 @@ def _window(node: Node, index: Index) -> tuple[Source, ...]:
         mapped[dim] = index[dim] * stride + offset * dilation - low
         if low != 0 or high != 0:
             conditions += _within(mapped[dim], operand.shape[dim])
-    return (Source(operand, tuple(mapped), tuple(conditions)),)
+    return (ViewSource(operand, tuple(mapped), tuple(conditions)),)
 
 
 def written_over(node: Node) -> Value | None:
@@ -198,10 +198,10 @@ def _kept(node: Node, operand: Value, dim: int, start: Dim) -> Value | None:
     return whole if place == (dim, start, 1) and whole.shape == node.result.shape else None
 
 
-def _concat(node: Node, index: Index) -> tuple[Source, ...]:
+def _concat(node: Node, index: Index) -> tuple[ViewSource, ...]:
     dim = _int(node, "dim")
     base = written_over(node)
-    found: list[Source] = []
+    found: list[ViewSource] = []
     for operand, start in _parts(node):
         if base is not None and _kept(node, operand, dim, start) is base:
             continue
@@ -209,20 +209,20 @@ def _concat(node: Node, index: Index) -> tuple[Source, ...]:
         mapped = (*index[:dim], position, *index[dim + 1 :])
         size = operand.shape[dim]
         if not (provably_nonnegative(-1 - position) or provably_nonnegative(position - size)):
-            found.append(Source(operand, mapped, _within(position, size)))
-    return tuple(found) if base is None else (*found, Source(base, index))
+            found.append(ViewSource(operand, mapped, _within(position, size)))
+    return tuple(found) if base is None else (*found, ViewSource(base, index))
 
 
-def _as_strided(node: Node, index: Index) -> tuple[Source, ...]:
+def _as_strided(node: Node, index: Index) -> tuple[ViewSource, ...]:
     operand = node.operands[0]
     linear = _dim(node, "offset")
     for i, stride in zip(index, _dims(node, "strides"), strict=True):
         linear = linear + i * stride
-    return (Source(operand, unravel(linear, operand.shape)),)
+    return (ViewSource(operand, unravel(linear, operand.shape)),)
 
 
-def _layout(node: Node, index: Index) -> tuple[Source, ...]:
-    return (Source(node.operands[0], index),)
+def _layout(node: Node, index: Index) -> tuple[ViewSource, ...]:
+    return (ViewSource(node.operands[0], index),)
 
 
 def _int(node: Node, name: str) -> int:
@@ -246,7 +246,7 @@ def _dims(node: Node, name: str) -> tuple[Dim, ...]:
     return value
 
 
-_VIEWS: dict[str, Callable[[Node, Index], tuple[Source, ...]]] = {
+_VIEWS: dict[str, Callable[[Node, Index], tuple[ViewSource, ...]]] = {
     "expand": _expand,
     "permute": _permute,
     "reshape": _reshape,

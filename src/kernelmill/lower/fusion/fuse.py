@@ -38,7 +38,7 @@ from kernelmill.lower.elements.axes import (  # fmt: skip
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion import costs
 from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Blocks, Costs, elements, extent
-from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind, OpenGroup
+from kernelmill.lower.fusion.groups import SEEDS, FusionGroup, GroupKind, OpenGroup
 from kernelmill.lower.fusion.order import Cycle, Reach, ordered
 from kernelmill.lower.fusion.prepacked import Prepacked
 
@@ -58,7 +58,7 @@ _NOTHING_PREPACKED = Prepacked()
 class Fusion:
     """The outcome: kernels in an order in which they can run."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     kept: frozenset[Value]
     """Stored views that their readers take from memory; all others are read through."""
 
@@ -318,7 +318,7 @@ class _Fuser:
             self._propagate_view(found, group, blocks)
 
     def _propagate_view(
-        self, found: Sequence[views.Source], group: OpenGroup, blocks: Collection[int]
+        self, found: Sequence[views.ViewSource], group: OpenGroup, blocks: Collection[int]
     ) -> None:
         """Give each place that an element may come from a block, visiting first, for all, the one
         without conditions."""

@@ -44,7 +44,7 @@ SEEDS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class FusionGroup:
     """Nodes that become one kernel (or one ATen call).
 
     kind      what its kernel is built around
@@ -80,7 +80,7 @@ class Group:
 
 @dataclass(eq=False)
 class OpenGroup:
-    """A group while fusion makes it, as `Group`.
+    """A group while fusion makes it, as `FusionGroup`.
 
     code             what its kernel computes so far, as costs.py counts
     member_bits      its nodes, as order.py numbers them
@@ -101,15 +101,15 @@ class OpenGroup:
     def reduces(self) -> bool:
         return bool(_reductions({**self.internal, **self.roots}))
 
-    def closed(self) -> Group:
+    def closed(self) -> FusionGroup:
         """Return the group in its final form."""
-        return Group(
+        return FusionGroup(
             self.kind, self.seed, tuple(self.outer), tuple(self.inner), self.extents,
             self.internal, self.roots,
         )  # fmt: skip
 
 
-def storing(value: Value) -> Group:
+def storing(value: Value) -> FusionGroup:
     """Return a group that computes and stores one value by itself."""
     extents: dict[str, Dim] = {}
     axes, index = fresh_axes(value.shape, "d", extents)
@@ -120,7 +120,7 @@ def storing(value: Value) -> Group:
         shape = value.node.operands[0].shape
         reduced, _ = fresh_axes([shape[d] for d in reduced_dims(value.node)], "d", extents)
         inner = tuple(reduced)
-    return Group(GroupKind.NEST, None, tuple(axes), inner, extents, internal, {value: index})
+    return FusionGroup(GroupKind.NEST, None, tuple(axes), inner, extents, internal, {value: index})
 
 
 def _reductions(values: Mapping[Value, Index]) -> dict[Value, Index]:

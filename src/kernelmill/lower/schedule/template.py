@@ -22,13 +22,13 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements import pointwise
 from kernelmill.lower.elements.axes import used_axes
-from kernelmill.lower.elements.domain import Access, collect
+from kernelmill.lower.elements.domain import IndexAccess, collect
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights, Rows
 from kernelmill.lower.fusion.costs import Costs
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import FusionGroup
 from kernelmill.lower.schedule.candidate import Candidate
 
 
@@ -52,7 +52,7 @@ class GroupContext:
     kernel_type           what the kernel is called in reports
     """
 
-    group: Group
+    group: FusionGroup
     targets: Mapping[Value, Location]
     machine: Machine
     stored: Callable[[Value], Location | None]
@@ -231,7 +231,7 @@ class Epilogue:
     """The epilogue of a group with a seed; its roots go to `targets`."""
 
     emitter: Emitter
-    group: Group
+    group: FusionGroup
     targets: Mapping[Value, Location]
 
     @property
@@ -270,7 +270,7 @@ class Epilogue:
             for value, own in self.group.roots.items()
         ]
 
-    def images_read(self, index: Index) -> list[Access]:
+    def images_read(self, index: Index) -> list[IndexAccess]:
         """Return the accesses to tensors as large as the result, such as a residual, at an element
         of it."""
         result = self.seed.result

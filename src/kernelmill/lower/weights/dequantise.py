@@ -15,7 +15,7 @@ from kernelmill.core.dim import Dim, Expr, Op, as_sym, product, substitute, sym,
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.lower.elements.domain import Access
+from kernelmill.lower.elements.domain import IndexAccess
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import panel_shape
 from kernelmill.lower.weights.panel_views import padded
@@ -118,7 +118,7 @@ COLUMN, DEPTH = "column", "depth"
 """Symbols for n and k in the indices of a weight's operands."""
 
 
-def depth_axes(accesses: Iterable[Access], size: int) -> tuple[int, ...]:
+def depth_axes(accesses: Iterable[IndexAccess], size: int) -> tuple[int, ...]:
     """Cut the reduction axis so that factors of a group of k have an axis of their own.
 
     Groups are told by divisions of k in the indices: by 128, say, for scales, and by 2 for int4.
@@ -136,14 +136,14 @@ def is_one_group(axes: tuple[int, ...]) -> bool:
     return len(axes) == 1 or axes[1:] == (2,)
 
 
-def changes_only_between(accesses: Iterable[Access], group: int, size: int) -> bool:
+def changes_only_between(accesses: Iterable[IndexAccess], group: int, size: int) -> bool:
     """Return whether the accesses are the same for all k of each `group` of the `size`."""
     first, inner = sym("group", 0, size // group - 1), sym("inside", 0, group - 1)
     read = [substitute(i, {DEPTH: first * group + inner}) for a in accesses for i in _indices(a)]
     return all("inside" not in symbols(index) for index in read)
 
 
-def _indices(access: Access) -> Index:
+def _indices(access: IndexAccess) -> Index:
     return (*access.index, access.expression)
 
 
@@ -199,7 +199,7 @@ class Leaf:
         return tuple(self.value.shape[d] for d in self._order[1:])
 
 
-def leaves_along(accesses: Iterable[Access]) -> list[Leaf]:
+def leaves_along(accesses: Iterable[IndexAccess]) -> list[Leaf]:
     """Return the leaves worth panels: those with several elements for a column."""
     found: dict[Value, Leaf] = {}
     for access in accesses:

@@ -16,7 +16,7 @@ from kernelmill.graph.builder import live_values
 from kernelmill.graph.effects import has_effect
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, NumberResult, OpKind, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.passes.padding.axes import Refusal
+from kernelmill.passes.padding.axes import Unproven
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise
 from kernelmill.passes.padding.rules import RULES, Scene, aten
 from kernelmill.plan.ir import PaddedInput, PaddedResult, Padding
@@ -36,7 +36,7 @@ def padding_of(graph: Graph, symbols: frozenset[str], masks: frozenset[str]) -> 
     for node in _live(graph):
         try:
             results = _apply(scene, node, [known[operand] for operand in node.operands])
-        except Refusal as refusal:
+        except Unproven as refusal:
             raise _error(f"{node.op}{_origin(node)} {refusal}", masks) from None
         known.update(zip(node.results, results, strict=True))
     _check_updates(scene, graph)
@@ -92,7 +92,7 @@ def _input(scene: Scene, entry: Input, masks: frozenset[str]) -> Known:
     sign = FINITE if value.dtype.is_float or value.dtype.kind == "int" else NONNEGATIVE
     try:
         axes = tuple(scene.axis(size, 0) for size in value.shape)
-    except Refusal as refusal:
+    except Unproven as refusal:
         raise _error(f"argument {value.name} {refusal}") from None
     return Known(axes, sign, fixed=entry.role != InputRole.USER, masked=value.name in masks)
 
@@ -163,7 +163,7 @@ def _padded_results(scene: Scene, graph: Graph, known: dict[Value, Known]) -> li
         try:
             for size in result.shape:
                 scene.axis(size)
-        except Refusal as refusal:
+        except Unproven as refusal:
             raise _error(f"result {number} {refusal}") from None
         axes = tuple(tuple(factor.size for factor in axis) for axis in known[result].axes)
         found.append(PaddedResult(number, axes, strides))

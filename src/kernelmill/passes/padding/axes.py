@@ -17,7 +17,7 @@ from kernelmill.graph.ir import Attr
 Number = bool | int | float
 
 
-class Refusal(Exception):
+class Unproven(Exception):
     """Raised where padding could change a kept value at the current node; the message says why."""
 
 
@@ -65,7 +65,7 @@ class Padded:
         if not self.depends(size):
             return (Factor(size, "clean"),)
         if not self._grows(size):
-            raise Refusal(f"has a dim of size {size}, which need not grow with the padded size")
+            raise Unproven(f"has a dim of size {size}, which need not grow with the padded size")
         return (Factor(size, "padded", fill, strong),)
 
     def _grows(self, dim: Dim) -> bool:
@@ -94,7 +94,7 @@ class Padded:
         inner = floordiv(factor.size, outer)
         if factor.kind == "padded":
             if self.depends(inner):
-                raise Refusal(f"takes apart a dim of size {factor.size} that is padded at its end")
+                raise Unproven(f"takes apart a dim of size {factor.size} that is padded at its end")
             return replace(factor, size=outer, index=None), Factor(inner, "clean")
         return Factor(outer, factor.kind), Factor(inner, factor.kind)
 
@@ -105,7 +105,7 @@ class Padded:
             return None
         first, *rest = axis
         if not self.depends(first.size) or any(self.depends(factor.size) for factor in rest):
-            raise Refusal("needs the kept elements of a dim one after the other")
+            raise Unproven("needs the kept elements of a dim one after the other")
         size = product(factor.size for factor in axis)
         (merged,) = self.axis(size, first.fill, first.strong)
         return merged if rest else replace(merged, index=first.index)
@@ -132,7 +132,7 @@ def align(padded: Padded, a: Axis, b: Axis) -> tuple[Axis, Axis]:
             _widen(padded, x, left)
             _widen(padded, y, right)
     if left or right:
-        raise Refusal("reads tensors that are padded in different ways")
+        raise Unproven("reads tensors that are padded in different ways")
     return tuple(x for x, _ in done), tuple(y for _, y in done)
 
 
@@ -148,7 +148,7 @@ def _take(padded: Padded, rest: list[Factor], size: Dim) -> list[Factor]:
     found: list[Factor] = []
     while size != 1:
         if not rest:
-            raise Refusal("takes its dims apart in a way that padding does not allow")
+            raise Unproven("takes its dims apart in a way that padding does not allow")
         head = rest.pop(0)
         if head.size == size:
             return [*found, head]
@@ -169,7 +169,7 @@ def _widen(padded: Padded, head: Factor, rest: list[Factor]) -> None:
     """Put the head back merged with what follows it, where neither is padded."""
     uniform = bool(rest) and head.kind == rest[0].kind == "uniform"
     if not rest or (not uniform and padded.depends(head.size, rest[0].size)):
-        raise Refusal("takes apart dims across the end of a padded one")
+        raise Unproven("takes apart dims across the end of a padded one")
     rest[0] = Factor(head.size * rest[0].size, "uniform" if uniform else "clean")
 
 

@@ -14,7 +14,7 @@ from kernelmill.core.dim import Dim, bounds, provably_nonnegative
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.graph.ir import Node
 from kernelmill.passes.padding import views
-from kernelmill.passes.padding.axes import Axis, Factor, Number, Padded, Refusal, holds
+from kernelmill.passes.padding.axes import Axis, Factor, Number, Padded, Unproven, holds
 from kernelmill.passes.padding.facts import (
     ANY,
     FINITE,
@@ -87,7 +87,7 @@ def reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     same = extreme and all(f.kind == "uniform" for f in reduced)
     if not (same or _is(reduced, _NEUTRAL[node.op](node.operands[0].dtype)) or scene.trusts(x)):
         verb = _VERBS.get(node.op, "compares")
-        raise Refusal(f"{verb} the elements of a padded dim of size {_sizes(node, dims)}")
+        raise Unproven(f"{verb} the elements of a padded dim of size {_sizes(node, dims)}")
 
     def kept(factor: Factor) -> Factor:
         stays = extreme or factor.fill == _NEUTRAL[node.op](node.operands[0].dtype)
@@ -117,7 +117,7 @@ def arg_reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     dim: Any = node.attrs["dim"]
     first = scene.prefix(x.axes[dim])
     if first is not None and not _is([first], _NEUTRAL[node.op](node.operands[0].dtype)):
-        raise Refusal(f"looks for an element in a padded dim of size {_sizes(node, (dim,))}")
+        raise Unproven(f"looks for an element in a padded dim of size {_sizes(node, (dim,))}")
     axes = [axis for d, axis in enumerate(x.axes) if d != dim]
     return together(operands, [_bare(axis) for axis in axes], sign=NONNEGATIVE)
 
@@ -138,7 +138,7 @@ def matmul(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
         _is(side, 0) and other.sign <= FINITE for side, other in zip(sides, (b, a), strict=True)
     )
     if sides[0] and not gone and not scene.trusts(a, b):
-        raise Refusal(f"adds up products over a padded dim of size {node.operands[0].shape[-1]}")
+        raise Unproven(f"adds up products over a padded dim of size {node.operands[0].shape[-1]}")
     whole = not sides[0]
     axes = [_batch(scene, operands, d, whole) for d in range(len(a.axes) - 2)]
     axes.append(_zeros(a.axes[-2], b, whole))
@@ -176,12 +176,12 @@ def conv(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     padding: Any = node.attrs["padding"]
     for axis in (x.axes[1], *weight.axes):
         if scene.dependent(axis):
-            raise Refusal("adds up products over a padded dim (channels or weights)")
+            raise Unproven("adds up products over a padded dim (channels or weights)")
     axes = [_bare(x.axes[0]), scene.axis(node.result.shape[1])]
     for axis, size, reach in zip(x.axes[2:], node.result.shape[2:], padding, strict=True):
         first = scene.prefix(axis)
         if first is not None and reach and not holds(scene, x.axes, first, 0):
-            raise Refusal("has windows that reach over the end of a padded dim")
+            raise Unproven("has windows that reach over the end of a padded dim")
         axes.append(scene.axis(size))
     return together(operands, axes, sign=_finite(x, weight))
 
@@ -197,7 +197,7 @@ def attention(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     from every kept row: by a mask whose padding is known, by causality, or by the user's word."""
     query, key, value, *rest = operands
     if any(scene.dependent(axis) for axis in (query.axes[1], key.axes[1], query.axes[3])):
-        raise Refusal("has a padded number of heads or size of heads")
+        raise Unproven("has a padded number of heads or size of heads")
     shape = (*node.operands[0].shape[:3], node.operands[1].shape[2])
     masks = [_expanded(mask, shape) for mask in rest]
     batch = [known.axes[0] for known in (query, key, value)] + [mask[0] for mask in masks]
@@ -208,9 +208,9 @@ def attention(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     if scene.dependent(keys[0]) and not scene.trusts(*operands):
         hidden = any(_hides(scene, node, axis) for axis in keys[2:])
         if not hidden and not _is_causal(scene, node, rows, keys[0]):
-            raise Refusal(f"attends to a padded dim of size {shape[3]} that no mask hides")
+            raise Unproven(f"attends to a padded dim of size {shape[3]} that no mask hides")
         if _finite(*operands[:3]) == ANY:
-            raise Refusal("attends to padding that may hold infinities or NaN")
+            raise Unproven("attends to padding that may hold infinities or NaN")
     sure = all(mask.sign <= LOW for mask in rest)
     axes = [_joined(scene, batch), scene.axis(shape[1]), rows]
     axes.append(scene.axis(node.result.shape[3]))
@@ -298,14 +298,14 @@ def _looks_up(scene: Scene, node: Node, axis: Axis, size: Dim, place: Known) -> 
     if any(factor.kind != "uniform" for factor in scene.dependent(axis)):
         scene.prefix(axis)
         if not counted:
-            raise Refusal(f"may count indices from the end of a padded dim of size {size}")
+            raise Unproven(f"may count indices from the end of a padded dim of size {size}")
     ends = [factor for factor in place.factors if factor.kind == "padded"]
     if place.fixed or not ends:
         return
     for factor in ends:
         fill = factor.fill
         if fill is None or not factor.strong or fill < 0 or not _inside(fill, size):
-            raise Refusal("looks up with indices that may be out of range in the padding")
+            raise Unproven("looks up with indices that may be out of range in the padding")
 
 
 def _inside(place: Number, size: Dim) -> bool:
@@ -332,7 +332,7 @@ def _beside(
     """Pair a dim along which operands are read at equal positions, maybe not all of the first's."""
     if len({shape[d] for shape in shapes}) > 1:
         if any(scene.depends(shape[d]) for shape in shapes):
-            raise Refusal(f"reads a part of a padded dim, of {shapes[0][d]} elements")
+            raise Unproven(f"reads a part of a padded dim, of {shapes[0][d]} elements")
         return scene.axis(shapes[1][d])
     return _joined(scene, [known.axes[d] for known in operands])
 
@@ -343,7 +343,7 @@ def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     dim: Any = node.attrs["dim"]
     shapes = [operand.shape for operand in node.operands]
     if any(scene.depends(shape[dim]) for shape in shapes):
-        raise Refusal(f"writes into or from a padded dim of size {shapes[0][dim]}")
+        raise Unproven(f"writes into or from a padded dim of size {shapes[0][dim]}")
     _looks_up(scene, node, x.axes[dim], shapes[0][dim], places)
     axes = [
         _beside(scene, operands, shapes, d) if d != dim else scene.axis(shapes[0][d])
@@ -361,9 +361,9 @@ def scatter(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 def opaque(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     """Return the facts of an unknown operator. Raises Refusal where it meets anything padded."""
     if any(scene.depends(operand.shape) for operand in node.operands):
-        raise Refusal("sees a padded dim, and what it does with one is not known")
+        raise Unproven("sees a padded dim, and what it does with one is not known")
     if scene.depends(*node.attrs.values()):
-        raise Refusal("is given a size that is padded")
+        raise Unproven("is given a size that is padded")
     return together(operands, [scene.axis(size) for size in node.result.shape], sign=ANY)
 
 
@@ -371,9 +371,9 @@ def aten(scene: Scene, node: Node, operands: Sequence[Known]) -> list[Known]:
     """Return facts of an ATen call's results by their sizes. Raises Refusal as `opaque`."""
     target = node.attrs["target"]
     if any(scene.depends(operand.shape) for operand in node.operands):
-        raise Refusal(f"({target}) sees a padded dim, and what it does with one is not known")
+        raise Unproven(f"({target}) sees a padded dim, and what it does with one is not known")
     if scene.depends(*node.attrs.values()):
-        raise Refusal(f"({target}) is given a size that is padded")
+        raise Unproven(f"({target}) is given a size that is padded")
     masked = any(known.masked for known in operands)
     return [
         Known(tuple(scene.axis(size) for size in value.shape), masked=masked)

@@ -17,7 +17,7 @@ from kernelmill.passes.padding.axes import (
     Factor,
     Number,
     Padded,
-    Refusal,
+    Unproven,
     holds,
     mapped,
     regroup,
@@ -58,7 +58,7 @@ def dim_value(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
     """Return facts of a size as a number, which must be the true one."""
     value: Any = node.attrs["value"]
     if padded.depends(value):
-        raise Refusal(f"computes with the size {value}, which is the padded one")
+        raise Unproven(f"computes with the size {value}, which is the padded one")
     low = bounds(value)[0]
     sign = FINITE if low is None or low < 0 else POSITIVE if low > 0 else NONNEGATIVE
     return Known((), sign, value if isinstance(value, int) else None, fixed=True)
@@ -107,10 +107,10 @@ def cut(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
     if all(factor.kind == "uniform" for factor in axis):
         return _with_axis(x, dim, _uniform(fresh))
     if padded.depends(start, step):
-        raise Refusal(f"starts at {start}, counted from the end of what is padded")
+        raise Unproven(f"starts at {start}, counted from the end of what is padded")
     first = padded.prefix(axis)
     if first is not None and not provably_nonnegative(first.size - end):
-        raise Refusal(f"takes elements up to {end} of {first.size}, which may be padding")
+        raise Unproven(f"takes elements up to {end} of {first.size}, which may be padding")
     fresh_axis = padded.axis(fresh)
     if first is not None and end == size:
         fresh_axis = padded.axis(fresh, first.fill, first.strong)
@@ -129,7 +129,7 @@ def flip(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
     (x,) = operands
     for d in dims:
         if any(f.kind == "padded" for f in x.axes[d]):
-            raise Refusal("turns a padded dim round, so that the padding comes first")
+            raise Unproven("turns a padded dim round, so that the padding comes first")
     return replace(x, axes=_without_index(x.axes))
 
 
@@ -147,7 +147,7 @@ def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
             axes.append(_only_fill(axis, value))
             continue
         if padded.depends(low):
-            raise Refusal(f"pads {low} elements in front, which depends on a padded size")
+            raise Unproven(f"pads {low} elements in front, which depends on a padded size")
         first = padded.prefix(axis)
         if first is None:
             axes.append(padded.axis(size, value))
@@ -155,7 +155,7 @@ def pad(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
             fill = first.fill if first.fill == value else None
             axes.append(padded.axis(size, fill, first.strong))
         else:
-            raise Refusal("pads the end of a dim that is padded itself")
+            raise Unproven("pads the end of a dim that is padded itself")
     constant = x.constant if x.constant == value else None
     sign = max(x.sign, of_number(value))
     return replace(x, axes=tuple(axes), constant=constant, sign=sign)
@@ -166,7 +166,7 @@ def concat(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
     dim: Any = node.attrs["dim"]
     sizes = [operand.shape[dim] for operand in node.operands]
     if any(padded.depends(size) for size in sizes[:-1]):
-        raise Refusal("joins something behind a padded dim")
+        raise Unproven("joins something behind a padded dim")
     axes: list[Axis] = []
     for d, size in enumerate(node.result.shape):
         if d == dim:
@@ -198,10 +198,10 @@ def window(padded: Padded, node: Node, operands: Sequence[Known]) -> Known:
     axes = [_only_fill(axis, value) for axis in x.axes]
     for d, low, high, size in zip(dims, lows, highs, sizes, strict=True):
         if padded.depends(low, high, size):
-            raise Refusal("has windows whose size depends on a padded one")
+            raise Unproven("has windows whose size depends on a padded one")
         first = padded.prefix(x.axes[d])
         if first is not None and high and not holds(padded, x.axes, first, value):
-            raise Refusal("has windows that reach over the end of a padded dim")
+            raise Unproven("has windows that reach over the end of a padded dim")
         axes[d] = padded.axis(node.result.shape[d])
     axes += [padded.axis(size) for size in sizes]
     bare = not any((*lows, *highs))

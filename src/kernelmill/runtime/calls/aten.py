@@ -28,7 +28,7 @@ from kernelmill.runtime.calls.engine import (
 )
 from kernelmill.runtime.memory.allocation import empty_strided, lie_alike
 from kernelmill.runtime.memory.dims import Output, Sizes
-from kernelmill.runtime.weights.binding import Binding
+from kernelmill.runtime.weights.binding import BoundSet
 from kernelmill.torch_internals.operators import (
     name_of_operator,
     overload_named,
@@ -93,7 +93,7 @@ class Running:
     tensors: list[Any]
     sizes: Sizes
     symbols: Mapping[str, int]
-    binding: Binding | None = None
+    binding: BoundSet | None = None
 
 
 Read = Callable[[Any], object]

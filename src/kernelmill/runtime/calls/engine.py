@@ -41,7 +41,7 @@ from kernelmill.runtime.memory.dims import (
     symbol_sources,
 )
 from kernelmill.runtime.memory.frames import Frame, FramePool
-from kernelmill.runtime.weights.binding import Binding, Prepare
+from kernelmill.runtime.weights.binding import BoundSet, Prepare
 from kernelmill.runtime.weights.contents import scalar_type
 from kernelmill.runtime.weights.packing import Packs, Parameters
 from kernelmill.torch_internals.dispatch import version_counter
@@ -184,7 +184,7 @@ _MOST_SIZES = 256
 
 _MOST_ATTEMPTS = 1000
 
-Validated = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
+Validated = tuple[tuple[Any, ...], Sizes, Union[BoundSet, None]]
 """Arguments that the entry accepts, their sizes, and the binding of the long-lived ones."""
 
 CheckSizes = Callable[[Mapping[str, int]], None]
@@ -398,7 +398,7 @@ class Engine:
 
     # ---- launches ---------------------------------------------------------------------------
 
-    def launch(self, frame: Frame, first: int, last: int, binding: Binding | None) -> int:
+    def launch(self, frame: Frame, first: int, last: int, binding: BoundSet | None) -> int:
         """Run launches `first` up to `last`; return the status that a kernel has set. Pending parts
         of a binding are packed for each launch that reads them."""
         if binding is None or binding.job is None or self.parameters is None:

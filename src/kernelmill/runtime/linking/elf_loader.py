@@ -155,7 +155,7 @@ _SECTION, _SYMBOL, _RELOCATION = "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
 ALLOW_CODE = "allow executable memory (SELinux: execmem; systemd: MemoryDenyWriteExecute=no)"
 
 
-class Placed:
+class LoadedCode:
     """Code in memory, for as long as this object lives. `addresses` are those of the symbols."""
 
     def __init__(self, contents: bytearray, offsets: Mapping[str, int]) -> None:
@@ -176,13 +176,13 @@ class Placed:
 def why_no_code() -> str:
     """Return the system's reason for not letting this process run generated code; "" if it does."""
     try:
-        Placed(bytearray(mmap.PAGESIZE), {})
+        LoadedCode(bytearray(mmap.PAGESIZE), {})
     except OSError as error:
         return error.strerror or str(error)
     return ""
 
 
-def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> Placed | None:
+def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> LoadedCode | None:
     """Return an object loaded into memory; `imports` are the addresses of its undefined symbols.
 
     None when it has to be linked by LLVM. ValueError names the fault of an object: it is damaged,
@@ -195,7 +195,7 @@ def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> P
         contents, offsets = laid_out(image, symbols, imports, processor)
     except UnsupportedRelocation:
         return None
-    return Placed(contents, offsets)
+    return LoadedCode(contents, offsets)
 
 
 def laid_out(

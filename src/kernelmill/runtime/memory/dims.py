@@ -209,7 +209,7 @@ class DimTable:
                     f"sizes do not fit: {a} is {first}, and has to be at least 1"
                     if right == maximum(left, 1)
                     else f"sizes do not fit: {a} is {first} and {b} is {second}, and the program "
-                    "takes them for equal"
+                    "needs them equal"
                 )
 
     def fill_late(self, made: Values, values: Mapping[str, int]) -> None:

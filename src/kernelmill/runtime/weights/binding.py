@@ -44,7 +44,7 @@ from kernelmill.runtime.weights.contents import (
     span_of,
 )
 from kernelmill.runtime.weights.page_scan import merged
-from kernelmill.runtime.weights.streaming import Stream
+from kernelmill.runtime.weights.streaming import StreamLayout
 from kernelmill.runtime.weights.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 
@@ -101,7 +101,7 @@ class PackedPart:
 
 
 @dataclass(frozen=True)
-class Source:
+class PackSource:
     """A parameter that a component is packed from: its buffer number, and the bytes from the first
     element that kernels read to the last."""
 
@@ -110,7 +110,7 @@ class Source:
     bytes: int
 
     @classmethod
-    def of(cls, number: int, parameter: BoundParameter, tensor: torch.Tensor) -> Source:
+    def of(cls, number: int, parameter: BoundParameter, tensor: torch.Tensor) -> PackSource:
         """Return the source for a parameter; kernels read `tensor`."""
         first, last = span_of(tensor)
         return cls(number, parameter, last - first)
@@ -128,7 +128,7 @@ class Task:
 
     number: int
     launches: Sequence[int]
-    sources: Sequence[Source]
+    sources: Sequence[PackSource]
     buffers: Sequence[tuple[int, Layout]]
     find: Callable[[], PackedPart | None]
     keep: Callable[[PackedPart], None]
@@ -140,7 +140,7 @@ class PackJob:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: StreamLayout,
         tasks: Sequence[Task],
         keys: Mapping[int, Hashable],
         prepare: Callable[[], Prepare],
@@ -224,7 +224,7 @@ class _Copies:
     def close(self) -> None:
         os.close(self._file)
 
-    def take(self, source: Source, place: int) -> bool:
+    def take(self, source: PackSource, place: int) -> bool:
         """Copy the memory that kernels read of a parameter; return whether it is unchanged since
         its binding. The version is compared when the copy's packing is taken into use."""
         parameter, contents = source.parameter, source.parameter.state.contents
@@ -259,7 +259,7 @@ def _pwrite() -> Any:
 
 
 @dataclass(eq=False)
-class Binding:
+class BoundSet:
     """An immutable set of parameters ready for calls. `address` is its native table. If its `job`
     has yet to pack the components `pending`, it serves one call only, which streams."""
 
@@ -302,7 +302,7 @@ class Binding:
                 self.job.begin()
 
 
-def write_table(binding: Binding, places: Mapping[int, int]) -> None:
+def write_table(binding: BoundSet, places: Mapping[int, int]) -> None:
     """Build the native table of a binding. `places` has the buffer number of each argument."""
     bound = list(binding.bound.values())
     # Pages before edges: an edge that becomes loose in between is checked twice, and not never.

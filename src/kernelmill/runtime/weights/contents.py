@@ -46,7 +46,7 @@ from kernelmill.runtime.argument_validation import has_memory
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory.allocation import empty_strided
 from kernelmill.runtime.weights.page_scan import PAGE, SharedMappings
-from kernelmill.runtime.weights.write_watch import Span, Watch, write_watch
+from kernelmill.runtime.weights.write_watch import Span, WatchedSpan, write_watch
 from kernelmill.torch_internals.libraries import torch_library
 from kernelmill.torch_internals.tensors import handle_of, version_of
 
@@ -58,7 +58,7 @@ LEAST_PIECES = 4
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledBytes:
     """`count` pieces of `width` bytes, `pitch` bytes apart from the first element on."""
 
     count: int
@@ -67,7 +67,7 @@ class Sample:
     contents: bytes
 
 
-NOTHING = Sample(0, 0, 0, b"")
+NOTHING = SampledBytes(0, 0, 0, b"")
 
 
 def memory_of(tensor: Tensor) -> memoryview:
@@ -98,7 +98,7 @@ def span_of(tensor: Tensor) -> tuple[int, int]:
     return first, first + (reach + 1) * width
 
 
-def take_sample(tensor: Tensor) -> Sample:
+def take_sample(tensor: Tensor) -> SampledBytes:
     """Return the current pieces; none for an empty tensor."""
     if tensor.numel() == 0:
         return NOTHING
@@ -107,7 +107,7 @@ def take_sample(tensor: Tensor) -> Sample:
     width = min(span, PIECE_BYTES)
     count = min(max(LEAST_PIECES, span // APART_BYTES), span // width)
     pitch = (span - width) // max(count - 1, 1) // PIECE_BYTES * PIECE_BYTES
-    return Sample(count, width, pitch, pieces_at(tensor.data_ptr(), count, width, pitch))
+    return SampledBytes(count, width, pitch, pieces_at(tensor.data_ptr(), count, width, pitch))
 
 
 def pieces_at(address: int, count: int, width: int, pitch: int) -> bytes:
@@ -140,7 +140,7 @@ class Way(Enum):
 class Contents:
     """The compared contents of a weight; equal if nobody wrote, as far as the way can detect."""
 
-    sample: Sample = NOTHING
+    sample: SampledBytes = NOTHING
     writes: int = 0
     edges: tuple[bytes, bytes] = (b"", b"")
     digest: int = 0
@@ -154,7 +154,7 @@ def memory_span(tensor: torch.Tensor) -> Span:
 
 
 def way_for(
-    tensor: torch.Tensor, check: CheckWeights, watch: Watch | None, mappings: SharedMappings
+    tensor: torch.Tensor, check: CheckWeights, watch: WatchedSpan | None, mappings: SharedMappings
 ) -> Way:
     """Return how to check a tensor whose contents count; with "auto" by `watch`, if there is one.
     `mappings` are the current ones."""
@@ -180,14 +180,14 @@ def _others_write(tensor: torch.Tensor, mappings: SharedMappings) -> bool:
     return write_watch().is_of_file(address) and mappings.have(address)
 
 
-def read_contents(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Contents | None:
+def read_contents(tensor: torch.Tensor, way: Way, watch: WatchedSpan | None) -> Contents | None:
     """Return the current contents; None if the memory cannot be watched any more."""
     start, end = memory_span(tensor)
     size = end - start
     if way is Way.UNREAD or not size:
         return Contents()
     if way is Way.WHOLE:
-        return Contents(Sample(1, size, 0, ctypes.string_at(start, size)))
+        return Contents(SampledBytes(1, size, 0, ctypes.string_at(start, size)))
     if way is Way.DIGEST:
         return Contents(digest=digest_of(start, size), digest_bytes=size)
     if way is Way.PIECES:
@@ -316,7 +316,7 @@ class BoundParameter:
     base: int
     state: ParameterState
     way: Way
-    watch: Watch | None = None
+    watch: WatchedSpan | None = None
     copy: torch.Tensor | None = None
     looks: int = 0
 
@@ -392,7 +392,7 @@ class BoundParameters:
         self,
         tensors: Mapping[int, torch.Tensor],
         fitting: Mapping[int, torch.Tensor],
-    ) -> Mapping[Span, Watch]:
+    ) -> Mapping[Span, WatchedSpan]:
         if self.check != "auto":
             return {}
         spans = (
@@ -407,7 +407,7 @@ def _bind(
     number: int,
     tensor: torch.Tensor,
     copy: torch.Tensor | None,
-    watch: Watch | None,
+    watch: WatchedSpan | None,
     way: Way,
     on_death: OnDeath,
 ) -> BoundParameter:
@@ -442,7 +442,7 @@ def _same(parameter: BoundParameter, argument: object) -> bool:
     return state.contents is not None and state == parameter.state
 
 
-def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> ParameterState:
+def read_state(tensor: torch.Tensor, way: Way, watch: WatchedSpan | None) -> ParameterState:
     """Return the current state of a parameter."""
     layout = (*tensor.shape, *tensor.stride())
     return ParameterState(

@@ -24,13 +24,13 @@ from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.weights.contents import memory_of
 from kernelmill.store.folder import Folder, OnUntrusted, make_folders
-from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
+from kernelmill.store.sealed import Damaged, FileKind, SealedFile, write_sealed
 
 SUFFIX = ".packed"
 KEPT_SECONDS = 14 * 24 * 3600.0
 """Lifetime of a file that no process opens."""
 
-_KIND = Kind(b"kernelmill packed\n", "it is packed again")
+_KIND = FileKind(b"kernelmill packed\n", "it is packed again")
 _log = get_logger("runtime")
 
 

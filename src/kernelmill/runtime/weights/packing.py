@@ -30,11 +30,11 @@ from kernelmill.runtime.counters import Count
 from kernelmill.runtime.memory.allocation import HugePageArena, Layout
 from kernelmill.runtime.memory.dims import fixed_layout
 from kernelmill.runtime.weights.binding import (
-    Binding,
+    BoundSet,
     PackedPart,
     PackJob,
+    PackSource,
     Prepare,
-    Source,
     Task,
     can_copy,
     once,
@@ -127,9 +127,9 @@ class Parameters:
         self._bound = BoundParameters(tuple(places), packed_from, validate)
         # A packed weight identifies the layer best: it is seldom shared between layers.
         self.key_argument = min(packed_from or places)
-        self.bindings: dict[int, Binding] = {}
-        self._transient: dict[int, Binding] = {}
-        self._beside: dict[int, list[Binding]] = {}
+        self.bindings: dict[int, BoundSet] = {}
+        self._transient: dict[int, BoundSet] = {}
+        self._beside: dict[int, list[BoundSet]] = {}
         self._key_at: dict[int, int] = {}
         self._busy = ReentryLock()
         self._repacks = self._background_repacks = 0
@@ -144,7 +144,7 @@ class Parameters:
             self._transient.clear()
             self._beside.clear()
 
-    def bind(self, arguments: Sequence[object], again: bool = False) -> Binding:
+    def bind(self, arguments: Sequence[object], again: bool = False) -> BoundSet:
         """Return a binding for the current state of these arguments; `again` for a call that
         already had one. InputError names one that cannot be bound."""
         with self._busy.enter() as first, background.paused():
@@ -169,7 +169,7 @@ class Parameters:
             self._keep_beside(key, [each for each in sets if each is not its_own])
             return binding
 
-    def _bound_once(self, arguments: Sequence[object]) -> Binding:
+    def _bound_once(self, arguments: Sequence[object]) -> BoundSet:
         """Return a binding for a call that a signal handler or a finalizer makes while its thread
         is binding or looking for writes. All is packed anew, in its own frame and memory, so that
         half-done state is not touched."""
@@ -188,14 +188,14 @@ class Parameters:
         parts: Sequence[PackedPart | None],
         pending: frozenset[int],
         job: PackJob | None,
-    ) -> Binding:
+    ) -> BoundSet:
         packed = {
             buffer: tensor
             for component, part in zip(self.components, parts, strict=True)
             if part is not None
             for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
         }
-        return Binding(bound, tuple(parts), packed, pending, job)
+        return BoundSet(bound, tuple(parts), packed, pending, job)
 
     def _settle(self, key: int, parameter: BoundParameter) -> None:
         """Make this the only binding for the memory of this parameter: an object that had it before
@@ -229,7 +229,7 @@ class Parameters:
         self.bindings.pop(key, None)
         self._transient.pop(key, None)
 
-    def _keep_beside(self, key: int, sets: Sequence[Binding]) -> None:
+    def _keep_beside(self, key: int, sets: Sequence[BoundSet]) -> None:
         """Keep the packed buffers of these bindings whose memory is alive."""
         alive = [binding for binding in sets if binding.is_alive]
         if alive:
@@ -264,7 +264,7 @@ class Parameters:
         self,
         bound: Mapping[int, BoundParameter],
         tensors: Tensors,
-        known: Binding | None,
+        known: BoundSet | None,
         again: bool,
     ) -> tuple[list[PackedPart | None], PackJob | None]:
         parts = [self._known_part(n, bound, known) for n in range(len(self.components))]
@@ -292,12 +292,12 @@ class Parameters:
         arena.close()
         return parts, job
 
-    def _kept(self, number: int, bound: Mapping[int, BoundParameter], known: Binding) -> bool:
+    def _kept(self, number: int, bound: Mapping[int, BoundParameter], known: BoundSet) -> bool:
         """Return whether a component's sources are unchanged since a binding."""
         return all(bound[i] is known.bound.get(i) for i in self.components[number].sources)
 
     def _known_part(
-        self, number: int, bound: Mapping[int, BoundParameter], known: Binding | None
+        self, number: int, bound: Mapping[int, BoundParameter], known: BoundSet | None
     ) -> PackedPart | None:
         if known is not None and self._kept(number, bound, known):
             part = known.parts[number]
@@ -333,7 +333,7 @@ class Parameters:
     ) -> Task:
         component = self.components[number]
         sources = [
-            Source.of(self._places[i], bound[i], tensors[i]) for i in sorted(component.sources)
+            PackSource.of(self._places[i], bound[i], tensors[i]) for i in sorted(component.sources)
         ]
         buffers = [(b, self._layout(b)) for b in component.buffers]
 

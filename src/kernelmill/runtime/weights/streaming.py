@@ -144,7 +144,7 @@ def _launches(plan: Plan) -> Iterator[tuple[int, Launch]]:
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamLayout:
     """The layout of a plan's streaming calls: `order` has (launch, component) by launch, `sizes`
     the bytes of each component, `offsets` the offset of each packed buffer in memory of `bytes`
     bytes."""
@@ -167,7 +167,7 @@ class Stream:
 
 def stream_of(
     plan: Plan, components: Sequence[Component], wanted: Collection[int]
-) -> Stream | None:
+) -> StreamLayout | None:
     """Return how calls can stream the `wanted` components, without those that cannot be streamed;
     None if that saves too little."""
     reading = readers(plan, components)
@@ -183,7 +183,7 @@ def stream_of(
     if whole < LEAST_BYTES or needed * LEAST_TURNS > whole:
         return None
     order = sorted((its.first, number) for number, its in chosen.items())
-    return Stream(tuple(order), wholes, places, needed)
+    return StreamLayout(tuple(order), wholes, places, needed)
 
 
 def _place(

@@ -30,7 +30,7 @@ Span = tuple[int, int]
 _log = get_logger("runtime")
 
 
-class Watch:
+class WatchedSpan:
     """A watched span of memory; it is watched as long as this object lives.
 
     `writes` is another number after every write to a page that the span fills; None when the memory
@@ -103,7 +103,7 @@ class WriteWatch:
         self._forks = 0
         self._scan: PageScan | None = None
         self._refused = False
-        self._watches: WeakValueDictionary[Span, Watch] = WeakValueDictionary()
+        self._watches: WeakValueDictionary[Span, WatchedSpan] = WeakValueDictionary()
         self._numbers = itertools.count(1)
         self._turns = ReentryLock()
         self._forking: list[AbstractContextManager[bool]] = []
@@ -122,7 +122,7 @@ class WriteWatch:
                     self._open()
         return self._scan is not None
 
-    def watch(self, spans: Iterable[Span]) -> dict[Span, Watch]:
+    def watch(self, spans: Iterable[Span]) -> dict[Span, WatchedSpan]:
         """Return a watch of each span (of more than two pages) that can be watched."""
         wanted = set(spans)
         if not wanted or not self.allowed:
@@ -191,10 +191,10 @@ class WriteWatch:
             self._take(pages, its)
         self.state.takes += 1
 
-    def _known(self) -> list[Watch]:
+    def _known(self) -> list[WatchedSpan]:
         return [watch for watch in self._watches.values() if watch.writes is not None]
 
-    def _take(self, pages: Range, watches: Sequence[Watch]) -> None:
+    def _take(self, pages: Range, watches: Sequence[WatchedSpan]) -> None:
         if self._scan is None:
             return  # in a child of a handler, which has lost them
         try:
@@ -209,12 +209,12 @@ class WriteWatch:
                 for watch in watches:
                     watch.note(written, number)
 
-    def _new(self, spans: Sequence[Span]) -> dict[Span, Watch]:
+    def _new(self, spans: Sequence[Span]) -> dict[Span, WatchedSpan]:
         """Return watches of spans that are not watched yet."""
         if not spans:
             return {}
         number = next(self._numbers)
-        made = {span: Watch(span, number) for span in spans}
+        made = {span: WatchedSpan(span, number) for span in spans}
         known, forks = self._known(), -1
         self._begin_to_take()
         while forks != self._forks:  # a handler's fork: protection does not come along
@@ -224,7 +224,7 @@ class WriteWatch:
         self.state.takes += 1
         return made
 
-    def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
+    def _protect(self, watches: Sequence[WatchedSpan], known: Sequence[WatchedSpan]) -> None:
         """Begin to watch these, or lose them; known watches learn of writes to the same pages."""
         ranges = merged([watch.pages for watch in watches])
         groups = zip(ranges, _by_range(ranges, watches), _by_range(ranges, known), strict=True)
@@ -236,7 +236,7 @@ class WriteWatch:
                 if not self._protected(watch.pages, met):
                     watch.lose(next(self._numbers))
 
-    def _protected(self, pages: Range, others: Sequence[Watch]) -> bool:
+    def _protected(self, pages: Range, others: Sequence[WatchedSpan]) -> bool:
         """Protect these pages, partly watched by the others; return whether that succeeded."""
         if self._scan is None:
             return False
@@ -293,9 +293,9 @@ def _within(span: Span) -> Range:
     return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
 
 
-def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Watch]]:
+def _by_range(ranges: Sequence[Range], watches: Sequence[WatchedSpan]) -> list[list[WatchedSpan]]:
     """Return the watches with pages in each of these ranges, which are in order and disjoint."""
-    found: list[list[Watch]] = [[] for _ in ranges]
+    found: list[list[WatchedSpan]] = [[] for _ in ranges]
     for watch in watches:
         for index in meeting(ranges, watch.pages):
             found[index].append(watch)

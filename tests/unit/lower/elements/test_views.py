@@ -16,7 +16,7 @@ from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.elements.axes import fresh_axes
 from kernelmill.lower.elements.views import (
     Index,
-    Source,
+    ViewSource,
     fill,
     ravel,
     reshape_index,
@@ -85,7 +85,7 @@ def check(graph: Graph, **sizes: int) -> None:
         assert operand[where] == expected[index], index
 
 
-def shown(found: tuple[Source, ...], values: Mapping[str, int]) -> Source | None:
+def shown(found: tuple[ViewSource, ...], values: Mapping[str, int]) -> ViewSource | None:
     """The first source whose conditions hold."""
     for source in found:
         if all(evaluate(condition, values) >= 0 for condition in source.conditions):

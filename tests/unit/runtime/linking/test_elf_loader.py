@@ -109,7 +109,7 @@ def test_caches_are_told_of_what_was_placed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(elf_loader, "_cache_flush", lambda: flush)
     image = codegen.emit(CALLS, host_isa())
     processor = PROCESSORS[host_isa().family]
-    placed = elf_loader.Placed(*laid_out(image, ["first"], {"cos": 4096}, processor))
+    placed = elf_loader.LoadedCode(*laid_out(image, ["first"], {"cos": 4096}, processor))
     (code,) = told
     assert placed.addresses["first"] and processor.stub(4096) in code
 

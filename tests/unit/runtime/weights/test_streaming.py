@@ -21,7 +21,13 @@ from kernelmill.runtime.memory.allocation import HugePageArena, Layout
 from kernelmill.runtime.program import Program, load
 from kernelmill.runtime.weights import binding, packing, streaming
 from kernelmill.runtime.weights.binding import once
-from kernelmill.runtime.weights.streaming import Readers, Stream, components, readers, stream_of
+from kernelmill.runtime.weights.streaming import (
+    Readers,
+    StreamLayout,
+    components,
+    readers,
+    stream_of,
+)
 from tests.unit.runtime.calls.test_aten import CHECK as POSITIVE
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
 from tests.unit.runtime.weights.test_parameters import (
@@ -156,7 +162,7 @@ def test_shares_of_twenty_calls_are_all_there_is(
 ) -> None:
     monkeypatch.setattr(streaming, "SHARE_PART", 1 / 16)
     sizes = {number: (number % 5 + 1) << 20 for number in range(pieces)}
-    stream = Stream(tuple((n, n) for n in range(pieces)), sizes, {}, 0)
+    stream = StreamLayout(tuple((n, n) for n in range(pieces)), sizes, {}, 0)
     pending, calls = set(range(pieces)), 0
     while pending:
         pending -= set(stream.share(pending))

@@ -15,7 +15,7 @@ import pytest
 
 from kernelmill.runtime.weights import page_scan, write_watch
 from kernelmill.runtime.weights.page_scan import PAGE, merged
-from kernelmill.runtime.weights.write_watch import Watch, WriteWatch
+from kernelmill.runtime.weights.write_watch import WatchedSpan, WriteWatch
 from tests.interrupted import Interrupt
 
 PAGES = 8
@@ -48,7 +48,7 @@ def room() -> Iterator[Room]:
     yield Room(memory, address)
 
 
-def watched(watch: WriteWatch, span: tuple[int, int]) -> Watch:
+def watched(watch: WriteWatch, span: tuple[int, int]) -> WatchedSpan:
     return watch.watch([span])[span]
 
 
@@ -162,9 +162,9 @@ def test_a_look_asks_each_watch_a_few_times_however_many_there_are(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, asked = WriteWatch(), []
-    pages = Watch.pages.fget
+    pages = WatchedSpan.pages.fget
     assert pages is not None
-    monkeypatch.setattr(Watch, "pages", property(lambda its: asked.append(its) or pages(its)))
+    monkeypatch.setattr(WatchedSpan, "pages", property(lambda its: asked.append(its) or pages(its)))
     step = 5 * PAGE + 1
     memory = mmap.mmap(-1, 300 * step, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = addressof(c_char.from_buffer(memory))

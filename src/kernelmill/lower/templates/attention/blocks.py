@@ -158,7 +158,7 @@ class PanelBlocks(AttentionBlocks):
 
 
 @dataclass(frozen=True)
-class ScratchLayout:
+class AttentionScratch:
     """Offsets and row lengths in elements of the accumulator's dtype; vectors never straddle rows.
 
     queries  [rows][depth]             scaled query rows, padded to whole vectors
@@ -191,7 +191,7 @@ class ScratchLayout:
     elements: int
 
 
-def scratch_layout(spec: AttentionSpec, schedule: AttentionBlocks) -> ScratchLayout:
+def scratch_layout(spec: AttentionSpec, schedule: AttentionBlocks) -> AttentionScratch:
     """Lay the regions out one after another, each at a whole vector."""
     assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
     lanes, kept = schedule.lanes, schedule.regions(spec)
@@ -210,4 +210,4 @@ def scratch_layout(spec: AttentionSpec, schedule: AttentionBlocks) -> ScratchLay
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + size)
-    return ScratchLayout(query_row, value_row, schedule.keys, kept.width, *offsets)
+    return AttentionScratch(query_row, value_row, schedule.keys, kept.width, *offsets)

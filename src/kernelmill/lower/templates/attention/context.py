@@ -13,7 +13,7 @@ from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.templates.attention.blocks import (
     AttentionBlocks,
-    ScratchLayout,
+    AttentionScratch,
     scratch_layout,
 )
 from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry
@@ -29,7 +29,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tile:
+class RowTile:
     """The rows of a register tile: `row(i)` is row i of `count`, number first + i in scratch."""
 
     first: Dim
@@ -48,7 +48,7 @@ class AttentionContext:
     builder: KernelBuilder
     spec: AttentionSpec
     schedule: AttentionBlocks
-    scratch: ScratchLayout
+    scratch: AttentionScratch
     masking: Value | None = None
 
     scales_scores: ClassVar[bool] = False
@@ -211,7 +211,7 @@ class AttentionContext:
         """Store exponentials of scores in place of the scores."""
         self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
 
-    def query_elements(self, tile: Tile, k: Dim, *, lanes: int = 1) -> list[Value]:
+    def query_elements(self, tile: RowTile, k: Dim, *, lanes: int = 1) -> list[Value]:
         """Load `lanes` elements from k on of each of the tile's scaled queries."""
         row = self.scratch.query_row
         offset = self.scratch.queries + tile.first * row + k

@@ -15,7 +15,7 @@ from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.microkernel import transpose
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, RowTile, row_of_tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.softmax import (
     add_weighted_values,
@@ -72,12 +72,13 @@ def _emit_block(
     tile_rows = context.schedule.tile_rows
     skipped = context.unseen_rows(start, first)
     with context.builder.loop(skipped, stop - first, tile_rows, prefix="r") as loop:
-        tile = Tile(loop.index, tile_rows, partial(row_of_tile, context, batch, first, loop.index))
+        row = partial(row_of_tile, context, batch, first, loop.index)
+        tile = RowTile(loop.index, tile_rows, row)
         seen = context.seen_keys(end, first + loop.index)
         _emit_tile(context, tile, start, seen - start)
 
 
-def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) -> None:
+def _emit_tile(context: AttentionContext, tile: RowTile, start: Dim, count: Dim) -> None:
     """Emit a register tile's rows against `count` keys of the packed block at `start`."""
     scratch = context.scratch
     panel = scratch.width // context.schedule.lanes

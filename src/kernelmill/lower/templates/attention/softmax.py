@@ -18,7 +18,7 @@ from typing import Protocol
 from kernelmill.core.dim import Dim, floordiv
 from kernelmill.core.dtype import F32
 from kernelmill.kernel.ir import Operand, Value
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, RowTile
 from kernelmill.lower.templates.attention.spec import MaskKind
 
 _LOWEST = float("-inf")
@@ -27,7 +27,7 @@ _INTERLEAVED_ROWS = (3, 2, 1)
 
 
 def exponentiate(
-    context: AttentionContext, tile: Tile, start: Dim, count: Dim, vectors: Dim
+    context: AttentionContext, tile: RowTile, start: Dim, count: Dim, vectors: Dim
 ) -> None:
     """Replace the tile's scores by exponentials, and bring peaks and totals up to date.
 
@@ -44,7 +44,7 @@ def exponentiate(
 
 
 def _exponentiate_rows(
-    context: AttentionContext, tile: Tile, numbers: Sequence[Dim],
+    context: AttentionContext, tile: RowTile, numbers: Sequence[Dim],
     start: Dim, count: Dim, vectors: Dim,
 ) -> None:  # fmt: skip
     rows = [tile.row(i) for i in numbers]
@@ -277,7 +277,7 @@ class ValuePanel(Protocol):
 
 
 def add_weighted_values(
-    context: AttentionContext, tile: Tile, count: Dim, values: ValuePanel
+    context: AttentionContext, tile: RowTile, count: Dim, values: ValuePanel
 ) -> None:
     """Add the weighted values of the block's first `count` keys to sums[row] * factor."""
     scratch, lanes = context.scratch, context.schedule.lanes

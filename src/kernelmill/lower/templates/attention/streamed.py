@@ -15,7 +15,7 @@ from kernelmill.kernel.ir import Operand, Value
 from kernelmill.lower.elements.axes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.templates.attention.blocks import AttentionBlocks, Regions
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, RowTile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.softmax import (
     add_weighted_values,
@@ -120,7 +120,7 @@ def _heads_together(spec: AttentionSpec, rows: int) -> int:
 
 def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
     schedule = context.schedule
-    tile = Tile(0, schedule.tile_rows, partial(_row, context, batch, first))
+    tile = RowTile(0, schedule.tile_rows, partial(_row, context, batch, first))
     rows = [tile.row(i) for i in range(tile.count)]
     for row in rows:
         context.start_row(row)
@@ -148,7 +148,9 @@ def _row(context: AttentionContext, batch: Dims, first: Dim, i: Dim) -> Row:
     return Row((*batch[:-1], batch[-1] + head), m, i)
 
 
-def _emit_block(context: AttentionContext, batch: Dims, start: Dim, end: Dim, tile: Tile) -> None:
+def _emit_block(
+    context: AttentionContext, batch: Dims, start: Dim, end: Dim, tile: RowTile
+) -> None:
     spec, lanes = context.spec, context.schedule.lanes
     if spec.key_contiguous_along is Along.K:
         _scores_along_depth(context, batch, tile, start, end)
@@ -172,7 +174,7 @@ def _value(context: AttentionContext, batch: Dims, n: Dim, e: int) -> Value:
 
 
 def _scores_along_depth(
-    context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim
+    context: AttentionContext, batch: Dims, tile: RowTile, start: Dim, end: Dim
 ) -> None:
     """Compute each score by itself: vectors along the depth, summed across lanes at the end."""
     spec, scratch = context.spec, context.scratch
@@ -203,7 +205,7 @@ def _dot(context: AttentionContext, left: Sequence[Value], right: Sequence[Value
 
 
 def _scores_along_keys(
-    context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim
+    context: AttentionContext, batch: Dims, tile: RowTile, start: Dim, end: Dim
 ) -> None:
     """Compute a vector of scores at a time: keys are contiguous in memory."""
     b, spec, lanes = context.builder, context.spec, context.schedule.lanes

@@ -28,7 +28,7 @@ from kernelmill.lower.emit.tiles import (
     copy_b_tiles,
 )
 from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile, row_of_tile
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, RowTile, row_of_tile
 from kernelmill.lower.templates.attention.key_blocks import each_block
 from kernelmill.lower.templates.attention.softmax import exponentiate
 from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words, round_up
@@ -64,10 +64,10 @@ class Tiled(PanelBlocks):
 
     def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
         """Emit the query rows of one task."""
-        _Task(TiledContext.of(builder, spec, self), batch, first).emit()
+        _AttentionTask(TiledAttentionContext.of(builder, spec, self), batch, first).emit()
 
 
-class TiledContext(AttentionContext):
+class TiledAttentionContext(AttentionContext):
     """Scores are scaled when they are read, and exponentials go into tiles of bf16."""
 
     scales_scores = True
@@ -86,7 +86,7 @@ class TiledContext(AttentionContext):
         self.builder.store(SCRATCH, place, self.builder.op("cast", weights, dtype=BF16))
 
 
-class _Task:
+class _AttentionTask:
     def __init__(self, context: AttentionContext, batch: Dims, first: Dim) -> None:
         spec, schedule = context.spec, context.schedule
         assert spec.words is not None
@@ -116,7 +116,7 @@ class _Task:
         rows, skipped = self.down * TILE_ROWS, context.unseen_rows(start, self.first)
         with self.b.loop(skipped, self.stop - self.first, rows, prefix="r") as loop:
             row = partial(row_of_tile, context, self.batch, self.first, loop.index)
-            tile = Tile(loop.index, rows, row)
+            tile = RowTile(loop.index, rows, row)
             count = context.seen_keys(end, self.first + loop.index) - start
             self._scores(tile, count)
             exponentiate(context, tile, start, count, ceildiv(count, _KEYS) * 2)
@@ -124,7 +124,7 @@ class _Task:
 
     # ---- products --------------------------------------------------------------------------------
 
-    def _scores(self, tile: Tile, count: Dim) -> None:
+    def _scores(self, tile: RowTile, count: Dim) -> None:
         """Compute scores of the tile's rows against `count` keys, two tiles of keys at a time."""
         block, scratch = self._product(2), self.context.scratch
         queries = self._tiles(block.a, scratch.queries, self.depth)
@@ -135,7 +135,7 @@ class _Task:
             sums = block.sum_products(self.b, 0, self.depth, a, b, block.zeros(self.b))
             block.write(self.b, scratch.scores + loop.index * _KEYS, scratch.score_row, sums)
 
-    def _weighted_values(self, tile: Tile, keys: Dim) -> None:
+    def _weighted_values(self, tile: RowTile, keys: Dim) -> None:
         """Add the values, weighted, of so many tiles along the keys to the rows' sums."""
         context, scratch = self.context, self.context.scratch
         fresh, along = context.schedule.single_block, context.schedule.keys // _KEYS
@@ -151,7 +151,7 @@ class _Task:
             sums = block.sum_products(self.b, 0, keys, a, b, older)
             block.write(self.b, place, row, sums)
 
-    def _scale_sums(self, tile: Tile) -> None:
+    def _scale_sums(self, tile: RowTile) -> None:
         """Scale the sums of earlier blocks to the new peaks."""
         context, scratch = self.context, self.context.scratch
         with self.b.loop(0, tile.count, prefix="t") as loop:

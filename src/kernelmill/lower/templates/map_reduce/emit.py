@@ -29,7 +29,7 @@ from kernelmill.lower.elements.domain import TASK_ELEMENTS, AccessKind, Axis, co
 from kernelmill.lower.elements.emitter import Emitter, Location, ScratchLocation
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import extent
-from kernelmill.lower.templates.map_reduce.reduction import Reduction, Registers, Sums, shares
+from kernelmill.lower.templates.map_reduce.reduction import FoldSums, Reduction, Registers, shares
 from kernelmill.lower.templates.map_reduce.schedule import (
     MANY_BRANCHES,
     Nest,
@@ -200,7 +200,7 @@ class _Emission:
         b, along = self.e.builder, self.schedule.along_inner
         ordered = any(r.is_ordered for r in reductions)
         vectors = along and bool(self.inner) and not ordered
-        sums = Sums(b, reductions, self.lanes if vectors or not along else 1)
+        sums = FoldSums(b, reductions, self.lanes if vectors or not along else 1)
         spill = self.spill if self.spill is not None and self.spill.first_pass == number else None
         # The second pass reads what is in the cache, and does not write past it yet.
         beside = self.beside if number == min(1, len(self.passes) - 1) else None
@@ -228,7 +228,7 @@ class _Emission:
             if spill is not None:
                 place.scratch[spill.value] = spill.location(place)
 
-    def _fold(self, sums: Sums, state: State, mask: Register | None) -> list[Register]:
+    def _fold(self, sums: FoldSums, state: State, mask: Register | None) -> list[Register]:
         """Fold the element at the current position into each accumulator."""
         folded: list[Register] = []
         for reduction, old in zip(sums.reductions, sums.split(state), strict=True):

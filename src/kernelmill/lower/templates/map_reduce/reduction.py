@@ -1,6 +1,6 @@
 """Reductions: the start of an accumulator, folding in elements or accumulators, and its end.
 
-Accumulators have the register form of the operand: half types sum in f32. Every accumulator is a
+FoldSums have the register form of the operand: half types sum in f32. Every accumulator is a
 tuple of registers: one, or (best value, its position) for argmax and argmin.
 """
 
@@ -124,16 +124,16 @@ class Reduction:
 
 
 @dataclass(frozen=True)
-class Sums:
+class FoldSums:
     """The accumulators of some reductions, `lanes` wide, as one list of registers."""
 
     b: KernelBuilder
     reductions: Sequence[Reduction]
     lanes: int
 
-    def times(self, number: int) -> Sums:
+    def times(self, number: int) -> FoldSums:
         """Return as many accumulators of each, one set after the other."""
-        return Sums(self.b, [*self.reductions] * number, self.lanes)
+        return FoldSums(self.b, [*self.reductions] * number, self.lanes)
 
     def start(self) -> list[Register]:
         """Emit accumulators of no elements."""

@@ -14,9 +14,9 @@ from kernelmill.graph.ir import Value
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.axes import operand_index
 from kernelmill.lower.elements.domain import (
-    Access,
     AccessKind,
     Axis,
+    IndexAccess,
     axes_of,
     collect,
     count,
@@ -26,7 +26,7 @@ from kernelmill.lower.elements.domain import (
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion.costs import Costs
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import FusionGroup
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Nest:
     stored    where values lie that the group reads, None for its own members
     """
 
-    group: Group
+    group: FusionGroup
     targets: Mapping[Value, Location]
     costs: Costs
     stored: Callable[[Value], Location | None]
@@ -77,7 +77,7 @@ class NestSchedule:
     outer: Sequence[Axis]
     inner: Sequence[Axis]
     merged: Mapping[str, Dim]
-    accesses: Sequence[Access]
+    accesses: Sequence[IndexAccess]
     along_inner: bool
     vector: Axis | None
     far_bytes: int
@@ -116,16 +116,16 @@ def nest_loss(schedule: NestSchedule, sizes: Mapping[str, int]) -> float:
     return schedule.lanes / extent if extent else 0.0
 
 
-def _accesses(nest: Nest) -> list[Access]:
+def _accesses(nest: Nest) -> list[IndexAccess]:
     accesses = collect(nest.computed, nest.stored, set(nest.reductions))
     for value, location in nest.targets.items():
         stored_at = views.address(nest.group.roots[value], location.strides, location.offset)
-        accesses.append(Access(stored_at, AccessKind.STORE, location.dtype, value))
+        accesses.append(IndexAccess(stored_at, AccessKind.STORE, location.dtype, value))
     return accesses
 
 
 def _reads_along_inner(
-    outer: Sequence[Axis], inner: Sequence[Axis], accesses: Sequence[Access], lanes: int
+    outer: Sequence[Axis], inner: Sequence[Axis], accesses: Sequence[IndexAccess], lanes: int
 ) -> bool:
     """Return whether the passes over the inner axes read better along the last of these."""
     if not inner or not outer:
@@ -138,7 +138,7 @@ def _reads_along_inner(
     return stride_score(inner[-1], passes, lanes) >= max(scores)
 
 
-def _steps_shortly(axis: Axis, inner: Axis, accesses: Sequence[Access], lanes: int) -> bool:
+def _steps_shortly(axis: Axis, inner: Axis, accesses: Sequence[IndexAccess], lanes: int) -> bool:
     """Return whether vectors along an outer axis step by two or three elements with each lane, and
     the inner axis, a window's, is too short to fill one."""
     loads = [a for a in accesses if a.kind is AccessKind.LOAD]
@@ -148,13 +148,13 @@ def _steps_shortly(axis: Axis, inner: Axis, accesses: Sequence[Access], lanes: i
     return short and long and all(step is not None and step[0] in (2, 3) for step in steps)
 
 
-def _best_outer(outer: Sequence[Axis], accesses: Sequence[Access], lanes: int) -> Axis:
+def _best_outer(outer: Sequence[Axis], accesses: Sequence[IndexAccess], lanes: int) -> Axis:
     scores = [stride_score(axis, accesses, lanes) for axis in outer]
     return outer[max(range(len(scores)), key=lambda i: (scores[i], i))]
 
 
 def _work(
-    nest: Nest, machine: Machine, accesses: Sequence[Access], lanes: int, elements: Dim
+    nest: Nest, machine: Machine, accesses: Sequence[IndexAccess], lanes: int, elements: Dim
 ) -> Dim:
     """Return the larger of the costs of memory traffic and arithmetic."""
     traffic = sum(a.dtype.bytes for a in accesses if a.dtype is not None)
@@ -165,7 +165,7 @@ def _work(
     return elements * tenths // 10 + 1
 
 
-def _lanes(group: Group, machine: Machine) -> int:
+def _lanes(group: FusionGroup, machine: Machine) -> int:
     """Return the lanes of a vector that fill a register in the widest type the group computes in.
 
     64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
@@ -186,7 +186,7 @@ MANY_BRANCHES = 5
 """Fewer parts of an axis that is no vector's are told apart by branches, once a row."""
 
 
-def segments(axis: Axis, accesses: Iterable[Access]) -> Sequence[tuple[int, int]]:
+def segments(axis: Axis, accesses: Iterable[IndexAccess]) -> Sequence[tuple[int, int]]:
     """Return the parts [first, end) of an axis; none where there is nothing to gain."""
     if not isinstance(axis.extent, int):
         return ()

@@ -14,14 +14,14 @@ from kernelmill.core.dim import Dim, ceildiv, linear_part
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import in_range
-from kernelmill.lower.elements.domain import Access, AccessKind, Axis
+from kernelmill.lower.elements.domain import AccessKind, Axis, IndexAccess
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.microkernel import transpose
 from kernelmill.lower.templates.map_reduce.walk import Place, Walk
 
 
 def crosswise_axis(
-    vector: Axis, others: Sequence[Axis], accesses: Sequence[Access], lanes: int
+    vector: Axis, others: Sequence[Axis], accesses: Sequence[IndexAccess], lanes: int
 ) -> tuple[Axis, list[tuple[Value, Index]]] | None:
     """Return an axis along which loads are contiguous that are not so along `vector`, and these."""
     if not isinstance(vector.extent, int) or vector.extent < lanes or lanes & (lanes - 1):
@@ -37,7 +37,7 @@ def crosswise_axis(
     return None
 
 
-def _is_crosswise(access: Access, value: Value, axis: Axis, vector: Axis) -> bool:
+def _is_crosswise(access: IndexAccess, value: Value, axis: Axis, vector: Axis) -> bool:
     """Return whether a load is contiguous along `axis` and strided along `vector`. A block is read
     ahead of what needs it: what is behind a condition, or looked up, is not."""
     if access.kind is not AccessKind.LOAD or not in_range(access.index, value.shape):

@@ -19,10 +19,10 @@ from kernelmill.lower.elements.domain import TASK_ELEMENTS, Axis, count, split_t
 from kernelmill.lower.elements.emitter import Emitter, Known, ScratchLocation
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.templates.map_reduce.reduction import RUN, Sums, shares
+from kernelmill.lower.templates.map_reduce.reduction import RUN, FoldSums, shares
 
 WAYS = 4
-"""Accumulators side by side, so that an addition need not wait for the one before it."""
+"""FoldSums side by side, so that an addition need not wait for the one before it."""
 
 FEW = 16
 """Elements of loops inside that do not make a run of their own."""
@@ -61,7 +61,7 @@ class Walk:
         self.parts: dict[str, Sequence[tuple[int, int]]] = {}
         self.env: dict[str, Dim] = {}
         self.task: Dim = 0
-        self.nothing = Sums(self.b, (), lanes)
+        self.nothing = FoldSums(self.b, (), lanes)
 
     def at(self, index: Index) -> Index:
         """Return a domain index at the current position."""
@@ -153,7 +153,7 @@ class Walk:
 
     # ---- loops inside a task -------------------------------------------------------------------
 
-    def loops(self, axes: Sequence[Axis], vectors: bool, body: Body, sums: Sums) -> State:
+    def loops(self, axes: Sequence[Axis], vectors: bool, body: Body, sums: FoldSums) -> State:
         """Loop over the axes, with `vectors` along the last one; return what is folded in then."""
         if not vectors:
             return self._nest(axes, sums, sums.start(), lambda state: body(state, None))
@@ -162,7 +162,7 @@ class Walk:
         return self._nest(others, sums, sums.start(), leaf, steps)
 
     def _nest(
-        self, axes: Sequence[Axis], sums: Sums, state: State, leaf: Callable[[State], State],
+        self, axes: Sequence[Axis], sums: FoldSums, state: State, leaf: Callable[[State], State],
         steps: Dim = 1,
     ) -> State:  # fmt: skip
         """Loop over `axes` and carry `state` through `leaf`, which folds in so many elements one
@@ -190,7 +190,7 @@ class Walk:
         return ((0, axis.extent),) if state else self.parts.get(axis.name) or ((0, axis.extent),)
 
     def _runs(
-        self, start: Dim, stop: Dim, sums: Sums, state: State, turn: Pass, prefix: str,
+        self, start: Dim, stop: Dim, sums: FoldSums, state: State, turn: Pass, prefix: str,
         elements: Dim = 1,
     ) -> State:  # fmt: skip
         """A loop that carries `state` through `turn`, which folds in so many elements one after the
@@ -212,7 +212,7 @@ class Walk:
             loop.carry(*turn(loop.index, loop.carried))
         return loop.results
 
-    def _vectors(self, axis: Axis, sums: Sums, body: Body, state: State) -> State:
+    def _vectors(self, axis: Axis, sums: FoldSums, body: Body, state: State) -> State:
         """Whole vectors along an axis, some side by side if they are many, then the rest."""
         for first, end in self._parts(axis, state):
             blocks, start = (end - first) // self.lanes, 0
@@ -242,7 +242,7 @@ class Walk:
         statement.results = tuple(self.b.fresh_of(register.type) for register in state)
         return statement.results
 
-    def _ways(self, axis: Axis, passes: Dim, sums: Sums, state: State, body: Body) -> State:
+    def _ways(self, axis: Axis, passes: Dim, sums: FoldSums, state: State, body: Body) -> State:
         """Vectors side by side, each with accumulators of its own, that many times."""
         width = self.lanes * WAYS
 

@@ -30,7 +30,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Let
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import Dims, fresh_axes
-from kernelmill.lower.elements.domain import Access, collect
+from kernelmill.lower.elements.domain import IndexAccess, collect
 from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index, ravel
@@ -200,7 +200,7 @@ class ContractionBinding(Binding[Contraction]):
             return sym("rows", 0, max(1, -(-2 * size // groups)))
         return sym("rows", 0)
 
-    def _reads(self, b: Value) -> list[Access]:
+    def _reads(self, b: Value) -> list[IndexAccess]:
         """Return the accesses of an element of B, or of a value like it, at column n and at k."""
         roles = self.whole
         column, depth = sym(COLUMN, 0, roles.n - 1), sym(DEPTH, 0, roles.k[0] - 1)
@@ -391,7 +391,7 @@ class _Operands:
             stride,
         )
 
-    def _row_access(self, roles: Roles, batch: Dims, m: Dim) -> Access:
+    def _row_access(self, roles: Roles, batch: Dims, m: Dim) -> IndexAccess:
         (access,) = collect([(roles.a, roles.a_index(batch, m, (0,)))], self.e.stored, set())
         return access
 
@@ -434,7 +434,7 @@ def read_operand(emitter: Emitter, matrix: Matrix) -> Operand:
 def _prefetching(emitter: Emitter, matrix: Matrix) -> PrefetchElement | None:
     """Return a prefetch of an operand that is read in place, if its rows follow one another."""
 
-    def first(bi: Dims, oi: Dim) -> Access:
+    def first(bi: Dims, oi: Dim) -> IndexAccess:
         at = matrix.at(bi, oi, (0,) * len(matrix.k))
         (access,) = collect([(matrix.value, at)], emitter.stored, set())
         return access

@@ -16,7 +16,7 @@ from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import Dims
-from kernelmill.lower.elements.domain import Access
+from kernelmill.lower.elements.domain import IndexAccess
 from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
@@ -34,7 +34,7 @@ from kernelmill.lower.weights.dequantise import (
 )
 from kernelmill.lower.weights.four_bits import WORD, Affine, affine, numbers_of, words_in_panels
 
-Reads = Callable[[Value], list[Access]]
+Reads = Callable[[Value], list[IndexAccess]]
 """The operands of an element of B, or of a similar value."""
 
 

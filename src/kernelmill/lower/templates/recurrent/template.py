@@ -105,7 +105,7 @@ def emit_recurrent(
     """Write one task, and set the kernel's scratch: the states before and after a step, and the
     cell states."""
     builder.kernel.scratch = 3 * schedule.rows * spec.size * F32.bytes
-    task = _Task(builder, spec, schedule)
+    task = _RecurrentTask(builder, spec, schedule)
     task.begin()
     with builder.loop(0, spec.steps, prefix="t") as time:
         task.step(time.index)
@@ -113,7 +113,7 @@ def emit_recurrent(
 
 
 @dataclass(frozen=True)
-class _Task:
+class _RecurrentTask:
     b: KernelBuilder
     spec: RecurrentSpec
     schedule: RecurrentSchedule

@@ -124,7 +124,7 @@ def _block(window: Dims, lanes: int) -> Dim:
 
 def emit_scatter(builder: KernelBuilder, spec: ScatterSpec, schedule: ScatterSchedule) -> None:
     """Append the body of one task. The kernel must have the schedule's `tasks`."""
-    writer = _Writer(builder, spec)
+    writer = _ScatterWriter(builder, spec)
     if not spec.window:
         with writer.walk(spec.space) as i:
             writer.write(i, (), None)
@@ -145,7 +145,7 @@ def emit_scatter(builder: KernelBuilder, spec: ScatterSpec, schedule: ScatterSch
                 writer.write(i, (*outer, loop.index), None)
 
 
-class _Writer:
+class _ScatterWriter:
     def __init__(self, builder: KernelBuilder, spec: ScatterSpec) -> None:
         self.b, self.spec = builder, spec
 

@@ -30,7 +30,7 @@ a whole number of passes with."""
 
 
 @dataclass(frozen=True)
-class Pixels:
+class TilePixels:
     """A tile's output pixels: rows and columns from (row, column) on. `number` counts the tiles of
     a task."""
 
@@ -78,7 +78,7 @@ def _one_panel(context: DenseContext, panel: Dim) -> None:
     _for_each_tile(context, lambda pixels: _whole(context, panel, pixels))
 
 
-def _whole(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
+def _whole(context: DenseContext, panel: Dim, pixels: TilePixels) -> None:
     _sum(context, panel, 0, pixels)
     _finish(context, panel, pixels)
 
@@ -91,7 +91,7 @@ def _in_blocks(context: DenseContext, panel: Dim) -> None:
         _for_each_tile(context, lambda pixels: _sum(context, panel, block.index, pixels))
     columns = context.schedule.outputs[1]
     with context.builder.loop(context.first, context.last, prefix="row") as row:
-        _finish(context, panel, Pixels(row.index, 0, 1, columns))
+        _finish(context, panel, TilePixels(row.index, 0, 1, columns))
 
 
 def _widen(context: DenseContext, panel: Dim, panels: Dim, block: Dim) -> None:
@@ -134,7 +134,7 @@ def _clear_sums(context: DenseContext) -> None:
         context.write(context.sums + vector.index * lanes, zeros)
 
 
-def _for_each_tile(context: DenseContext, body: Callable[[Pixels], None]) -> None:
+def _for_each_tile(context: DenseContext, body: Callable[[TilePixels], None]) -> None:
     """Emit `body` for the task's tiles: whole rows, or pieces of each row and its remainder."""
     down, across = context.schedule.down, context.schedule.across
     columns = context.schedule.outputs[1]
@@ -143,25 +143,25 @@ def _for_each_tile(context: DenseContext, body: Callable[[Pixels], None]) -> Non
         count = context.last - context.first
         stop = context.last if even else context.first + floordiv(count, down) * down
         with context.builder.loop(context.first, stop, down, prefix="row") as row:
-            body(Pixels(row.index, 0, down, columns, floordiv(row.index - context.first, down)))
+            body(TilePixels(row.index, 0, down, columns, floordiv(row.index - context.first, down)))
         if not even:
             with context.builder.loop(stop, context.last, prefix="row") as row:
-                body(Pixels(row.index, 0, 1, columns, context.schedule.tiles - 1))
+                body(TilePixels(row.index, 0, 1, columns, context.schedule.tiles - 1))
         return
     full, rest = divmod(columns, across)
     with context.builder.loop(context.first, context.last, prefix="row") as row:
         before = (row.index - context.first) * (full + bool(rest))
         if full:
             with context.counted(0, full, prefix="tile") as tile:
-                body(Pixels(row.index, tile * across, 1, across, before + tile))
+                body(TilePixels(row.index, tile * across, 1, across, before + tile))
         if rest:
-            body(Pixels(row.index, full * across, 1, rest, before + full))
+            body(TilePixels(row.index, full * across, 1, rest, before + full))
 
 
 # ---- sums -----------------------------------------------------------------------------------
 
 
-def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
+def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: TilePixels) -> None:
     """Add one block of channels to the sums of a tile."""
     geometry, schedule = context.geometry, context.schedule
     depth, steps = _depth(context)
@@ -240,7 +240,7 @@ def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> l
     return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
 
 
-def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
+def _prefetch_images(context: DenseContext, panel: Dim, pixels: TilePixels) -> None:
     """Prefetch the images that the epilogue of a tile reads while the tile is summed."""
     geometry, schedule = context.geometry, context.schedule
     with (
@@ -271,7 +271,7 @@ def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
     return Depth.whole(tuple(size for size, _ in axes)), [stride for _, stride in axes]
 
 
-def _origin(context: DenseContext, pixels: Pixels) -> Dim:
+def _origin(context: DenseContext, pixels: TilePixels) -> Dim:
     """Return the offset in the padded tile where the window of the tile's first pixel begins."""
     _, line, step = padded_strides(context)
     row = (pixels.row - context.first) * context.geometry.stride[0]
@@ -299,7 +299,7 @@ def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
     return row, column
 
 
-def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
+def _slot(context: DenseContext, pixels: TilePixels, i: Dim) -> Dim:
     """Return the offset of the sums of the tile's pixel `i`: a tile is pixels in a row, or rows."""
     first: Dim = 0
     if context.blocked:
@@ -310,7 +310,7 @@ def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
 # ---- epilogue -------------------------------------------------------------------------------
 
 
-def _finish(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
+def _finish(context: DenseContext, panel: Dim, pixels: TilePixels) -> None:
     """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that
     values shared by all pixels are read once."""
     geometry, schedule = context.geometry, context.schedule

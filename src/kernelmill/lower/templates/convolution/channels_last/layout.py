@@ -16,7 +16,7 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes, part_count
-from kernelmill.lower.elements.domain import Access, AccessKind, collect
+from kernelmill.lower.elements.domain import AccessKind, IndexAccess, collect
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
@@ -142,7 +142,7 @@ class ChannelsLastBinding(Binding["Convolution[Schedule]"]):
             bool(self._images_read()), widens_vectors(weight.dtype, self.context.machine),
         )  # fmt: skip
 
-    def _images_read(self) -> list[Access]:
+    def _images_read(self) -> list[IndexAccess]:
         epilogue = Epilogue(
             self.context.emitter(PackedWeights()), self.context.group, self.context.targets
         )
