@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
 from kernelmill.backend.gear_calls import GearedCalls
-from kernelmill.compiler.pipeline import Compiler, CompileReport
+from kernelmill.compiler.pipeline import Compiler, GraphReport
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
 from kernelmill.runtime.gears import padded_calls
@@ -50,7 +50,7 @@ def compiled(model: Any, made: CompilerConfig | None = None, **options: Any) -> 
 
 def compiled_with_reports(
     model: Any, made: CompilerConfig | None = None, **options: Any
-) -> tuple[Any, list[CompileReport]]:
+) -> tuple[Any, list[GraphReport]]:
     """The compiled model, and the reports of what is compiled for its calls."""
     counters.clear()
     options.setdefault("fullgraph", True)
