@@ -340,7 +340,7 @@ class _Quantised(TorchFunctionMode):
 
 
 @dataclass(frozen=True)
-class _Multiply:
+class _LayerCall:
     """A call of a product, a convolution or an embedding with the model's own weight, `stored`.
     `write` emits it, without its bias, for rows, images or places `x`, whose first dim is all that
     the call has in its dims `lead`."""
@@ -374,7 +374,7 @@ class _Multiply:
         return result.reshape(*self.lead, *result.shape[1:])
 
 
-def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Multiply | None:
+def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _LayerCall | None:
     """Return the product, convolution or lookup of a call; None for other calls."""
     if func in (torch.nn.functional.linear, *_CONVOLUTIONS):
         given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
@@ -387,7 +387,7 @@ def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Mult
         and not any((*args[3:4], kwargs.get("max_norm")))
     ):
         places, table = args[:2]
-        return _Multiply(places.reshape(-1).long(), places.shape, table, None, _look_up)
+        return _LayerCall(places.reshape(-1).long(), places.shape, table, None, _look_up)
     if func in (torch.addmm, torch.Tensor.addmm) and len(args) == 3 and not kwargs:
         return _of_rows(args[1], args[2], args[0], (0, 1))
     if func in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__):
@@ -403,20 +403,20 @@ def _look_up(builder: GraphBuilder, places: Value, table: Value) -> Value:
     return builder.emit("index", table, places, dims=(0,), at=0, unsigned=True)
 
 
-def _of_rows(x: Tensor, weight: Tensor, bias: Tensor | None, dims: tuple[int, int]) -> _Multiply:
+def _of_rows(x: Tensor, weight: Tensor, bias: Tensor | None, dims: tuple[int, int]) -> _LayerCall:
     """Return the product with a weight of which these dims are (inputs, outputs)."""
 
     def write(builder: GraphBuilder, rows: Value, weight: Value) -> Value:
         return builder.emit("matmul", rows, builder.emit("permute", weight, dims=dims))
 
     rows = x.reshape(-1, x.shape[-1]).to(weight.dtype)
-    return _Multiply(rows, x.shape[:-1], weight, bias, write)
+    return _LayerCall(rows, x.shape[:-1], weight, bias, write)
 
 
 def _convolution(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
-) -> _Multiply:  # fmt: skip
+) -> _LayerCall:  # fmt: skip
     rank = weight.dim() - 2
     stride, dilation = (_whole(sizes, rank) for sizes in (stride, dilation))
     lead = input.shape[: input.dim() - rank - 1]
@@ -432,7 +432,7 @@ def _convolution(
     def write(builder: GraphBuilder, images: Value, weight: Value) -> Value:
         return builder.emit("conv", images, weight, **attrs, groups=groups)
 
-    return _Multiply(images, lead, weight, bias, write)
+    return _LayerCall(images, lead, weight, bias, write)
 
 
 def _whole(sizes: Any, rank: int) -> tuple[int, ...]:

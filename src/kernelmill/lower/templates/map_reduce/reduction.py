@@ -1,6 +1,6 @@
 """Reductions: the start of an accumulator, folding in elements or accumulators, and its end.
 
-FoldSums have the register form of the operand: half types sum in f32. Every accumulator is a
+Accumulators have the register form of the operand: half types sum in f32. Every accumulator is a
 tuple of registers: one, or (best value, its position) for argmax and argmin.
 """
 

@@ -22,7 +22,7 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.templates.map_reduce.reduction import RUN, FoldSums, shares
 
 WAYS = 4
-"""FoldSums side by side, so that an addition need not wait for the one before it."""
+"""Accumulators side by side, so that an addition need not wait for the one before it."""
 
 FEW = 16
 """Elements of loops inside that do not make a run of their own."""
