@@ -113,14 +113,19 @@ def deep(draw: st.DrawFn) -> tuple[nn.Module, Tensor, bool]:
     padding = [draw(st.integers(0, 2)) for _ in range(3)]
     sizes = [d * (k - 1) + draw(st.integers(1, 5)) for d, k in zip(dilation, taps, strict=True)]
     bias = draw(st.booleans())
-    module = nn.Conv3d(channels, outs, taps, stride, padding, dilation, groups, bias)
-    x = torch.randint(-2, 3, (draw(st.integers(1, 2)), channels, *sizes))
+    module: nn.Module = nn.Conv3d(channels, outs, taps, stride, padding, dilation, groups, bias)
+    x = torch.randint(-2, 3, (draw(st.integers(1, 2)), channels, *sizes)).float()
     single = taps == [1, 1, 1] and stride == [1, 1, 1] and padding == [0, 0, 0]
-    return _whole(module), x.float(), groups == 1 or groups == channels == outs or single
+    if draw(st.booleans()):  # two of them are stored channels last
+        more = nn.Conv3d(outs, draw(st.sampled_from((12, 20))), (1, 2, 2), padding=(1, 0, 1))
+        module = nn.Sequential(module, nn.ReLU(), nn.ZeroPad3d((0, 0, 1, 0, 0, 0)), more)
+    if draw(st.booleans()):
+        x = x.contiguous(memory_format=torch.channels_last_3d)
+    return _whole(module), x, groups == 1 or groups == channels == outs or single
 
 
 @settings(max_examples=12)
-@given(deep(), st.sampled_from((torch.float32, torch.float32, torch.bfloat16)))
+@given(deep(), st.sampled_from((torch.float32, torch.float32, torch.bfloat16, torch.float16)))
 def test_convolutions_of_three_axes(
     case: tuple[nn.Module, Tensor, bool], dtype: torch.dtype
 ) -> None:

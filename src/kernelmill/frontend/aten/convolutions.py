@@ -1,6 +1,4 @@
-"""Convolutions, all as the graph's `conv` over one or two axes.
-
-Three axes: the taps of the depth become input channels, the positions of the depth images.
+"""Convolutions, all as the graph's `conv`.
 
 Transposed: with stride s, output o and tap k meet where o + padding = s * q + r and k = s * j + r.
 So the outputs of each phase r < s are a convolution of stride 1 with every s-th tap, reversed.
@@ -101,52 +99,17 @@ _LARGE_PLANE = 25
 """Windows of three axes with more taps in a plane than this are slower here than in ATen."""
 
 
-# ---- three axes ---------------------------------------------------------------------------------
-
-
 def _convolved(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
-    if len(weight.shape) <= 4:
-        return e.emit(
-            "conv", x, weight, stride=window.stride, padding=window.padding,
-            dilation=window.dilation, groups=window.groups, **window.sums,
-        )  # fmt: skip
-    if product(weight.shape[2:]) == 1 and set(window.stride) == {1} and set(window.padding) == {0}:
-        return _of_single_voxels(e, x, weight, window)
-    depthwise = weight.shape[1] == 1 and weight.shape[0] == window.groups
-    if int(str(product(weight.shape[3:]))) > _LARGE_PLANE or (window.groups > 1 and not depthwise):
-        raise NotTranslated("3d convolution with large windows or with groups")
-    return _of_depth(e, x, weight, window)
-
-
-def _of_single_voxels(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
-    """Convolve by 1x1x1 windows: the depth becomes rows of the image."""
-    images, channels, depth, high, wide = x.shape
-    rows = e.reshape(x, (images, channels, depth * high, wide))
-    flat = e.reshape(weight, weight.shape[:4])
-    plane = _Window((1, 1), (0, 0), (1, 1), window.groups, window.sums)
-    result = _convolved(e, rows, flat, plane)
-    return e.reshape(result, (images, weight.shape[0], depth, high, wide))
-
-
-def _of_depth(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
-    outs, channels, deep, *kernel = weight.shape
-    low = (window.padding[0],)
-    around = e.emit(
-        "window", x, dims=(2,), size=(deep,), stride=window.stride[:1],
-        dilation=window.dilation[:1], low=low, high=low, value=0.0,
+    pixels = product(weight.shape[2:]) == 1 and {*window.stride, 1} == {1}
+    if len(weight.shape) > 4 and not (pixels and {*window.padding, 0} == {0}):
+        depthwise = weight.shape[1] == 1 and weight.shape[0] == window.groups
+        large = int(str(product(weight.shape[3:]))) > _LARGE_PLANE
+        if large or (window.groups > 1 and not depthwise):
+            raise NotTranslated("3d convolution with large windows or with groups")
+    return e.emit(
+        "conv", x, weight, stride=window.stride, padding=window.padding, dilation=window.dilation,
+        groups=window.groups, **window.sums,
     )  # fmt: skip
-    images, inner, depth, high, wide, _ = around.shape
-    slices = e.permute(around, (0, 2, 1, 5, 3, 4))
-    result = _convolved(
-        e,
-        e.reshape(slices, (images * depth, inner * deep, high, wide)),
-        e.reshape(weight, (outs, channels * deep, *kernel)),
-        _Window(
-            window.stride[1:], window.padding[1:], window.dilation[1:], window.groups, window.sums
-        ),
-    )
-    apart = e.reshape(result, (images, depth, outs, *result.shape[2:]))
-    return e.permute(apart, (0, 2, 1, 3, 4))
 
 
 # ---- transposed ---------------------------------------------------------------------------------

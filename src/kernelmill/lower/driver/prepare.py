@@ -295,7 +295,7 @@ def with_followers(graph: Graph, images: Collection[Value]) -> set[Value]:
 def is_channels_last(value: Value) -> bool:
     """Check that an image is dense with its channels last, and in no other order."""
     shape, strides = value.shape, value.type.memory_strides
-    if len(shape) not in (3, 4) or strides == row_major(shape):
+    if not 3 <= len(shape) <= 5 or strides == row_major(shape):
         return False
     ordered = row_major((shape[0], *shape[2:], shape[1]))
     return strides == (ordered[0], ordered[-1], *ordered[1:-1])
@@ -330,7 +330,7 @@ def _without_border(value: Value) -> Value:
 def _image(value: Value) -> bool:
     """Check that a value is computed, and is an image in row-major order."""
     shape, node = value.shape, value.node
-    if node is None or len(shape) not in (3, 4):
+    if node is None or not 3 <= len(shape) <= 5:
         return False
     if OPS[node.op].transparent or OPS[node.op].kind in _OTHERWISE:
         return False
@@ -339,7 +339,7 @@ def _image(value: Value) -> bool:
 
 def _follows(node: Node, values: Collection[Value]) -> bool:
     """Check that a node computes an image from one that is stored channels last."""
-    if len(node.results) != 1 or len(node.result.shape) not in (3, 4):
+    if len(node.results) != 1 or not 3 <= len(node.result.shape) <= 5:
         return False
     rank, definition = len(node.result.shape), OPS[node.op]
     images = [x for x in node.operands if x in values and len(x.shape) >= rank]

@@ -81,7 +81,7 @@ class EmitContext:
     @contextmanager
     def counted(self, start: Dim, stop: Dim, step: int = 1, prefix: str = "i") -> Generator[Dim]:
         """Open a loop; a loop of one pass is its index alone."""
-        if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
+        if isinstance(start, int) and isinstance(stop, int) and 0 < stop - start <= step:
             yield start
             return
         with self.builder.loop(start, stop, step, prefix=prefix) as loop:

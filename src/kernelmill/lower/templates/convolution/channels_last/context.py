@@ -25,11 +25,13 @@ ScheduleT = TypeVar("ScheduleT", bound=PixelTiles)
 
 @dataclass(frozen=True)
 class ConvolutionContext(EmitContext, Generic[ScheduleT]):
-    """A task's place: the image, the group, the block of output rows and the block of panels."""
+    """A task's place: the image, its output plane, the group, the block of output rows and the
+    block of panels."""
 
     spec: Convolution[Any]
     schedule: ScheduleT
     image: Dim
+    plane: Dim
     group: Dim
     row_block: Dim
     panel_block: Dim
@@ -39,7 +41,7 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
         """Make the context of a task."""
         return cls(
             place.builder, place.lane, place.spec.geometry.accumulate, place.spec, schedule,
-            place.image, place.group, place.row_block, place.panel_block,
+            place.image, place.plane, place.group, place.row_block, place.panel_block,
         )  # fmt: skip
 
     @property
@@ -54,7 +56,7 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
     @property
     def last(self) -> Dim:
         """End of the task's output rows."""
-        return minimum(self.schedule.outputs[0], self.first + self.schedule.rows)
+        return minimum(self.schedule.outputs[1], self.first + self.schedule.rows)
 
     @property
     def padded(self) -> int:
@@ -103,55 +105,71 @@ class DenseContext(ConvolutionContext[DenseTiles]):
         schedule = self.schedule
         rows, columns = schedule.down, schedule.across
         if self.blocked:
-            rows, columns = schedule.rows, schedule.outputs[1]
+            rows, columns = schedule.rows, schedule.outputs[2]
         return rows * columns * schedule.width
 
 
-def padded_strides(context: ConvolutionContext[Any]) -> tuple[int, int, int]:
-    """Return the strides of the padded tile from one channel, row and column to the next."""
-    high, wide = context.schedule.padded_size(context.geometry)
-    pixel = context.schedule.pixel
-    return (high * wide if context.geometry.planar else 1), wide * pixel, pixel
+def padded_strides(context: ConvolutionContext[Any]) -> tuple[int, int, int, int]:
+    """Return the strides of the padded tile from one channel, plane, row and column to the next."""
+    deep, high, wide = context.schedule.padded_size(context.geometry)
+    line = wide * context.schedule.pixel
+    channel = deep * high * wide if context.geometry.planar else 1
+    return channel, high * line, line, context.schedule.pixel
 
 
 def fill_padded_tile(context: ConvolutionContext[Any], first: Dim, vectors: Dim, size: int) -> None:
     """Read the task's rows of the channels from `first` on, of `size` in all: so many vectors of
-    them, or all planes.
+    them, or all of a planar image.
 
     What is written in whole vectors beyond a run of zeros is overwritten by what follows.
     """
-    geometry, schedule = context.geometry, context.schedule
-    plane, line, pixel = padded_strides(context)
-    _, wide = schedule.padded_size(geometry)
-    planes = geometry.channels if geometry.planar else 1
-    top = context.first * geometry.stride[0] - geometry.low[0]
-    moved = (context.last - context.first - 1) * geometry.stride[0]
-    count = moved + (geometry.kernel[0] - 1) * geometry.dilation[0] + 1
-    begin, end = rows_inside(top, count, geometry.sizes[0])
-    left = min(geometry.low[1], wide)
-    inside = min(geometry.sizes[1], wide - left)
-    with context.counted(0, planes, prefix="c") as number:
-        start = context.padded + number * plane
-        if geometry.low[0] or _below(context):
-            for rows in ((0, begin), (end, count)):
-                with context.builder.loop(*rows, prefix="row") as row:
-                    _clear(context, start + row.index * line, wide * pixel)
-        with context.builder.loop(begin, end, prefix="row") as row:
-            place = start + row.index * line
-            _clear(context, place, left * pixel)
-            at = place + left * pixel
-            if geometry.planar:
-                _copy_plane(context, number, top + row.index, at, inside)
-            else:
-                _copy_row(context, (first, vectors, size), (top + row.index, inside), at)
-            _clear(context, at + inside * pixel, (wide - left - inside) * pixel)
+    geometry, deep = context.geometry, context.geometry.kernel[0]
+    channel, plane, _, _ = padded_strides(context)
+    front = context.plane * geometry.stride[0] - geometry.low[0]
+    begin, end = rows_inside(front, deep, geometry.sizes[0], geometry.dilation[0])
+    with context.counted(0, geometry.channels if geometry.planar else 1, prefix="c") as number:
+        start = context.padded + number * channel
+        channels = (number, 1, 1) if geometry.planar else (first, vectors, size)
+        if _beyond(context, 0):
+            for planes in ((0, begin), (end, deep)):
+                with context.builder.loop(*planes, prefix="plane") as outside:
+                    _clear(context, start + outside.index * plane, plane)
+        with context.counted(begin, end, prefix="plane") as tap:
+            _fill_plane(
+                context, channels, front + tap * geometry.dilation[0], start + tap * plane
+            )
 
 
-def _below(context: ConvolutionContext[Any]) -> bool:
-    """Return whether windows reach below the image."""
+def _fill_plane(
+    context: ConvolutionContext[Any], channels: tuple[Dim, Dim, int], plane: Dim, start: Dim
+) -> None:
     geometry = context.geometry
-    reach = (geometry.outputs[0] - 1) * geometry.stride[0] - geometry.low[0]
-    return reach + (geometry.kernel[0] - 1) * geometry.dilation[0] >= geometry.sizes[0]
+    _, _, line, pixel = padded_strides(context)
+    _, _, wide = context.schedule.padded_size(geometry)
+    top = context.first * geometry.stride[1] - geometry.low[1]
+    moved = (context.last - context.first - 1) * geometry.stride[1]
+    count = moved + (geometry.kernel[1] - 1) * geometry.dilation[1] + 1
+    begin, end = rows_inside(top, count, geometry.sizes[1])
+    left = min(geometry.low[2], wide)
+    inside = min(geometry.sizes[2], wide - left)
+    if _beyond(context, 1):
+        for rows in ((0, begin), (end, count)):
+            with context.builder.loop(*rows, prefix="row") as row:
+                _clear(context, start + row.index * line, wide * pixel)
+    with context.builder.loop(begin, end, prefix="row") as row:
+        place = start + row.index * line
+        _clear(context, place, left * pixel)
+        at = place + left * pixel
+        _copy_row(context, channels, (plane, top + row.index), inside, at)
+        _clear(context, at + inside * pixel, (wide - left - inside) * pixel)
+
+
+def _beyond(context: ConvolutionContext[Any], axis: int) -> bool:
+    """Return whether windows reach beyond the image along an axis."""
+    geometry = context.geometry
+    low, window = geometry.low[axis], (geometry.kernel[axis] - 1) * geometry.dilation[axis]
+    last = (geometry.outputs[axis] - 1) * geometry.stride[axis] - low
+    return low > 0 or last + window >= geometry.sizes[axis]
 
 
 def _clear(context: ConvolutionContext[Any], start: Dim, count: int) -> None:
@@ -162,30 +180,23 @@ def _clear(context: ConvolutionContext[Any], start: Dim, count: int) -> None:
         context.write(start + vector * lanes, zeros)
 
 
-def _copy_plane(
-    context: ConvolutionContext[Any], channel: Dim, row: Dim, at: Dim, count: int
-) -> None:
-    lanes = context.schedule.lanes
-    channel = context.group * context.geometry.channels + channel
-    with context.counted(0, part_count(count, lanes), prefix="v") as vector:
-        start = vector * lanes
-        lane = context.masked(count - start, count)
-        place = (row, start + context.lane.index)
-        context.write(at + start, context.spec.load(context.image, channel, place, lane), lane.mask)
-
-
 def _copy_row(
-    context: ConvolutionContext[Any], channels: tuple[Dim, Dim, int], row: tuple[Dim, int], at: Dim
-) -> None:
-    first, vectors, size = channels
-    y, columns = row
-    lanes, pixel = context.schedule.lanes, context.schedule.pixel
+    context: ConvolutionContext[Any], channels: tuple[Dim, Dim, int], row: tuple[Dim, Dim],
+    columns: int, at: Dim,
+) -> None:  # fmt: skip
+    """Copy a row of pixels in vectors of channels, of a planar image one channel in vectors of
+    columns."""
+    (first, vectors, size), lanes = channels, context.schedule.lanes
+    planar, before = context.geometry.planar, context.group * context.geometry.channels
+    beside, count = (1, part_count(columns, lanes)) if planar else (columns, vectors)
+    start, size = (0, columns) if planar else (first, size)
     with (
-        context.counted(0, columns, prefix="x") as x,
-        context.counted(0, vectors, prefix="v") as vector,
+        context.counted(0, beside, prefix="x") as x,
+        context.counted(0, count, prefix="v") as vector,
     ):
-        start = vector * lanes
-        lane = context.masked(size - (first + start), size)
-        channel = context.group * context.geometry.channels + first + start + context.lane.index
-        value = context.spec.load(context.image, channel, (y, x), lane)
-        context.write(at + x * pixel + start, value, lane.mask)
+        lane = context.masked(size - (start + vector * lanes), size)
+        along = start + vector * lanes + context.lane.index
+        channel, column = (first, along) if planar else (along, x)
+        value = context.spec.load(context.image, before + channel, (*row, column), lane)
+        place = at + x * context.schedule.pixel + vector * lanes
+        context.write(place, value, lane.mask)

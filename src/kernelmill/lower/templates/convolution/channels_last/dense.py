@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.target.machine import Machine
@@ -21,7 +22,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     PanelMajor,
     TileMajor,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair, Sizes
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task, image_ns
 from kernelmill.lower.weights.panel_views import padded
 
@@ -82,16 +83,14 @@ class Dense(DenseTiles):
         weight = node.operands[1]
         builder = GraphBuilder("panels", node.origin)
         groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
-        panels, block = self.panel_count(geometry), self.block(geometry)
-        high, wide = geometry.kernel
-        taps = 1 if geometry.planar else high * wide
-        shape = (groups, outs, channels * high * wide // taps, taps)
-        rows = Rows(builder.emit("reshape", weight, shape=shape), self.width, block)
-        view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
-        view = padded(builder, view, (groups, panels * self.width, channels, high, wide))
-        blocks = (groups, panels, self.width, channels // block, block, high, wide)
+        panels, block, taps = self.panel_count(geometry), self.block(geometry), geometry.taps
+        view = builder.emit("reshape", weight, shape=(groups, outs, channels, taps))
+        flat = builder.emit("reshape", weight, shape=(groups, outs, channels * taps, 1))
+        rows = Rows(flat if geometry.planar else view, self.width, block)
+        view = padded(builder, view, (groups, panels * self.width, channels, taps))
+        blocks = (groups, panels, self.width, channels // block, block, taps)
         view = builder.emit("reshape", view, shape=blocks)
-        inner = (4, 5, 6) if geometry.planar else (5, 6, 4)
+        inner = (4, 5) if geometry.planar else (5, 4)
         return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
 
     def emit(self, place: ConvolutionPlace) -> None:
@@ -125,9 +124,9 @@ def _cost(geometry: Geometry, tile: Dense, machine: Machine) -> tuple[float, int
 def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
     direct = geometry.pointwise and geometry.direct and not geometry.planar
     bytes = geometry.accumulate.bytes
-    apart = geometry.groups * geometry.channels * geometry.stride[1] * bytes
+    apart = geometry.groups * geometry.channels * geometry.stride[2] * bytes
     pixel = 1 if geometry.planar else geometry.channels
-    if not geometry.planar and pixel * bytes * geometry.stride[1] % (_PAGE // 4) == 0:
+    if not geometry.planar and pixel * bytes * geometry.stride[2] % (_PAGE // 4) == 0:
         pixel += machine.isa.line_bytes // bytes
     by_lane = machine.isa.has_lane_operand and not geometry.planar
     by_lane = by_lane and geometry.accumulate.is_float and geometry.channels % lanes == 0
@@ -148,22 +147,22 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
                 )  # fmt: skip
 
 
-def _foldings(geometry: Geometry, limit: int) -> Iterator[Pair]:
-    """Yield ways to count the output pixels in rows and columns."""
+def _foldings(geometry: Geometry, limit: int) -> Iterator[Sizes]:
+    """Yield ways to count the output pixels in planes, rows and columns."""
     if not (geometry.folded and geometry.direct and not geometry.planar):
         yield geometry.outputs
         return
-    pixels = geometry.outputs[0] * geometry.outputs[1]
+    pixels = prod(geometry.outputs)
     divisors = [d for d in range(limit, limit * 3 // 4 - 1, -1) if pixels % d == 0]
     for across in divisors:
-        yield pixels // across, across
+        yield 1, pixels // across, across
     if not divisors:
-        yield from dict.fromkeys((geometry.outputs, (1, pixels)))
+        yield from dict.fromkeys((geometry.outputs, (1, 1, pixels)))
 
 
-def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
+def _shapes(outputs: Sizes, limit: int) -> Iterator[Pair]:
     """Yield tiles of whole rows, or of a part of one."""
-    height, width = outputs
+    _, height, width = outputs
     if width <= limit:
         for down in range(1, min(height, limit // width) + 1):
             yield down, width
@@ -176,7 +175,8 @@ def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
     """Choose channels such that a panel's part stays in the second-level cache."""
     bytes = geometry.depth * tile.width * geometry.accumulate.bytes
     most = machine.l2_bytes * 3 // 8
-    tiles = part_count(tile.outputs[0], tile.down) * part_count(tile.outputs[1], tile.across)
+    _, height, width = tile.outputs
+    tiles = part_count(height, tile.down) * part_count(width, tile.across)
     if bytes <= most or tiles < 4:
         return geometry.channels
     cuts = range(part_count(bytes, most), geometry.channels + 1)

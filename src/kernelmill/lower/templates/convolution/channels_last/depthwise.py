@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
@@ -12,6 +13,7 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import part_count
+from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import Rows
 from kernelmill.lower.schedule.candidate import OPEN, Candidate
@@ -54,14 +56,6 @@ class Depthwise(PixelTiles):
     def most_panels(self, geometry: Geometry) -> int:
         return 1
 
-    def panel_blocks(self, geometry: Geometry) -> int:
-        """Return the number of tasks along the channels."""
-        return self.panel_count(geometry)
-
-    def padded_elements(self, geometry: Geometry) -> int:
-        high, wide = self.padded_size(geometry)
-        return high * wide * self.pixel + self.lanes
-
     @classmethod
     def plan(
         cls, geometry: Geometry, machine: Machine, candidate: Candidate = OPEN
@@ -71,8 +65,9 @@ class Depthwise(PixelTiles):
             return None
         lanes = machine.isa.lanes(geometry.accumulate)
         vectors = min(part_count(geometry.groups, lanes), candidate.vectors or _VECTORS)
-        across = min(geometry.outputs[1], _COLUMNS)
-        columns, cuts = geometry.outputs[1], range(1, across + 1)
+        columns = geometry.outputs[2]
+        across = min(columns, _COLUMNS)
+        cuts = range(1, across + 1)
         wasted = {n: part_count(columns, n) * n - columns for n in cuts}
         across = max(cuts, key=lambda n: (n - 4 * wasted[n] / part_count(columns, n), n))
         across = min(candidate.across or across, columns)
@@ -95,17 +90,17 @@ class Depthwise(PixelTiles):
             if 0 < vectors <= most:
                 yield Candidate(vectors=vectors)
         for across in (self.across // 2, self.across - 1, self.across * 2):
-            if 0 < across <= geometry.outputs[1]:
+            if 0 < across <= geometry.outputs[2]:
                 yield Candidate(across=across)
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
         """Return one panel of all channels, with whole vectors of them; a row for each tap."""
         builder, size = GraphBuilder("panels", node.origin), geometry.groups
         rows = builder.emit("reshape", node.operands[1], shape=(1, size, geometry.taps, 1))
-        view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
+        view = builder.emit("reshape", node.operands[1], shape=(size, geometry.taps))
         whole = part_count(size, self.lanes) * self.lanes
-        view = padded(builder, view, (whole, *geometry.kernel))
-        return builder.emit("permute", view, dims=(1, 2, 0)), Rows(rows, whole)
+        view = padded(builder, view, (whole, geometry.taps))
+        return builder.emit("permute", view, dims=(1, 0)), Rows(rows, whole)
 
     def emit(self, place: ConvolutionPlace) -> None:
         """Emit all of the task's channels."""
@@ -123,7 +118,7 @@ def convolve_depthwise(context: ConvolutionContext[Depthwise]) -> None:
         schedule.vectors, part_count(size, lanes) - context.panel_block * schedule.vectors
     )
     fill_padded_tile(context, first, vectors, size)
-    full, rest = divmod(geometry.outputs[1], schedule.across)
+    full, rest = divmod(geometry.outputs[2], schedule.across)
     with (
         context.builder.loop(0, vectors, prefix="v") as vector,
         context.builder.loop(context.first, context.last, prefix="row") as row,
@@ -144,39 +139,42 @@ def _pixels(
     count: int,
 ) -> None:
     geometry, builder = context.geometry, context.builder
-    _, line, pixel = padded_strides(context)
-    at = context.padded + (row - context.first) * geometry.stride[0] * line
-    at = at + column * geometry.stride[1] * pixel + start
+    _, _, line, pixel = padded_strides(context)
+    at = context.padded + (row - context.first) * geometry.stride[1] * line
+    at = at + column * geometry.stride[2] * pixel + start
     sums = [context.zeros()] * count
+    lines = prod(geometry.kernel[:2])
     if context.schedule.unrolled:
-        for i in range(geometry.kernel[0]):
+        for i in range(lines):
             sums = _add_row(context, i, first + start, at, sums)
     else:
-        with builder.loop(0, geometry.kernel[0], 1, sums, prefix="k") as loop:
+        with builder.loop(0, lines, 1, sums, prefix="k") as loop:
             loop.carry(*_add_row(context, loop.index, first + start, at, list(loop.carried)))
         sums = list(loop.results)
     lane = context.masked(geometry.groups - (first + start), geometry.groups)
     channel = first + start + context.lane.index
     for x, value in enumerate(sums):
-        context.spec.store(context.image, channel, (row, column + x), lane, value)
+        context.spec.store(context.image, channel, (context.plane, row, column + x), lane, value)
 
 
 def _add_row(
     context: ConvolutionContext[Depthwise], i: Dim, channel: Dim, at: Dim, sums: list[Register]
 ) -> list[Register]:
-    """Add the products of one row of the window: each vector of pixels is read once."""
+    """Add the products of one row of the window, which is counted through all of its planes: each
+    vector of pixels is read once."""
     geometry, lanes = context.geometry, context.schedule.lanes
-    _, line, pixel = padded_strides(context)
+    _, plane, line, pixel = padded_strides(context)
     padded = part_count(geometry.groups, lanes) * lanes
-    at = at + i * geometry.dilation[0] * line
+    deep, down = unravel(i, geometry.kernel[:2])
+    at = at + deep * plane + down * geometry.dilation[1] * line
     registers = Tile(len(sums), 1, lanes, context.dtype, context.schedule.use_fma)
     known: dict[int, Register] = {}
     sums = list(sums)
-    for j in range(geometry.kernel[1]):
-        tap = (i * geometry.kernel[1] + j) * padded
+    for j in range(geometry.kernel[2]):
+        tap = (i * geometry.kernel[2] + j) * padded
         weight = context.weights(tap + channel)
         for x, sum in enumerate(sums):
-            place = x * geometry.stride[1] + j * geometry.dilation[1]
+            place = x * geometry.stride[2] + j * geometry.dilation[2]
             if place not in known:
                 known[place] = context.read(at + place * pixel, lanes)
             sums[x] = registers.multiply_add(context.builder, weight, known[place], sum)

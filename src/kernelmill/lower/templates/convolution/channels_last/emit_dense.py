@@ -23,6 +23,7 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     PanelMajor,
     TileMajor,
 )
+from kernelmill.lower.templates.convolution.channels_last.spec import Place
 
 _LANE_PASSES = (4, 3, 2, 1)
 """Vectors of channels that a pass of the loop may take, where it takes any: the most that there is
@@ -89,7 +90,7 @@ def _in_blocks(context: DenseContext, panel: Dim) -> None:
     with context.builder.loop(0, blocks, prefix="block") as block:
         _widen(context, panel, 1, block.index)
         _for_each_tile(context, lambda pixels: _sum(context, panel, block.index, pixels))
-    columns = context.schedule.outputs[1]
+    columns = context.schedule.outputs[2]
     with context.builder.loop(context.first, context.last, prefix="row") as row:
         _finish(context, panel, TilePixels(row.index, 0, 1, columns))
 
@@ -128,7 +129,7 @@ def _weights(context: DenseContext, panel: Dim, block: Dim) -> Callable[[Dim], V
 def _clear_sums(context: DenseContext) -> None:
     lanes, zeros = context.schedule.lanes, context.zeros()
     elements = (context.last - context.first) * (
-        context.schedule.outputs[1] * context.schedule.width
+        context.schedule.outputs[2] * context.schedule.width
     )
     with context.builder.loop(0, floordiv(elements, lanes), prefix="v") as vector:
         context.write(context.sums + vector.index * lanes, zeros)
@@ -137,9 +138,9 @@ def _clear_sums(context: DenseContext) -> None:
 def _for_each_tile(context: DenseContext, body: Callable[[TilePixels], None]) -> None:
     """Emit `body` for the task's tiles: whole rows, or pieces of each row and its remainder."""
     down, across = context.schedule.down, context.schedule.across
-    columns = context.schedule.outputs[1]
+    columns = context.schedule.outputs[2]
     if down > 1:
-        even = context.schedule.outputs[0] % down == 0 and context.schedule.rows % down == 0
+        even = context.schedule.outputs[1] % down == 0 and context.schedule.rows % down == 0
         count = context.last - context.first
         stop = context.last if even else context.first + floordiv(count, down) * down
         with context.builder.loop(context.first, stop, down, prefix="row") as row:
@@ -177,9 +178,9 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: TilePixels) -> N
             channel = context.group * geometry.channels + block * channels + k[0]
             lane = None if lanes == 1 else context.lane
             first = channel if lane is None else channel + lane.index
-            return context.spec.load(*_source(context, first, at), lane)
-        _, line, step = padded_strides(context)
-        place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
+            return context.spec.load(context.image, first, _source(context, at), lane)
+        *_, line, step = padded_strides(context)
+        place = origin + down * geometry.stride[1] * line + across * geometry.stride[2] * step
         for number, stride in zip(k, steps, strict=True):
             place = place + number * stride
         return context.read(place, lanes)
@@ -256,11 +257,11 @@ def _prefetch_images(context: DenseContext, panel: Dim, pixels: TilePixels) -> N
 def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
     """Return the loops over a block's products in the order of the packed weights, and the stride
     of each in the padded tile. Loops with even strides merge."""
-    geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
-    rows = (geometry.kernel[0], geometry.dilation[0] * line)
-    columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
-    channels = (context.schedule.block(geometry), plane)
-    order = (channels, rows, columns) if geometry.planar else (rows, columns, channels)
+    geometry, (channel, plane, line, pixel) = context.geometry, padded_strides(context)
+    _, down, across = geometry.dilation
+    taps = zip(geometry.kernel, (plane, down * line, across * pixel), strict=True)
+    channels = (context.schedule.block(geometry), channel)
+    order = (channels, *taps) if geometry.planar else (*taps, channels)
     axes: list[tuple[int, Dim]] = []
     for size, stride in order:
         if axes and size > 1 and axes[-1][1] == size * stride:
@@ -273,37 +274,33 @@ def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
 
 def _origin(context: DenseContext, pixels: TilePixels) -> Dim:
     """Return the offset in the padded tile where the window of the tile's first pixel begins."""
-    _, line, step = padded_strides(context)
-    row = (pixels.row - context.first) * context.geometry.stride[0]
-    return context.padded + row * line + pixels.column * context.geometry.stride[1] * step
+    *_, line, step = padded_strides(context)
+    row = (pixels.row - context.first) * context.geometry.stride[1]
+    return context.padded + row * line + pixels.column * context.geometry.stride[2] * step
 
 
-def _source(
-    context: DenseContext, channel: Dim, at: tuple[Dim, Dim]
-) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
-    """Return image, channel and place of an output pixel's input, where windows are pixels."""
-    row, column = _output(context, at)
-    return (
-        context.image,
-        channel,
-        (row * context.geometry.stride[0], column * context.geometry.stride[1]),
-    )
+def _source(context: DenseContext, at: tuple[Dim, Dim]) -> Place:
+    """Return the place of an output pixel's input, where windows are pixels."""
+    plane, row, column = _output(context, at)
+    deep, down, across = context.geometry.stride
+    return plane * deep, row * down, column * across
 
 
-def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
-    """Return the output pixel's row and column, which may be counted in another way."""
+def _output(context: DenseContext, at: tuple[Dim, Dim]) -> Place:
+    """Return the place of an output pixel of the task's plane, which may be counted in another
+    way."""
     if context.schedule.outputs == context.geometry.outputs:
-        return at
-    number = at[0] * context.schedule.outputs[1] + at[1]
-    row, column = unravel(number, context.geometry.outputs)
-    return row, column
+        return context.plane, *at
+    number = at[0] * context.schedule.outputs[2] + at[1]
+    plane, row, column = unravel(number, context.geometry.outputs)
+    return plane, row, column
 
 
 def _slot(context: DenseContext, pixels: TilePixels, i: Dim) -> Dim:
     """Return the offset of the sums of the tile's pixel `i`: a tile is pixels in a row, or rows."""
     first: Dim = 0
     if context.blocked:
-        first = (pixels.row - context.first) * context.schedule.outputs[1] + pixels.column
+        first = (pixels.row - context.first) * context.schedule.outputs[2] + pixels.column
     return context.sums + (first + i) * context.schedule.width
 
 

@@ -31,8 +31,8 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import Con
 from kernelmill.lower.templates.convolution.channels_last.spec import (
     Convolution,
     Geometry,
-    Pair,
     Place,
+    Sizes,
 )
 
 Schedule = Depthwise | Dense
@@ -57,7 +57,7 @@ def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[Candi
 
 def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[Candidate]:
     rows, panels = schedule.rows, schedule.panels
-    most_rows, most_panels = schedule.outputs[0], schedule.most_panels(geometry)
+    most_rows, most_panels = schedule.outputs[1], schedule.most_panels(geometry)
     for down, across in (*other_cuts(rows, panels), (rows, most_panels), (most_rows, panels)):
         down = min(part_count(down, schedule.down) * schedule.down, most_rows)
         across = min(across, most_panels)
@@ -79,7 +79,7 @@ def convolves_last(context: GroupContext) -> bool:
 def blockable(node: Node) -> bool:
     """Return whether the template can compute this node: a convolution of known sizes (but for the
     number of images) whose groups are single channels or hold some vectors of them."""
-    if node.op != "conv" or len(node.result.shape) not in (3, 4):
+    if node.op != "conv" or len(node.result.shape) > 5:
         return False
     x, weight = node.operands
     known = (*x.shape[1:], *weight.shape, *node.result.shape[1:])
@@ -135,9 +135,9 @@ class ChannelsLastBinding(Binding["Convolution[Schedule]"]):
         depthwise = groups > 1 and channels == 1 and outs == groups
         return Geometry(
             x.shape[0], groups, channels, outs // groups,
-            _pair(x.shape[2:], 1), _pair(node.result.shape[2:], 1), _pair(weight.shape[2:], 1),
-            _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
-            _pair(node.attrs["padding"], 0), planar and not depthwise,
+            _three(x.shape[2:], 1), _three(node.result.shape[2:], 1), _three(weight.shape[2:], 1),
+            _three(node.attrs["stride"], 1), _three(node.attrs["dilation"], 1),
+            _three(node.attrs["padding"], 0), planar and not depthwise,
             direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
             bool(self._images_read()), widens_vectors(weight.dtype, self.context.machine),
         )  # fmt: skip
@@ -184,19 +184,18 @@ class _Elements:
             self.emitter.builder.prefetch(self.emitter.param(location, "in"), access.expression)
 
     def _at(self, image: Dim, channel: Dim, place: Place) -> Index:
-        line = len(self.seed.result.shape) == 3
-        return (image, channel, place[1]) if line else (image, channel, *place)
+        return (image, channel, *place[2 - len(self.seed.result.shape) :])
 
 
-def _pair(values: object, missing: int) -> Pair:
-    """Return two sizes as they are; a single one with the missing one before it."""
+def _three(values: object, missing: int) -> Sizes:
+    """Return three sizes: the last ones are these, with the missing one before them."""
     assert isinstance(values, tuple)
-    sizes = [size for size in values if isinstance(size, int)]
-    return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
+    *_, planes, rows, columns = (missing, missing, *values)
+    return planes, rows, columns
 
 
 class ChannelsLast(Template[Convolution[Schedule], Schedule]):
-    """Convolutions of one or two axes, depthwise ones too."""
+    """Convolutions of one to three axes, depthwise ones too."""
 
     name, layout = "convolution", "channels last"
 
@@ -232,13 +231,10 @@ def emit_convolution(
     buffers, which the callbacks and the packed weights name."""
     geometry = spec.geometry
     grid = (
-        geometry.images, schedule.groups(geometry), schedule.row_blocks(),
+        geometry.images, schedule.outputs[0], schedule.groups(geometry), schedule.row_blocks(),
         schedule.panel_blocks(geometry),
     )  # fmt: skip
-    tasks = geometry.images
-    for size in grid[1:]:
-        tasks = tasks * size
-    builder.set_tasks(tasks)
-    image, group, row_block, panel_block = task_index(builder, grid)
+    builder.set_tasks(product(grid))
+    place = task_index(builder, grid)
     lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
-    schedule.emit(ConvolutionPlace(builder, lane, spec, image, group, row_block, panel_block))
+    schedule.emit(ConvolutionPlace(builder, lane, spec, *place))

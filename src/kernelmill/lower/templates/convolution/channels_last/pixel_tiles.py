@@ -3,16 +3,17 @@
 A schedule is a class in its own file, with its choice (`plan`), its other candidates, the layout of
 its weights and its code. `layout.py` lists both.
 
-A dense convolution's weights are packed as [group][panel][block][row][column][channel][out] where
-the input lies channels last, [group][panel][block][channel][row][column][out] where it is planar:
-a panel has `width` output channels, a block `DenseTiles.block` input channels. Depthwise weights
-are packed as [row][column][channel].
+A dense convolution's weights are packed as [group][panel][block][tap][channel][out] where the input
+lies channels last, [group][panel][block][channel][tap][out] where it is planar: a panel has `width`
+output channels, a block `DenseTiles.block` input channels. Depthwise weights are packed as
+[tap][channel].
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
@@ -23,17 +24,19 @@ from kernelmill.lower.elements.axes import part_count
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.packed import READINGS, Rows
 from kernelmill.lower.schedule.candidate import Candidate
-from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry, Sizes
 
 
 @dataclass(frozen=True)
 class ConvolutionPlace:
-    """A task of a convolution: the image, the group, the blocks of output rows and of panels."""
+    """A task of a convolution: the image, its output plane, the group, the blocks of output rows and
+    of panels."""
 
     builder: KernelBuilder
     lane: Lane
     spec: Convolution[Any]
     image: Dim
+    plane: Dim
     group: Dim
     row_block: Dim
     panel_block: Dim
@@ -46,7 +49,7 @@ class PixelTiles(ABC):
     lanes, vectors   channels of a panel
     down             rows of output pixels in a register tile
     across           columns of output pixels in a register tile
-    outputs          rows and columns in which output pixels are counted
+    outputs          planes, rows and columns in which output pixels are counted
     pixel            elements from one pixel of the padded tile to the next
     use_fma          the processor multiplies and adds in one instruction
     rows, panels     output rows, and panels, that one task computes
@@ -56,7 +59,7 @@ class PixelTiles(ABC):
     lanes: int
     vectors: int
     across: int
-    outputs: Pair
+    outputs: Sizes
     pixel: int
     use_fma: bool
     down: int = 1
@@ -71,7 +74,7 @@ class PixelTiles(ABC):
 
     def row_blocks(self) -> int:
         """Return the number of tasks along the rows of an image."""
-        return part_count(self.outputs[0], self.rows)
+        return part_count(self.outputs[1], self.rows)
 
     def groups(self, geometry: Geometry) -> int:
         """Return the number of groups of channels, each with tasks of its own."""
@@ -85,13 +88,14 @@ class PixelTiles(ABC):
     def most_panels(self, geometry: Geometry) -> int:
         """Return the most panels that one task may compute."""
 
-    @abstractmethod
     def panel_blocks(self, geometry: Geometry) -> int:
         """Return the number of tasks along the panels of a group."""
+        return part_count(self.panel_count(geometry), self.panels)
 
-    @abstractmethod
     def padded_elements(self, geometry: Geometry) -> int:
         """Return the elements of the padded tile, with those written beyond its end."""
+        channels = geometry.channels if geometry.planar else 1
+        return channels * prod(self.padded_size(geometry)) * self.pixel + self.lanes
 
     @abstractmethod
     def candidates(self, geometry: Geometry) -> Iterator[Candidate]:
@@ -110,15 +114,16 @@ class PixelTiles(ABC):
         """Return the number of vectors of weights that a task widens."""
         return 0
 
-    def padded_size(self, geometry: Geometry) -> Pair:
-        """Return the most rows of the padded tile, and its columns."""
+    def padded_size(self, geometry: Geometry) -> Sizes:
+        """Return the planes of the padded tile, which are a window's, its most rows, and its
+        columns."""
         high, wide = (
             (count - 1) * geometry.stride[axis]
             + (geometry.kernel[axis] - 1) * geometry.dilation[axis]
             + 1
-            for axis, count in enumerate((self.rows, self.outputs[1]))
+            for axis, count in ((1, self.rows), (2, self.outputs[2]))
         )
-        return high, wide
+        return geometry.kernel[0], high, wide
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class DenseTiles(PixelTiles):
     widened: bool = False
 
     def __post_init__(self) -> None:
-        if self.down > 1 and self.across != self.outputs[1]:
+        if self.down > 1 and self.across != self.outputs[2]:
             raise ValueError(f"a tile of {self.down} rows has parts of rows")
 
     def block(self, geometry: Geometry) -> int:
@@ -176,16 +181,13 @@ class DenseTiles(PixelTiles):
     @property
     def tiles(self) -> int:
         """Register tiles of a task for each panel."""
-        return part_count(self.rows, self.down) * part_count(self.outputs[1], self.across)
+        return part_count(self.rows, self.down) * part_count(self.outputs[2], self.across)
 
     def panel_count(self, geometry: Geometry) -> int:
         return part_count(geometry.outs, self.width)
 
     def most_panels(self, geometry: Geometry) -> int:
         return self.panel_count(geometry)
-
-    def panel_blocks(self, geometry: Geometry) -> int:
-        return part_count(self.panel_count(geometry), self.panels)
 
     def widenings(self, geometry: Geometry) -> int:
         """Return the vectors of weights that a task widens: for each tile, or once, with two
@@ -202,8 +204,4 @@ class DenseTiles(PixelTiles):
         return panels * geometry.taps * self.block(geometry) * self.width
 
     def padded_elements(self, geometry: Geometry) -> int:
-        if not self.padded:
-            return 0
-        high, wide = self.padded_size(geometry)
-        planes = geometry.channels if geometry.planar else 1
-        return planes * high * wide * self.pixel + self.lanes
+        return super().padded_elements(geometry) if self.padded else 0

@@ -1,13 +1,14 @@
 """Spec of a convolution with channels as the vector axis of its results: its sizes, and callbacks.
 
-Images have two spatial axes, the first of size 1 if need be. Where windows are single pixels that
-follow one another, output pixels may be counted in any other rows and columns: see
+Images have three spatial axes, the first ones of size 1 if need be. Where windows are single pixels
+that follow one another, output pixels may be counted in any other rows and columns: see
 `Geometry.folded`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Generic, TypeVar
 
 from kernelmill.core.dataclass import dataclass
@@ -19,6 +20,9 @@ from kernelmill.lower.elements.lane import Lane
 Pair = tuple[int, int]
 """A value for rows and one for columns."""
 
+Sizes = tuple[int, int, int]
+"""Of planes, rows and columns."""
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -26,7 +30,7 @@ class Geometry:
 
     images            their number
     groups            with `channels` input and `outs` output channels each
-    sizes, outputs    rows and columns of an input and an output image
+    sizes, outputs    of an input and an output image
     kernel, stride, dilation, low   of the window, by axis; `low` is the padding before the image
     planar            neighbours in memory are columns of the input, not channels
     direct            reading an element is no more than a load
@@ -39,12 +43,12 @@ class Geometry:
     groups: int
     channels: int
     outs: int
-    sizes: Pair
-    outputs: Pair
-    kernel: Pair
-    stride: Pair
-    dilation: Pair
-    low: Pair
+    sizes: Sizes
+    outputs: Sizes
+    kernel: Sizes
+    stride: Sizes
+    dilation: Sizes
+    low: Sizes
     planar: bool
     direct: bool
     accumulate: DType
@@ -54,7 +58,7 @@ class Geometry:
     @property
     def taps(self) -> int:
         """Number of pixels of a window."""
-        return self.kernel[0] * self.kernel[1]
+        return prod(self.kernel)
 
     @property
     def depth(self) -> int:
@@ -69,16 +73,16 @@ class Geometry:
     @property
     def pointwise(self) -> bool:
         """True if windows are single pixels, all of them inside the image."""
-        return self.taps == 1 and self.low == (0, 0)
+        return self.taps == 1 and self.low == (0, 0, 0)
 
     @property
     def folded(self) -> bool:
         """True if output pixels are input pixels in the same order, so that rows do not matter."""
-        return self.pointwise and self.stride == (1, 1)
+        return self.pointwise and self.stride == (1, 1, 1)
 
 
-Place = tuple[Dim, Dim]
-"""A row and a column."""
+Place = tuple[Dim, Dim, Dim]
+"""A plane, a row and a column."""
 
 LoadPixel = Callable[[Dim, Dim, Place, Lane | None], Value]
 """`load(image, channel, place, lane)`: one element, or the vector along the lane's symbol, which

@@ -27,13 +27,14 @@ def _tile_ns(pixels: int, vectors: int, machine: Machine) -> float:
 
 def image_ns(geometry: Geometry, tile: PixelTiles, machine: Machine) -> float:
     """Return the cost of one image and group."""
-    return rows_ns(geometry, tile, tile.outputs[0], machine) * tile.panel_count(geometry)
+    planes, rows, _ = tile.outputs
+    return planes * rows_ns(geometry, tile, rows, machine) * tile.panel_count(geometry)
 
 
 def rows_ns(geometry: Geometry, tile: PixelTiles, rows: int, machine: Machine) -> float:
     """Return the cost of one panel and that many output rows."""
     full, rest = divmod(rows, tile.down)
-    across, tail = divmod(tile.outputs[1], tile.across)
+    across, tail = divmod(tile.outputs[2], tile.across)
     line = across * _tile_ns(tile.across, tile.vectors, machine)
     line += _tile_ns(tail, tile.vectors, machine) if tail else 0
     pixels = tile.down * tile.across
@@ -47,7 +48,8 @@ def choose_task(
 ) -> tuple[Pair, int]:  # fmt: skip
     """Choose a task's rows and panels by the least time summed over several numbers of threads;
     return also the nanoseconds of all tasks on one core."""
-    height, batch = tile.outputs[0], size_hint(geometry.images) * geometry.groups
+    planes, height, _ = tile.outputs
+    batch = size_hint(geometry.images) * planes * geometry.groups
     rows = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
 
     def tasks(cut: Pair) -> tuple[int, float]:
@@ -68,7 +70,7 @@ def choose_task(
 def task_ns(geometry: Geometry, schedule: PixelTiles, machine: Machine) -> float:
     """Return the cost of a task: sums, padded tile, and weights and pixels from the caches."""
     bytes = geometry.accumulate.bytes
-    pixels = schedule.rows * schedule.outputs[1]
+    pixels = schedule.rows * schedule.outputs[2]
     read = pixels * geometry.channels * bytes
     padded = schedule.padded_elements(geometry)
     sums = rows_ns(geometry, schedule, schedule.rows, machine) * schedule.panels

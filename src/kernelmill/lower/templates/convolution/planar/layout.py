@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, floordiv, maximum
 from kernelmill.core.dtype import DType
 from kernelmill.core.target.machine import Machine
+from kernelmill.graph.ir import Node
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import Dims, part_count, size_hint
@@ -34,7 +35,8 @@ from kernelmill.lower.templates.convolution.planar.padded_tile import (
 from kernelmill.lower.templates.convolution.planar.spec import (
     PlanarConvolution,
     Window,
-    pixel_roles,
+    in_planes,
+    of_planes,
     slides,
     window_roles,
 )
@@ -182,7 +184,12 @@ class PlanarBinding(Binding[PlanarConvolution]):
     @cached_property
     def roles(self) -> Roles:
         """Roles of the convolution's sizes and elements in a contraction."""
-        return window_roles(self.seed)
+        return window_roles(self.planes)
+
+    @cached_property
+    def planes(self) -> Node:
+        """The convolution as one of planes."""
+        return in_planes(self.seed)
 
     def packing(self, candidate: Candidate) -> WeightPanels:
         """Return the panels that the cost model would want of constant weights."""
@@ -211,38 +218,33 @@ class PlanarBinding(Binding[PlanarConvolution]):
         contraction = Contraction(
             roles.batch, roles.m, roles.n, roles.k, a, b, accumulator(roles.a.dtype),
             lambda b, batch, m, n, lane, sums: epilogue.store(
-                roles.result_index(batch, m, n), lane, sums
+                of_planes(self.seed, roles.result_index(batch, m, n)), lane, sums
             ),
         )  # fmt: skip
         return PlanarConvolution(contraction, window)
 
     def _window(self, emitter: Emitter) -> Window:
-        node = self.seed
+        node = self.planes
         x, weight = node.operands
-        outputs, channels, dtype = node.result.shape[2:], weight.shape[1], accumulator(x.dtype)
-        line = len(outputs) == 1
+        channels, dtype = weight.shape[1], accumulator(x.dtype)
 
         def load(
             _: KernelBuilder, bi: Dims, channel: Dim, position: tuple[Dim, Dim], lane: Lane
         ) -> Register:
-            at = position[1:] if line else position
-            return emitter.read(x, (bi[0], bi[1] * channels + channel, *at), lane, dtype)
+            return emitter.read(x, (bi[0], bi[1] * channels + channel, *position), lane, dtype)
 
-        def numbers(name: str, missing: int) -> tuple[int, int]:
-            values = tuple(int(size) for size in node.attrs[name])  # type: ignore[union-attr]
-            return (missing, values[0]) if line else (values[0], values[1])
-
-        def both(sizes: Dims) -> tuple[Dim, Dim]:
-            return (1, sizes[0]) if line else (sizes[0], sizes[1])
+        def both(values: Any) -> tuple[Any, Any]:
+            down, across = values
+            return down, across
 
         return Window(
-            load, both(x.shape[2:]), both(outputs), both(weight.shape[2:]),
-            numbers("stride", 1), numbers("dilation", 1), numbers("padding", 0),
+            load, both(x.shape[2:]), both(node.result.shape[2:]), both(weight.shape[2:]),
+            both(node.attrs["stride"]), both(node.attrs["dilation"]), both(node.attrs["padding"]),
         )  # fmt: skip
 
 
 class Planar(Template[PlanarConvolution, Schedule]):
-    """Windows over images of one or two axes."""
+    """Windows over images of one to three axes."""
 
     name, layout = "convolution", "planar"
 
@@ -271,7 +273,7 @@ class Planar(Template[PlanarConvolution, Schedule]):
 
 
 class Pixels(MatmulTemplate):
-    """Any convolution as a product, such as one whose windows are the image's pixels."""
+    """Any convolution as a product: those whose windows are the image's pixels."""
 
     name, layout = "convolution", "pixels"
 
@@ -281,4 +283,4 @@ class Pixels(MatmulTemplate):
 
     def bind(self, context: GroupContext) -> ContractionBinding:
         """Bind the convolution as a product."""
-        return ContractionBinding(context, pixel_roles)
+        return ContractionBinding(context, lambda node, _: window_roles(node))

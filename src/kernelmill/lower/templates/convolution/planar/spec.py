@@ -5,6 +5,7 @@ contraction.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, product
@@ -53,72 +54,64 @@ class PlanarConvolution:
     window: Window
 
 
+def in_planes(node: Node) -> Node:
+    """Return a convolution as one of two axes: a single axis is a row; of three, the taps of the
+    first become input channels, and its positions images."""
+    x, weight = node.operands
+    if len(weight.shape) == 4:
+        return node
+    builder, attrs = GraphBuilder("planes", node.origin), dict(node.attrs)
+    (outs, channels, *kernel), (images, inner, *sizes) = weight.shape, x.shape
+    if len(kernel) == 3:
+        x = builder.emit("permute", windows(node, 1), dims=(0, 2, 1, 5, 3, 4))
+        images, inner, channels = images * x.shape[1], inner * kernel[0], channels * kernel[0]
+    x = builder.emit("reshape", x, shape=(images, inner, *(1, *sizes)[-2:]))
+    weight = builder.emit("reshape", weight, shape=(outs, channels, *(1, *kernel)[-2:]))
+    for name, missing in (("stride", 1), ("padding", 0), ("dilation", 1)):
+        steps = attrs[name]
+        assert isinstance(steps, tuple)
+        attrs[name] = (missing, *steps)[-2:]
+    made = builder.emit("conv", x, weight, **attrs).node
+    assert made is not None
+    return made
+
+
+def of_planes(node: Node, index: Index) -> Index:
+    """Return the place in a convolution's result that has this index in the one `in_planes`."""
+    images, _, *sizes = node.result.shape
+    image, *planes = unravel(index[0], (images, *sizes[:-2]))
+    return (image, index[1], *planes, *index[2:][-len(sizes) :])
+
+
 def window_roles(node: Node) -> Roles:
-    """Return the roles of a convolution with windows from a padded input tile. B is indexed at the
-    window's first tap where the window neither moves by more than one nor is padded."""
+    """Return the roles of a convolution as a product: columns are the output pixels of an image."""
     x, weight = node.operands
     groups, outputs = node.attrs["groups"], node.result.shape[2:]
     assert isinstance(groups, int)
     per_group, channels = weight.shape[0] // groups, weight.shape[1]
-    missing = (1,) * (4 - len(weight.shape))
     return Roles(
-        (x.shape[0], groups), per_group, product(outputs),
-        (channels, *missing, *weight.shape[2:]), weight, x,
-        lambda bi, mi, ki: (bi[1] * per_group + mi, ki[0], *ki[1 + len(missing) :]),
-        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *unravel(ni, outputs)),
+        (x.shape[0], groups), per_group, product(outputs), weight.shape[1:], weight, windows(node),
+        lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
+        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *unravel(ni, outputs), *ki[1:]),
         lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *unravel(ni, outputs)),
     )  # fmt: skip
 
 
-def pixel_roles(node: Node, _: Dim) -> Roles:
-    """Return the roles of any convolution as a product: columns are the output pixels of one row of
-    the image, or of the whole image where rows are short or the input's pixels are read one after
-    another."""
-    x, weight = node.operands
-    groups = node.attrs["groups"]
-    assert isinstance(groups, int)
-    outputs = node.result.shape[2:]
-    per_group, channels = weight.shape[0] // groups, weight.shape[1]
-    plain = all(size == 1 for size in weight.shape[2:]) and outputs == x.shape[2:]
-    flat = plain or len(outputs) == 1 or _short(outputs[-1])
-    split = 0 if flat else len(outputs) - 1
-    rows = outputs[:split]
-    columns = product(outputs[split:])
-
-    def place(bi: Dims, ni: Dim) -> Index:
-        return (*bi[2:], *unravel(ni, outputs[split:]))
-
-    return Roles(
-        (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]),
-        weight, windows(node),
-        lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
-        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
-        lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),
-    )  # fmt: skip
-
-
 def slides(node: Node) -> bool:
-    """Return whether a node is a convolution of one or two axes whose windows are worth a padded
-    input tile."""
-    if len(node.result.shape) > 4:
-        return False
+    """Return whether a node is a convolution whose windows are worth a padded input tile."""
     x, weight = node.operands
     same = node.result.shape[2:] == x.shape[2:]
     return not (same and all(size == 1 for size in weight.shape[2:]))
 
 
-def _short(width: Dim) -> bool:
-    """Return whether vectors along one image row would waste more lanes than gathering costs."""
-    return isinstance(width, int) and width < 24 and width % 16 != 0
-
-
-def windows(node: Node) -> Value:
-    """Return the input of a convolution as windows: (N, C, out..., kernel...)."""
+def windows(node: Node, axes: int | None = None) -> Value:
+    """Return the input of a convolution as windows along its first axes, all of them by default:
+    (N, C, out..., kernel...)."""
     x, weight = node.operands
-    builder = GraphBuilder("window")
-    dims = tuple(range(2, len(x.shape)))
-    padding = node.attrs["padding"]
-    return builder.emit(
-        "window", x, dims=dims, size=weight.shape[2:], stride=node.attrs["stride"],
-        dilation=node.attrs["dilation"], low=padding, high=padding, value=0.0,
+    steps: list[Any] = [node.attrs[name] for name in ("stride", "dilation", "padding")]
+    stride, dilation, padding = (step[:axes] for step in steps)
+    size = weight.shape[2:][:axes]
+    return GraphBuilder("window").emit(
+        "window", x, dims=tuple(range(2, 2 + len(size))), size=size, stride=stride,
+        dilation=dilation, low=padding, high=padding, value=0.0,
     )  # fmt: skip
