@@ -100,9 +100,12 @@ def test_weights_that_change_or_are_arguments(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "projected"])
 def test_half_types_have_states_of_float32(kind: str, dtype: torch.dtype) -> None:
-    module = layer(kind, 5, 24, num_layers=2, bidirectional=True).eval().to(dtype)
+    options: dict[str, Any] = {"num_layers": 2, "bidirectional": True}
+    if kind == "projected":
+        kind, options["proj_size"] = "lstm", 9
+    module = layer(kind, 5, 24, **options).eval().to(dtype)
     x = torch.randn(20, 3, 5).to(dtype)
     exact, _ = copy.deepcopy(module).double()(x.double())
     backend, reports = reported()
@@ -114,8 +117,32 @@ def test_half_types_have_states_of_float32(kind: str, dtype: torch.dtype) -> Non
     assert (found - exact).abs().max() <= (expected - exact).abs().max()
 
 
-def test_projections_are_atens() -> None:
-    assert fallbacks(nn.LSTM(5, 8, proj_size=3), torch.randn(4, 2, 5)) == ["aten.lstm.input"]
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bidirectional": True, "bias": False}, {"batch_first": True, "num_layers": 3},
+     {"bidirectional": True, "num_layers": 2}],
+    ids=["plain", "both ways", "from a state", "both ways, two layers"],
+)  # fmt: skip
+@pytest.mark.parametrize(("size", "width"), [(8, 3), (33, 17), (64, 32)])
+def test_projections_are_kernels(size: int, width: int, options: dict[str, Any]) -> None:
+    module = nn.LSTM(5, size, proj_size=width, **options).eval()
+    cells = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    x = torch.randn(7, 7, 5)
+    states = torch.randn(cells, 7, width), torch.randn(cells, 7, size)
+    assert not fallbacks(module, x, *((states,) if "batch_first" in options else ()))
+
+
+def test_projections_of_sizes_that_vary_and_weights_that_change() -> None:
+    module = nn.LSTM(5, 24, batch_first=True, bidirectional=True, proj_size=7).eval()
+    backend, reports = reported()
+    compiled = torch.compile(module, backend=backend, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for batch, length in ((2, 4), (3, 7), (9, 50), (2, 2)):
+            x = torch.randn(batch, length, 5)
+            assert_same(compiled(x), module(x))
+            for parameter in module.parameters():
+                parameter.mul_(0.9)
+    assert not any(report.fallbacks for report in reports)
 
 
 class Tagger(nn.Module):

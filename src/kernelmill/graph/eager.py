@@ -226,7 +226,7 @@ def _recurrent(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
         given, product = gates[step], state @ weight
         if attrs["cell"] == "lstm":
             into, keep, new, out = (given + product).chunk(4, 1)
-            more = [keep.sigmoid() * more[0] + into.sigmoid() * new.tanh()]
+            more[0] = keep.sigmoid() * more[0] + into.sigmoid() * new.tanh()
             state = out.sigmoid() * more[0].tanh()
         elif attrs["cell"] == "gru":
             (r, z, n), (u, v, w) = given.chunk(3, 1), product.chunk(3, 1)
@@ -236,7 +236,8 @@ def _recurrent(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
             total = given + product
             state = total.tanh() if attrs["cell"] == "tanh" else total.relu()
         found[step] = state
-    return torch.stack([*found, *more] if attrs["cell"] == "lstm" else found)
+        state = state @ more[1] if len(more) > 1 else state
+    return torch.stack([*found, more[0]] if attrs["cell"] == "lstm" else found)
 
 
 EAGER["recurrent"] = _recurrent

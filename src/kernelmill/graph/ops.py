@@ -225,8 +225,9 @@ _define("searchsorted", OpKind.WHOLE, 2, "right dtype", rule.searchsorted, title
 
 # recurrent: the states (T, B, N) of a layer in f32, from the inputs' part of the gates (T, B, G*N),
 # the weight (N, G*N) and the first state (B, N). Cells are tanh, relu; lstm, with the first cell
-# state (B, N) and the last one behind the states, (T + 1, B, N); gru, with the bias (N,) of what
-# its new gate gets from the state. `backward` begins with the last step.
+# state (B, N) and the last one behind the states, (T + 1, B, N), and maybe a projection (N, P) that
+# the next step gets, with a weight (P, G*N) and a first state (B, P); gru, with the bias (N,) of
+# what its new gate gets from the state. `backward` begins with the last step.
 _define("recurrent", OpKind.WHOLE, None, "cell backward", rule.recurrent, title="Recurrent")
 
 

@@ -287,16 +287,19 @@ def searchsorted(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
 
 
 def recurrent(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The states after each step; of an LSTM the last cell state too."""
+    """What cells give after each step; of an LSTM the last cell state too."""
     gates, weight, state, *more = operands
     _require(all(o.dtype == F32 for o in operands), "recurrent layers are of f32")
     count = CELL_GATES.get(str(attrs["cell"]))
     _require(count is not None, f"no cell {attrs['cell']}")
-    (batch, size), has_more = state.shape, count in (3, 4)
+    batch, width = state.shape
+    projected = count == 4 and len(more) == 2 and more[1].rank == 2
+    size = more[1].shape[0] if projected else width
     wide = (count or 0) * size
-    fits = weight.shape == (size, wide) and gates.shape[1:] == (batch, wide)
-    further = (size,) if count == 3 else state.shape
-    fits = fits and [o.shape for o in more] == [further] * has_more
+    fits = weight.shape == (width, wide) and gates.shape[1:] == (batch, wide)
+    further = {3: [(size,)], 4: [(batch, size)]}.get(count or 0, [])
+    further += [(size, width)] * projected
+    fits = fits and [o.shape for o in more] == further
     _require(fits, f"no {attrs['cell']} of {[o.shape for o in operands]}")
     return (TensorType(F32, (gates.shape[0] + (count == 4), batch, size)),)
 

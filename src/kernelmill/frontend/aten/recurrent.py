@@ -34,9 +34,7 @@ def _translator(cell: str) -> Callable[..., Results]:
         if train and dropout and num_layers > 1:
             raise NotTranslated("dropout between recurrent layers")
         directions = 2 if bidirectional else 1
-        each = 4 if has_biases else 2
-        if len(params) != num_layers * directions * each:
-            raise NotTranslated("a recurrent layer with projections")
+        each = len(params) // (num_layers * directions)  # one more where states are projected
         x = e.cast(e.permute(input, (1, 0, 2)) if batch_first else input, F32)
         finals: list[list[Value]] = []
         for layer in range(num_layers):
@@ -66,12 +64,13 @@ def _direction(
 ) -> tuple[Value, list[Value]]:  # fmt: skip
     """Return the states of one layer in one direction, and the last of each kind of state."""
     into, hidden, *biases = weights
-    (steps, batch, inputs), size = x.shape, hidden.shape[1]
-    if not isinstance(size, int) or steps == 0 or batch == 0:
+    narrow = [e.permute(biases.pop(), (1, 0))] if len(weights) % 2 else []
+    (steps, batch, inputs), (wide, width) = x.shape, hidden.shape
+    if not (isinstance(wide, int) and isinstance(width, int)) or steps == 0 or batch == 0:
         raise NotTranslated("a recurrent layer without steps, or of symbolic size")
-    wide = CELL_GATES[cell] * size
+    size = wide // CELL_GATES[cell]
     gates = e.emit("matmul", e.reshape(x, (steps * batch, inputs)), e.permute(into, (1, 0)))
-    more = list(first[1:])
+    more = [*first[1:], *(_kept(e, value) for value in narrow)]
     if biases:
         given, kept = biases
         if cell == "gru":
@@ -80,14 +79,21 @@ def _direction(
         gates = e.add(gates, e.add(given, kept))
     elif cell == "gru":
         more = [e.constant(0.0, F32, (size,))]
-    weight = e.emit("layout", e.permute(hidden, (1, 0)), strides=row_major((size, wide)))
     found = e.emit(
-        "recurrent", e.reshape(gates, (steps, batch, wide)), weight, first[0], *more, cell=cell,
-        backward=backward,
+        "recurrent", e.reshape(gates, (steps, batch, wide)), _kept(e, e.permute(hidden, (1, 0))),
+        first[0], *more, cell=cell, backward=backward,
     )  # fmt: skip
     states = e.slice(found, 0, 0, steps) if cell == "lstm" else found
+    for weight in narrow:
+        flat = e.emit("matmul", e.reshape(states, (steps * batch, size)), weight)
+        states = e.reshape(flat, (steps, batch, width))
     last = [e.select(states, 0, 0 if backward else steps - 1)]
     return states, [*last, e.select(found, 0, steps)] if cell == "lstm" else last
+
+
+def _kept(e: Emitter, weight: Value) -> Value:
+    """Return a weight as it is read step by step, row after row."""
+    return e.emit("layout", weight, strides=row_major(weight.shape))
 
 
 def _stacked(e: Emitter, states: Sequence[Value]) -> Value:

@@ -6,7 +6,7 @@ With p = gates[t] + h @ weight, cut into the gates of the cell, each as wide as 
 
     tanh, relu  h = tanh(p) or max(p, 0)
     lstm        i, f, g, o = p;   c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-                h = sigmoid(o) * tanh(c)
+                h = sigmoid(o) * tanh(c), of which the next step gets h @ narrow, if that is given
     gru         r, z, n = gates[t];   u, v, w = h @ weight
                 n = tanh(n + sigmoid(r + u) * (w + bias));   h = (h - n) * sigmoid(z + v) + n
 """
@@ -28,7 +28,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import Dims, part_count
-from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import PackedWeights
@@ -42,24 +42,28 @@ Store = Callable[[Dims, Lane, Register], None]
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """The states of a batch after each of `steps` steps, (steps, batch, size); of an LSTM followed
-    by the last cell state. With `backward` the last step is the first.
+    """What cells give for a batch after each of `steps` steps, (steps, batch, size); of an LSTM
+    followed by the last cell state. With `backward` the last step is the first.
 
+    width   of the state, `size` where it is not projected
     gates   loads from the inputs' part of the gates, (steps, batch, gates * size)
     weight  from the weight: a step along k, the gate, and the first column of a vector
-    state   from the first state, (batch, size)
+    state   from the first state, (batch, width)
     more    from the first cell state of an LSTM, (batch, size), or a GRU's bias, (size,)
+    narrow  from the projection, as from a weight of one gate
     """
 
     cell: str
     steps: Dim
     batch: Dim
     size: int
+    width: int
     backward: bool
     gates: Load
     weight: LoadWeight
     state: Load
     more: Load | None
+    narrow: LoadWeight | None
     store: Store
 
 
@@ -88,11 +92,11 @@ def plan_recurrent(spec: RecurrentSpec, machine: Machine) -> RecurrentSchedule:
     if isinstance(spec.batch, int):
         tasks = max(1, -(-spec.batch // rows))
         rows = max(1, -(-spec.batch // tasks))
-    vectors = max(1, min(sums // (gates * rows), spec.size // lanes))
-    work = ceildiv(spec.steps * spec.batch * gates * spec.size**2, machine.products(lanes)) + 1
+    products = spec.steps * spec.batch * spec.size * spec.width * (gates + bool(spec.narrow))
     return RecurrentSchedule(
-        lanes, rows, vectors, machine.isa.has_fma, ceildiv(spec.batch, rows), work
-    )
+        lanes, rows, max(1, sums // (gates * rows)), machine.isa.has_fma,
+        ceildiv(spec.batch, rows), ceildiv(products, machine.products(lanes)) + 1,
+    )  # fmt: skip
 
 
 _Sums = dict[tuple[int, int, int], Register]
@@ -102,9 +106,10 @@ _Sums = dict[tuple[int, int, int], Register]
 def emit_recurrent(
     builder: KernelBuilder, spec: RecurrentSpec, schedule: RecurrentSchedule
 ) -> None:
-    """Write one task, and set the kernel's scratch: the states before and after a step, and the
-    cell states."""
-    builder.kernel.scratch = 3 * schedule.rows * spec.size * F32.bytes
+    """Write one task, and set the kernel's scratch: the states before and after a step, the cell
+    states, and what cells give that is then projected."""
+    parts = 3 if spec.narrow is None else 4
+    builder.kernel.scratch = parts * schedule.rows * spec.size * F32.bytes
     task = _RecurrentTask(builder, spec, schedule)
     task.begin()
     with builder.loop(0, spec.steps, prefix="t") as time:
@@ -131,16 +136,16 @@ class _RecurrentTask:
 
     def begin(self) -> None:
         """Copy the first states to scratch."""
-        cells = self.spec.more if self.spec.cell == "lstm" else None
+        self._copy(0, self.spec.width, self.spec.state)
+        if self.spec.cell == "lstm" and self.spec.more is not None:
+            self._copy(2, self.spec.size, self.spec.more)
 
+    def _copy(self, part: int, width: int, load: Load) -> None:
         def copy(columns: Sequence[_Columns]) -> None:
-            for i, row in enumerate(self.rows):
-                for each in columns:
-                    self._keep(0, i, each, self.spec.state((row, each.index), each.lane))
-                    if cells is not None:
-                        self._keep(2, i, each, cells((row, each.index), each.lane))
+            for (i, row), each in product(enumerate(self.rows), columns):
+                self._keep(part, i, each, load((row, each.index), each.lane))
 
-        self._for_columns(copy)
+        self._for_columns(width, copy)
 
     def end(self) -> None:
         """Store the last cell states of an LSTM."""
@@ -148,56 +153,68 @@ class _RecurrentTask:
             return
 
         def store(columns: Sequence[_Columns]) -> None:
-            for i, row in enumerate(self.rows):
-                for each in columns:
-                    place = self.spec.steps, row, each.index
-                    self.spec.store(place, each.lane, self._kept(2, i, each))
+            for (i, row), each in product(enumerate(self.rows), columns):
+                place = self.spec.steps, row, each.index
+                self.spec.store(place, each.lane, self._kept(2, i, each))
 
-        self._for_columns(store)
+        self._for_columns(self.spec.size, store)
 
     def step(self, t: Dim) -> None:
         """Compute the states after one step."""
-        step = self.spec.steps - 1 - t if self.spec.backward else t
+        spec, after = self.spec, 1 - mod(t, 2)
+        step = spec.steps - 1 - t if spec.backward else t
+
+        def given(g: int, i: int, each: _Columns) -> Register:
+            if spec.cell == "gru" and g == 2 and spec.more is not None:
+                return spec.more((each.index,), each.lane)
+            return spec.gates((step, self.rows[i], self._of(g, each)), each.lane)
 
         def compute(columns: Sequence[_Columns]) -> None:
-            sums = self._sums(t, step, columns)
-            for i, row in enumerate(self.rows):
-                for n, each in enumerate(columns):
-                    gates = [sums[g, i, n] for g in range(CELL_GATES[self.spec.cell])]
-                    state = self._state(t, (step, row), i, each, gates)
-                    self._keep(1 - mod(t, 2), i, each, state)
-                    self.spec.store((step, row, each.index), each.lane, state)
+            count = CELL_GATES[spec.cell]
+            sums = self._sums(mod(t, 2), spec.width, (count, spec.weight), columns, given)
+            for (i, row), (n, each) in product(enumerate(self.rows), enumerate(columns)):
+                gates = [sums[g, i, n] for g in range(count)]
+                state = self._state(t, (step, row), i, each, gates)
+                self._keep(after if spec.narrow is None else 3, i, each, state)
+                spec.store((step, row, each.index), each.lane, state)
 
-        self._for_columns(compute)
+        self._for_columns(spec.size, compute)
+        narrow = spec.narrow
+        if narrow is None:
+            return
 
-    def _sums(self, t: Dim, step: Dim, columns: Sequence[_Columns]) -> _Sums:
-        """Return the products of the rows' states with the weight, by gate, row and vector, added
-        to the inputs' part where the cell does nothing else with it first."""
-        spec, b = self.spec, self.b
-        gates = range(CELL_GATES[spec.cell])
-        tile = [*product(gates, range(len(self.rows)), range(len(columns)))]
-        initial = [
-            spec.more((columns[n].index,), columns[n].lane)
-            if spec.cell == "gru" and g == 2 and spec.more is not None
-            else spec.gates((step, self.rows[i], self._of(g, columns[n])), columns[n].lane)
-            for g, i, n in tile
-        ]
-        carry = [(VType(F32, self.schedule.lanes), value) for value in initial]
-        with b.loop(0, spec.size, prefix="k", carry=carry) as depth:
+        def project(columns: Sequence[_Columns]) -> None:
+            zero = self.b.op("splat", 0.0, dtype=F32, lanes=self.schedule.lanes)
+            sums = self._sums(3, spec.size, (1, narrow), columns, lambda *_: zero)
+            for (_, i, n), state in sums.items():
+                self._keep(after, i, columns[n], state)
+
+        self._for_columns(spec.width, project)
+
+    def _sums(
+        self, part: Dim, depth: int, weight: tuple[int, LoadWeight], columns: Sequence[_Columns],
+        given: Callable[[int, int, _Columns], Register],
+    ) -> _Sums:  # fmt: skip
+        """Return what is given plus the products of the rows of a part of scratch with a weight of
+        some gates, by gate, row and vector."""
+        b, (count, load) = self.b, weight
+        tile = [*product(range(count), range(len(self.rows)), range(len(columns)))]
+        lanes = VType(F32, self.schedule.lanes)
+        carry = [(lanes, given(g, i, columns[n])) for g, i, n in tile]
+        with b.loop(0, depth, prefix="k", carry=carry) as along:
             weights = {
-                (g, n): spec.weight(depth.index, g, each.first, each.lane)
-                for g in gates
-                for n, each in enumerate(columns)
+                (g, n): load(along.index, g, each.first, each.lane)
+                for g, (n, each) in product(range(count), enumerate(columns))
             }
             states = [
-                b.load(SCRATCH, self._place(mod(t, 2), i, depth.index), F32)
+                b.load(SCRATCH, self._place(part, i, along.index), F32)
                 for i in range(len(self.rows))
             ]
-            depth.carry(*(
+            along.carry(*(
                 self._tile.multiply_add(b, states[i], weights[g, n], known)
-                for (g, i, n), known in zip(tile, depth.carried, strict=True)
+                for (g, i, n), known in zip(tile, along.carried, strict=True)
             ))  # fmt: skip
-        return dict(zip(tile, depth.results, strict=True))
+        return dict(zip(tile, along.results, strict=True))
 
     def _state(
         self, t: Dim, place: tuple[Dim, Dim], i: int, columns: _Columns, gates: Sequence[Register]
@@ -225,7 +242,8 @@ class _RecurrentTask:
         return columns.index + gate * self.spec.size
 
     def _place(self, part: Dim, row: int, column: Dim) -> Dim:
-        """Return an element of scratch: parts 0 and 1 are states, 2 cell states."""
+        """Return an element of scratch: parts 0 and 1 are states, 2 cell states, 3 what cells give
+        before it is projected."""
         return (part * self.schedule.rows + row) * self.spec.size + column
 
     def _keep(self, part: Dim, row: int, columns: _Columns, value: Register) -> None:
@@ -235,21 +253,22 @@ class _RecurrentTask:
         place, lane = self._place(part, row, columns.first), columns.lane
         return self.b.load(SCRATCH, place, F32, lane.count, lane.mask)
 
-    def _for_columns(self, body: Callable[[Sequence[_Columns]], None]) -> None:
+    def _for_columns(self, width: int, body: Callable[[Sequence[_Columns]], None]) -> None:
         """Run `body` for tiles of vectors, for single vectors that are left, and for a masked
         rest."""
-        b, lanes, size = self.b, self.schedule.lanes, self.spec.size
-        tile, lane = lanes * self.schedule.vectors, Lane(b.fresh_symbol("l", 0, lanes - 1), lanes)
-        if size >= tile:
-            with b.loop(0, size // tile, prefix="v") as loop:
+        b, lanes, vectors = self.b, self.schedule.lanes, self.schedule.vectors
+        tile = lanes * max(1, min(vectors, width // lanes))
+        lane = Lane(b.fresh_symbol("l", 0, lanes - 1), lanes)
+        if width >= tile:
+            with b.loop(0, width // tile, prefix="v") as loop:
                 body([_Columns(loop.index * tile + n, lane) for n in range(0, tile, lanes)])
-        for first in range(size // tile * tile, size // lanes * lanes, lanes):
+        for first in range(width // tile * tile, width // lanes * lanes, lanes):
             body([_Columns(first, lane)])
-        rest = size % lanes
+        rest = width % lanes
         if rest:
             mask = b.op("lane_mask", b.index(rest), lanes=lanes)
             lane = Lane(b.fresh_symbol("l", 0, rest - 1), lanes, mask)
-            body([_Columns(size - rest, lane)])
+            body([_Columns(width - rest, lane)])
 
 
 @dataclass(frozen=True)
@@ -266,43 +285,54 @@ class _Columns:
 
 
 class RecurrentBinding(Binding[RecurrentSpec]):
-    """A recurrent layer, whose weight is packed as it is read where it is constant."""
+    """A recurrent layer, whose weights are packed as they are read where they are constant."""
+
+    @property
+    def _gates(self) -> int:
+        return CELL_GATES[str(self.seed.attrs["cell"])]
 
     def pack(self, packing: None) -> PackedWeights:
-        """Store panels (panel, k, gate, lane) of the weight (k, gates * size)."""
-        weight, lanes = self.seed.operands[1], self.context.machine.isa.lanes(F32)
-        size, wide = weight.shape
-        assert isinstance(size, int) and isinstance(wide, int)
-        builder, panels = GraphBuilder("panels", self.seed.origin), part_count(size, lanes)
-        view = builder.emit("reshape", weight, shape=(size, wide // size, size))
-        view = padded(builder, view, (size, wide // size, panels * lanes))
-        view = builder.emit("reshape", view, shape=(size, wide // size, panels, lanes))
-        view = builder.emit("permute", view, dims=(2, 0, 1, 3))
-        location = self.context.pack(view)
-        return PackedWeights() if location is None else PackedWeights(b=location, packing=view)
+        """Store panels (panel, k, gate, lane) of the weights (k, gates * columns)."""
+        _, weight, _, *more = self.seed.operands
+        narrow = self._pack(more[1], 1) if len(more) > 1 else None
+        return PackedWeights(a=narrow, b=self._pack(weight, self._gates))
+
+    def _pack(self, weight: Value, gates: int) -> Location | None:
+        (depth, wide), lanes = weight.shape, self.context.machine.isa.lanes(F32)
+        assert isinstance(wide, int)
+        builder, panels = GraphBuilder("panels", self.seed.origin), part_count(wide // gates, lanes)
+        view = builder.emit("reshape", weight, shape=(depth, gates, wide // gates))
+        view = padded(builder, view, (depth, gates, panels * lanes))
+        view = builder.emit("reshape", view, shape=(depth, gates, panels, lanes))
+        return self.context.pack(builder.emit("permute", view, dims=(2, 0, 1, 3)))
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> RecurrentSpec:
         """Return the spec of this layer."""
         gates, weight, state, *more = self.seed.operands
-        size, target = weight.shape[0], self.context.targets[self.seed.result]
-        assert isinstance(size, int)
+        (width, wide), target = weight.shape, self.context.targets[self.seed.result]
+        assert isinstance(width, int) and isinstance(wide, int)
 
         def load(value: Value) -> Load:
             return lambda index, lane: emitter.read(value, index, lane, F32)
 
-        def load_weight(k: Dim, gate: int, first: Dim, lane: Lane) -> Register:
-            if packed.b is None:
-                index = k, first + gate * size + lane.index
-                return emitter.read(weight, index, lane, F32)
-            block = emitter.param(packed.b, "in")
-            place = (first * size + k * lane.count) * (weight.shape[1] // size)
-            place = place + gate * lane.count
-            return emitter.builder.load(block, place, F32, lane.count)
+        def load_weight(value: Value, count: int, location: Location | None) -> LoadWeight:
+            depth, columns = value.shape
+
+            def read(k: Dim, gate: int, first: Dim, lane: Lane) -> Register:
+                if location is None:
+                    index = k, first + gate * (columns // count) + lane.index
+                    return emitter.read(value, index, lane, F32)
+                place = (first * depth + k * lane.count) * count + gate * lane.count
+                return emitter.builder.load(emitter.param(location, "in"), place, F32, lane.count)
+
+            return read
 
         return RecurrentSpec(
-            str(self.seed.attrs["cell"]), gates.shape[0], state.shape[0], size,
-            bool(self.seed.attrs["backward"]), load(gates), load_weight, load(state),
+            str(self.seed.attrs["cell"]), gates.shape[0], state.shape[0], wide // self._gates,
+            width, bool(self.seed.attrs["backward"]), load(gates),
+            load_weight(weight, self._gates, packed.b), load(state),
             load(more[0]) if more else None,
+            load_weight(more[1], 1, packed.a) if len(more) > 1 else None,
             lambda index, lane, value: emitter.write(target, index, lane, value),
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ masks.
 
 from __future__ import annotations
 
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
@@ -13,7 +13,6 @@ from kernelmill.lower.elements.axes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
-    ConvolutionPlace,
     DenseTiles,
     PixelTiles,
 )
@@ -25,8 +24,8 @@ ScheduleT = TypeVar("ScheduleT", bound=PixelTiles)
 
 @dataclass(frozen=True)
 class ConvolutionContext(EmitContext, Generic[ScheduleT]):
-    """A task's place: the image, its output plane, the group, the block of output rows and the
-    block of panels."""
+    """A task: the image, its output plane, the group, the block of output rows and the block of
+    panels."""
 
     spec: Convolution[Any]
     schedule: ScheduleT
@@ -35,14 +34,6 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
     group: Dim
     row_block: Dim
     panel_block: Dim
-
-    @classmethod
-    def at(cls, place: ConvolutionPlace, schedule: ScheduleT) -> Self:
-        """Make the context of a task."""
-        return cls(
-            place.builder, place.lane, place.spec.geometry.accumulate, place.spec, schedule,
-            place.image, place.plane, place.group, place.row_block, place.panel_block,
-        )  # fmt: skip
 
     @property
     def geometry(self) -> Geometry:

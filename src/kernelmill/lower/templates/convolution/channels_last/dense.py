@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
-from kernelmill.lower.elements.axes import part_count
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.elements.axes import Dims, part_count
+from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.packed import Rows, widening_pays
 from kernelmill.lower.schedule.candidate import OPEN, Candidate, block_sizes
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.emit_dense import convolve
 from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
-    ConvolutionPlace,
     DenseTiles,
     PanelMajor,
     TileMajor,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair, Sizes
+from kernelmill.lower.templates.convolution.channels_last.spec import (
+    Convolution,
+    Geometry,
+    Pair,
+    Sizes,
+)
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task, image_ns
 from kernelmill.lower.weights.panel_views import padded
 
@@ -93,10 +100,10 @@ class Dense(DenseTiles):
         inner = (4, 5) if geometry.planar else (5, 4)
         return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
 
-    def emit(self, place: ConvolutionPlace) -> None:
+    def emit(self, builder: KernelBuilder, lane: Lane, spec: Convolution[Any], task: Dims) -> None:
         """Emit all of the task's panels."""
-        context = DenseContext.at(place, self)
-        place.builder.kernel.scratch = context.scratch_bytes()
+        context = DenseContext(builder, lane, spec.geometry.accumulate, spec, self, *task)
+        builder.kernel.scratch = context.scratch_bytes()
         convolve(context)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
-from kernelmill.lower.elements.axes import part_count
+from kernelmill.lower.elements.axes import Dims, part_count
+from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import Rows
@@ -22,11 +25,8 @@ from kernelmill.lower.templates.convolution.channels_last.context import (
     fill_padded_tile,
     padded_strides,
 )
-from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
-    ConvolutionPlace,
-    PixelTiles,
-)
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task
 from kernelmill.lower.weights.panel_views import padded
 
@@ -102,10 +102,10 @@ class Depthwise(PixelTiles):
         view = padded(builder, view, (whole, geometry.taps))
         return builder.emit("permute", view, dims=(1, 0)), Rows(rows, whole)
 
-    def emit(self, place: ConvolutionPlace) -> None:
+    def emit(self, builder: KernelBuilder, lane: Lane, spec: Convolution[Any], task: Dims) -> None:
         """Emit all of the task's channels."""
-        context = ConvolutionContext.at(place, self)
-        place.builder.kernel.scratch = context.scratch_bytes()
+        context = ConvolutionContext(builder, lane, spec.geometry.accumulate, spec, self, *task)
+        builder.kernel.scratch = context.scratch_bytes()
         convolve_depthwise(context)
 
 
@@ -131,13 +131,9 @@ def convolve_depthwise(context: ConvolutionContext[Depthwise]) -> None:
 
 
 def _pixels(
-    context: ConvolutionContext[Depthwise],
-    first: Dim,
-    start: Dim,
-    row: Dim,
-    column: Dim,
+    context: ConvolutionContext[Depthwise], first: Dim, start: Dim, row: Dim, column: Dim,
     count: int,
-) -> None:
+) -> None:  # fmt: skip
     geometry, builder = context.geometry, context.builder
     _, _, line, pixel = padded_strides(context)
     at = context.padded + (row - context.first) * geometry.stride[1] * line

@@ -13,7 +13,6 @@ from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import I8
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Node, Value
-from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes, part_count
 from kernelmill.lower.elements.domain import AccessKind, IndexAccess, collect
@@ -27,7 +26,6 @@ from kernelmill.lower.schedule.candidate import OPEN, Candidate, first_of, other
 from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext, Template
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
 from kernelmill.lower.templates.convolution.channels_last.depthwise import Depthwise
-from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import ConvolutionPlace
 from kernelmill.lower.templates.convolution.channels_last.spec import (
     Convolution,
     Geometry,
@@ -221,20 +219,12 @@ class ChannelsLast(Template[Convolution[Schedule], Schedule]):
         return schedule.work
 
     def emit(self, emitter: Emitter, spec: Convolution[Schedule], schedule: Schedule) -> None:
-        emit_convolution(emitter.builder, spec, schedule)
-
-
-def emit_convolution(
-    builder: KernelBuilder, spec: Convolution[Schedule], schedule: Schedule
-) -> None:
-    """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
-    buffers, which the callbacks and the packed weights name."""
-    geometry = spec.geometry
-    grid = (
-        geometry.images, schedule.outputs[0], schedule.groups(geometry), schedule.row_blocks(),
-        schedule.panel_blocks(geometry),
-    )  # fmt: skip
-    builder.set_tasks(product(grid))
-    place = task_index(builder, grid)
-    lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
-    schedule.emit(ConvolutionPlace(builder, lane, spec, *place))
+        builder, geometry = emitter.builder, spec.geometry
+        grid = (
+            geometry.images, schedule.outputs[0], schedule.groups(geometry),
+            schedule.row_blocks(), schedule.panel_blocks(geometry),
+        )  # fmt: skip
+        builder.set_tasks(product(grid))
+        task = task_index(builder, grid)
+        lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
+        schedule.emit(builder, lane, spec, task)

@@ -17,29 +17,13 @@ from math import prod
 from typing import Any
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.lower.elements.axes import part_count
+from kernelmill.lower.elements.axes import Dims, part_count
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.packed import READINGS, Rows
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry, Sizes
-
-
-@dataclass(frozen=True)
-class ConvolutionPlace:
-    """A task of a convolution: the image, its output plane, the group, the blocks of output rows and
-    of panels."""
-
-    builder: KernelBuilder
-    lane: Lane
-    spec: Convolution[Any]
-    image: Dim
-    plane: Dim
-    group: Dim
-    row_block: Dim
-    panel_block: Dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +91,9 @@ class PixelTiles(ABC):
         that it copies, if it does."""
 
     @abstractmethod
-    def emit(self, place: ConvolutionPlace) -> None:
-        """Set the kernel's scratch, and write one task."""
+    def emit(self, builder: KernelBuilder, lane: Lane, spec: Convolution[Any], task: Dims) -> None:
+        """Set the kernel's scratch, and write one task: the one of an image, its output plane, a
+        group, a block of output rows and a block of panels."""
 
     def widenings(self, geometry: Geometry) -> int:
         """Return the number of vectors of weights that a task widens."""
