@@ -189,7 +189,7 @@ class _RecurrentTask:
             for (_, i, n), state in sums.items():
                 self._keep(after, i, columns[n], state)
 
-        self._for_columns(spec.width, project)
+        self._for_columns(spec.width, project, CELL_GATES[spec.cell])
 
     def _sums(
         self, part: Dim, depth: int, weight: tuple[int, LoadWeight], columns: Sequence[_Columns],
@@ -199,8 +199,7 @@ class _RecurrentTask:
         some gates, by gate, row and vector."""
         b, (count, load) = self.b, weight
         tile = [*product(range(count), range(len(self.rows)), range(len(columns)))]
-        lanes = VType(F32, self.schedule.lanes)
-        carry = [(lanes, given(g, i, columns[n])) for g, i, n in tile]
+        carry = [(VType(F32, self.schedule.lanes), given(g, i, columns[n])) for g, i, n in tile]
         with b.loop(0, depth, prefix="k", carry=carry) as along:
             weights = {
                 (g, n): load(along.index, g, each.first, each.lane)
@@ -253,11 +252,13 @@ class _RecurrentTask:
         place, lane = self._place(part, row, columns.first), columns.lane
         return self.b.load(SCRATCH, place, F32, lane.count, lane.mask)
 
-    def _for_columns(self, width: int, body: Callable[[Sequence[_Columns]], None]) -> None:
-        """Run `body` for tiles of vectors, for single vectors that are left, and for a masked
-        rest."""
-        b, lanes, vectors = self.b, self.schedule.lanes, self.schedule.vectors
-        tile = lanes * max(1, min(vectors, width // lanes))
+    def _for_columns(
+        self, width: int, body: Callable[[Sequence[_Columns]], None], times: int = 1
+    ) -> None:
+        """Run `body` for tiles of `times` the schedule's vectors, for single vectors that are left,
+        and for a masked rest."""
+        b, lanes = self.b, self.schedule.lanes
+        tile = lanes * max(1, min(self.schedule.vectors * times, width // lanes))
         lane = Lane(b.fresh_symbol("l", 0, lanes - 1), lanes)
         if width >= tile:
             with b.loop(0, width // tile, prefix="v") as loop:
