@@ -132,6 +132,21 @@ def test_projections_are_kernels(size: int, width: int, options: dict[str, Any])
     assert not fallbacks(module, x, *((states,) if "batch_first" in options else ()))
 
 
+def test_projections_wider_than_the_cell_are_atens() -> None:
+    sizes = (32, 5), (32, 11), (32,), (32,), (11, 8)
+    weights = [torch.randn(size) / 9 for size in sizes]
+    states = [torch.randn(1, 2, 11), torch.randn(1, 2, 8)]
+
+    def function(x: Tensor) -> Any:
+        return torch.lstm(x, states, weights, True, 1, 0.0, False, False, False)
+
+    x, (backend, reports) = torch.randn(3, 2, 5), reported()
+    with torch.no_grad():
+        assert_same(torch.compile(function, backend=backend, fullgraph=True)(x), function(x))
+    (reason,) = [reason for report in reports for _, reason, _ in report.fallbacks]
+    assert "wider than its cell" in reason
+
+
 def test_projections_of_sizes_that_vary_and_weights_that_change() -> None:
     module = nn.LSTM(5, 24, batch_first=True, bidirectional=True, proj_size=7).eval()
     backend, reports = reported()

@@ -69,6 +69,8 @@ def _direction(
     if not (isinstance(wide, int) and isinstance(width, int)) or steps == 0 or batch == 0:
         raise NotTranslated("a recurrent layer without steps, or of symbolic size")
     size = wide // CELL_GATES[cell]
+    if width > size:
+        raise NotTranslated("a recurrent layer whose projection is wider than its cell")
     gates = e.emit("matmul", e.reshape(x, (steps * batch, inputs)), e.permute(into, (1, 0)))
     more = [*first[1:], *(_kept(e, value) for value in narrow)]
     if biases:
