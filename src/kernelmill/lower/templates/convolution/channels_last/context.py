@@ -126,9 +126,7 @@ def fill_padded_tile(context: ConvolutionContext[Any], first: Dim, vectors: Dim,
                 with context.builder.loop(*planes, prefix="plane") as outside:
                     _clear(context, start + outside.index * plane, plane)
         with context.counted(begin, end, prefix="plane") as tap:
-            _fill_plane(
-                context, channels, front + tap * geometry.dilation[0], start + tap * plane
-            )
+            _fill_plane(context, channels, front + tap * geometry.dilation[0], start + tap * plane)
 
 
 def _fill_plane(

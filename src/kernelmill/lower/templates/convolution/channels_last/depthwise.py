@@ -104,7 +104,9 @@ class Depthwise(PixelTiles):
 
     def emit(self, builder: KernelBuilder, lane: Lane, spec: Convolution[Any], task: Dims) -> None:
         """Emit all of the task's channels."""
-        context = ConvolutionContext(builder, lane, spec.geometry.accumulate, spec, self, *task)
+        context = ConvolutionContext[Depthwise](
+            builder, lane, spec.geometry.accumulate, spec, self, *task
+        )
         builder.kernel.scratch = context.scratch_bytes()
         convolve_depthwise(context)
 
