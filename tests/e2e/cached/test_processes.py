@@ -98,6 +98,8 @@ def test_quantised_weights_are_mapped_too_and_have_no_copies_in_float32(fresh, t
     maps, counts = run()
     assert maps == "['r--s'" and counts.startswith("0 ")
     packed = list((tmp_path / "cache").rglob("*.packed"))
-    assert 0 < sum(file.stat().st_size for file in packed) < 0.6 * 3 * 512 * 512 * 4
+    # The integers are there once: in the order in which kernels read them.
+    integers = 3 * 512 * 512
+    assert integers < sum(file.stat().st_size for file in packed) < 1.2 * integers
     _, packed_again, changed = run()[1].split()
     assert packed_again == "0" and int(changed) > 0

@@ -412,11 +412,13 @@ class Engine:
                 status = self.entry_launch(frame.address, at, launch)
                 at = launch
             component, part = self.parameters.components[number], job.parts.get(number)
-            for place, buffer in enumerate(component.buffers):
-                kept = None if part is None else part.tensors[place].data_ptr()
-                frame.set_address(buffer, kept or memory + job.stream.offsets[buffer])
-            if part is None:
-                self._launch_prepare(frame, component.launches)
+            if part is not None:
+                for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
+                    frame.set_address(buffer, tensor.data_ptr())
+                continue
+            for buffer in (*component.buffers, *component.passing):
+                frame.set_address(buffer, memory + job.stream.offsets[buffer])
+            self._launch_prepare(frame, component.launches)
         return self.entry_launch(frame.address, at, last) if at < last else status
 
     def _launch_prepare(self, frame: Frame, launches: Sequence[int]) -> int:

@@ -159,7 +159,7 @@ class HugePageArena:
         self._waiting = waiting
         self._elements: Counter[torch.dtype] = Counter()
         for layout in layouts:
-            self._elements[layout[2]] += _aligned_elements(layout)
+            self._elements[layout[2]] += aligned_bytes(layout) // layout[2].itemsize
         self._free: dict[torch.dtype, tuple[torch.Tensor, int]] = {}
 
     def tensor(self, layout: Layout) -> torch.Tensor:
@@ -167,12 +167,10 @@ class HugePageArena:
         shape, strides, dtype = layout
         if alias is None:
             return empty_strided(shape, strides, dtype)
-        base, place = self._free.get(dtype) or self._room(dtype)
-        self._free[dtype] = base, place + _aligned_elements(layout)
+        found = self._free.get(dtype)
+        base, place = found or room(self._elements[dtype], dtype, asking=not self._waiting)
+        self._free[dtype] = base, place + aligned_bytes(layout) // dtype.itemsize
         return alias(base, shape, strides, place)
-
-    def _room(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
-        return room(self._elements[dtype], dtype, asking=not self._waiting)
 
     def close(self) -> None:
         """Mark all tensors as filled, and have them moved to large pages. Returns at once."""
@@ -182,10 +180,10 @@ class HugePageArena:
         self._free.clear()
 
 
-def _aligned_elements(layout: Layout) -> int:
+def aligned_bytes(layout: Layout) -> int:
+    """Return the bytes of a tensor in whole cache lines."""
     shape, strides, dtype = layout
-    line = ALIGNMENT // dtype.itemsize
-    return -(-elements_of(shape, strides) // line) * line
+    return -(-elements_of(shape, strides) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
 @cache

@@ -34,7 +34,7 @@ from kernelmill.runtime.layout import (
     records,
     words,
 )  # fmt: skip
-from kernelmill.runtime.memory.allocation import HugePageArena, Layout, room
+from kernelmill.runtime.memory.allocation import HugePageArena, empty_strided, room
 from kernelmill.runtime.weights.contents import (
     BoundParameter,
     Contents,
@@ -44,7 +44,7 @@ from kernelmill.runtime.weights.contents import (
     span_of,
 )
 from kernelmill.runtime.weights.page_scan import merged
-from kernelmill.runtime.weights.streaming import StreamLayout
+from kernelmill.runtime.weights.streaming import Component, StreamLayout
 from kernelmill.runtime.weights.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 
@@ -100,6 +100,18 @@ class PackedPart:
     tensors: tuple[torch.Tensor, ...]
 
 
+def pack(
+    component: Component, sources: Mapping[int, int], arena: HugePageArena, prepare: Prepare
+) -> PackedPart:
+    """Pack a component, whose sources are at these addresses, and free what only its launches
+    read."""
+    kept = {buffer: arena.tensor(layout) for buffer, layout in component.buffers.items()}
+    passing = {buffer: empty_strided(*layout) for buffer, layout in component.passing.items()}
+    made = {buffer: tensor.data_ptr() for buffer, tensor in (kept | passing).items()}
+    prepare({**sources, **made}, component.launches)
+    return PackedPart(tuple(kept.values()))
+
+
 @dataclass(frozen=True)
 class PackSource:
     """A parameter that a component is packed from: its buffer number, and the bytes from the first
@@ -123,13 +135,12 @@ class PackSource:
 
 @dataclass(frozen=True)
 class Task:
-    """A component to pack: its number, launches, their sources, its buffers with layouts. `find`
-    returns the part if another thread has packed it, `keep` stores the part packed here."""
+    """A component to pack, its number and its sources. `find` returns the part if another thread
+    has packed it, `keep` stores the part packed here."""
 
     number: int
-    launches: Sequence[int]
+    component: Component
     sources: Sequence[PackSource]
-    buffers: Sequence[tuple[int, Layout]]
     find: Callable[[], PackedPart | None]
     keep: Callable[[PackedPart], None]
 
@@ -174,9 +185,8 @@ class PackJob:
     def _run(self) -> Iterator[None]:
         try:
             prepare = self._prepare()
-            arena = HugePageArena(
-                (layout for t in self._tasks for _, layout in t.buffers), waiting=False
-            )
+            layouts = (layout for t in self._tasks for layout in t.component.buffers.values())
+            arena = HugePageArena(layouts, waiting=False)
             most = max(sum(source.room for source in task.sources) for task in self._tasks)
             with closing(_Copies(most)) as copies:
                 for task in self._tasks:
@@ -198,10 +208,7 @@ class PackJob:
                 return None
             addresses[source.number] = copies.address + place
             place += source.room
-        part = PackedPart(tuple(arena.tensor(layout) for _, layout in task.buffers))
-        for (buffer, _), tensor in zip(task.buffers, part.tensors, strict=True):
-            addresses[buffer] = tensor.data_ptr()
-        prepare(addresses, task.launches)
+        part = pack(task.component, addresses, arena, prepare)
         task.keep(part)
         return part
 

@@ -23,12 +23,11 @@ import torch
 
 from kernelmill.core.after_fork import ReentryLock
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dtype import to_torch
+from kernelmill.core.digest import digest_of
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
 from kernelmill.runtime.counters import Count
-from kernelmill.runtime.memory.allocation import HugePageArena, Layout
-from kernelmill.runtime.memory.dims import fixed_layout
+from kernelmill.runtime.memory.allocation import HugePageArena
 from kernelmill.runtime.weights.binding import (
     BoundSet,
     PackedPart,
@@ -38,6 +37,7 @@ from kernelmill.runtime.weights.binding import (
     Task,
     can_copy,
     once,
+    pack,
     write_table,
 )
 from kernelmill.runtime.weights.contents import (
@@ -48,13 +48,7 @@ from kernelmill.runtime.weights.contents import (
     memory_span,
     page_out,
 )
-from kernelmill.runtime.weights.streaming import (
-    Component,
-    components,
-    lasting_recipe,
-    recipe,
-    stream_of,
-)
+from kernelmill.runtime.weights.streaming import Component, components, recipe, stream_of
 from kernelmill.runtime.weights.write_watch import write_watch
 from kernelmill.torch_internals.tensors import impl_at
 
@@ -120,7 +114,7 @@ class Parameters:
         self._recipes = [recipe(plan, part, kernels) for part in self.components]
         self._place = None if packs is None else packs.place
         self._lasting = [
-            "" if packs is None else lasting_recipe(plan, part, packs.identities)
+            "" if packs is None else digest_of(str(recipe(plan, part, packs.identities)).encode())
             for part in self.components
         ]
         packed_from = frozenset[int]().union(*(part.sources for part in self.components))
@@ -176,7 +170,8 @@ class Parameters:
         bound = self._bound.read_once(arguments)
         tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
         prepare = self._preparer(True)
-        arena = HugePageArena(self._layout(b) for part in self.components for b in part.buffers)
+        layouts = (layout for part in self.components for layout in part.buffers.values())
+        arena = HugePageArena(layouts)
         parts = [self._run(part, tensors, arena, prepare) for part in self.components]
         binding = self._binding(bound, parts, frozenset(), None)
         write_table(binding, self._places)
@@ -281,7 +276,7 @@ class Parameters:
                 pending -= set() if again else set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
         # A share is small enough to wait for large pages, to which it may never be moved later.
-        layouts = (self._layout(b) for n in at_once for b in self.components[n].buffers)
+        layouts = (layout for n in at_once for layout in self.components[n].buffers.values())
         arena = HugePageArena(layouts, waiting=known is None or job is None)
         for number in at_once:
             # Later changes in the process are packed in its own memory.
@@ -335,14 +330,13 @@ class Parameters:
         sources = [
             PackSource.of(self._places[i], bound[i], tensors[i]) for i in sorted(component.sources)
         ]
-        buffers = [(b, self._layout(b)) for b in component.buffers]
 
         def keep(part: PackedPart) -> None:
             _parts[key] = part
             self._background_repacks += 1
 
         find = partial(_parts.get, key)
-        return Task(number, component.launches, sources, buffers, find, keep)
+        return Task(number, component, sources, find, keep)
 
     def _packed(
         self, number: int, tensors: Tensors, place: PackPlace | None, arena: HugePageArena,
@@ -365,19 +359,12 @@ class Parameters:
     def _run(
         self, component: Component, tensors: Tensors, arena: HugePageArena, prepare: Prepare
     ) -> PackedPart:
-        part = PackedPart(tuple(arena.tensor(self._layout(b)) for b in component.buffers))
         addresses = {self._places[i]: tensors[i].data_ptr() for i in component.sources}
-        for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
-            addresses[buffer] = tensor.data_ptr()
-        prepare(addresses, component.launches)
+        part = pack(component, addresses, arena, prepare)
         for i in component.sources:
             page_out(*memory_span(tensors[i]))
         self._repacks += 1
         return part
-
-    def _layout(self, buffer: int) -> Layout:
-        spec = self._plan.buffers[buffer]
-        return (*fixed_layout(spec), to_torch(spec.dtype))
 
 
 def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:

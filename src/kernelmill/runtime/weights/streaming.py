@@ -12,20 +12,21 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.digest import digest_of
-from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import AtenCall, BufferKind, Launch, Plan, buffers_in
-from kernelmill.runtime.memory.allocation import elements_of
+from kernelmill.runtime.memory.allocation import Layout, aligned_bytes
 from kernelmill.runtime.memory.dims import fixed_layout
 
 
 @dataclass(frozen=True)
 class Component:
     """Prepare launches that share packed buffers, and so run together, in order. `launches` are
-    numbers in `plan.prepare`; `sources` the arguments they read."""
+    numbers in `plan.prepare`; `sources` the arguments they read; `buffers` the packed buffers that
+    calls read, with their layouts, and `passing` those that only these launches read."""
 
     launches: tuple[int, ...]
-    buffers: tuple[int, ...]
+    buffers: dict[int, Layout]
+    passing: dict[int, Layout]
     sources: frozenset[int]
 
 
@@ -41,10 +42,23 @@ def components(plan: Plan) -> tuple[Component, ...]:
             launches |= part[0]
             buffers |= part[1]
         parts.update(dict.fromkeys(buffers, (launches, buffers)))
-    return tuple(
-        Component(tuple(sorted(launches)), tuple(sorted(buffers)), _sources(plan, launches))
-        for launches, buffers in {min(part[0]): part for part in parts.values()}.values()
-    )
+    launched = (step.buffers for step in plan.steps if isinstance(step, Launch))
+    read = _read_by_torch(plan).union(*launched)
+
+    def layouts(buffers: set[int]) -> dict[int, Layout]:
+        specs = {buffer: plan.buffers[buffer] for buffer in sorted(buffers)}
+        return {b: (*fixed_layout(spec), to_torch(spec.dtype)) for b, spec in specs.items()}
+
+    def component(launches: set[int], buffers: set[int]) -> Component:
+        order, kept, passing = sorted(launches), layouts(buffers & read), layouts(buffers - read)
+        return Component(tuple(order), kept, passing, _sources(plan, launches))
+
+    return tuple(component(*part) for part in {min(p[0]): p for p in parts.values()}.values())
+
+
+def _read_by_torch(plan: Plan) -> set[int]:
+    calls = [step for step in (*plan.steps, *plan.views) if isinstance(step, AtenCall)]
+    return {buffer for call in calls for buffer in buffers_in((call.args, call.kwargs))}
 
 
 def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
@@ -60,6 +74,7 @@ def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) ->
     """Return a key of a component's packing, equal for two programs that pack alike: kernels, sizes
     and buffers of its launches. Sources and packed buffers count by their order."""
     order = {buffer: ("packed", place) for place, buffer in enumerate(component.buffers)}
+    order |= {buffer: ("passing", place) for place, buffer in enumerate(component.passing)}
 
     def described(buffer: int) -> Hashable:
         if buffer < 0:
@@ -73,12 +88,6 @@ def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) ->
         (kernels[step.kernel], step.dims, step.tasks, tuple(map(described, step.buffers)))
         for step in launches
     )
-
-
-def lasting_recipe(plan: Plan, component: Component, identities: Mapping[str, str]) -> str:
-    """Return `recipe` as a digest that is the same in every process."""
-    text = str(recipe(plan, component, identities))
-    return digest_of(text.encode())
 
 
 LEAST_BYTES = 16 << 20
@@ -97,12 +106,6 @@ LEAST_TURNS = 4
 """Least reuses of the memory: with fewer, streaming gains little."""
 
 
-def bytes_of(plan: Plan, buffer: int) -> int:
-    """Return the bytes of a buffer whose sizes are numbers, in whole cache lines."""
-    spec = plan.buffers[buffer]
-    return -(-elements_of(*fixed_layout(spec)) * spec.dtype.bytes // ALIGNMENT) * ALIGNMENT
-
-
 @dataclass(frozen=True)
 class Readers:
     """The first and the last launch that read a component, in native numbering."""
@@ -115,18 +118,16 @@ def readers(plan: Plan, components: Sequence[Component]) -> list[Readers | None]
     """Return the readers of each component; None if an operator of torch reads it, or nothing."""
     owner = {b: number for number, part in enumerate(components) for b in part.buffers}
     found: dict[int, Readers] = {}
-    others: set[int] = set()
     for launch, (begins, step) in enumerate(_launches(plan)):
         for buffer in step.buffers:
             number = owner.get(buffer)
             if number is not None:
                 found[number] = Readers(found[number].first if number in found else begins, launch)
-    for step in plan.steps:
-        if isinstance(step, AtenCall):
-            read = buffers_in((step.args, step.kwargs))
-            others.update(owner[buffer] for buffer in read if buffer in owner)
-    numbers = range(len(components))
-    return [None if number in others else found.get(number) for number in numbers]
+    called = _read_by_torch(plan)
+    return [
+        None if called & part.buffers.keys() else found.get(number)
+        for number, part in enumerate(components)
+    ]
 
 
 def _launches(plan: Plan) -> Iterator[tuple[int, Launch]]:
@@ -171,14 +172,15 @@ def stream_of(
     """Return how calls can stream the `wanted` components, without those that cannot be streamed;
     None if that saves too little."""
     reading = readers(plan, components)
-    sizes = {b: bytes_of(plan, b) for number in wanted for b in components[number].buffers}
-    wholes = {number: sum(sizes[b] for b in components[number].buffers) for number in wanted}
+    layouts = {n: components[n].buffers | components[n].passing for n in wanted}
+    sizes = {n: {b: aligned_bytes(each[b]) for b in each} for n, each in layouts.items()}
+    wholes = {number: sum(each.values()) for number, each in sizes.items()}
     chosen = {
         number: its
         for number in wanted
         if (its := reading[number]) is not None and wholes[number] <= LARGEST_BYTES
     }
-    places, needed = _place([(its, components[n].buffers) for n, its in chosen.items()], sizes)
+    places, needed = _place([(its, sizes[number]) for number, its in chosen.items()])
     whole = sum(wholes[number] for number in chosen)
     if whole < LEAST_BYTES or needed * LEAST_TURNS > whole:
         return None
@@ -187,22 +189,22 @@ def stream_of(
 
 
 def _place(
-    wanted: Sequence[tuple[Readers, Sequence[int]]], sizes: Mapping[int, int]
+    wanted: Sequence[tuple[Readers, Mapping[int, int]]],
 ) -> tuple[dict[int, int], int]:
-    """Return an offset for each buffer, the lowest that is free from its first reader to its last;
-    and the end of all."""
+    """Return an offset for each buffer of this size, the lowest that is free from its first reader
+    to its last; and the end of all."""
     places: dict[int, int] = {}
     live: list[tuple[int, int, int]] = []  # (offset, end, last reader)
     highest = 0
     for its, buffers in sorted(wanted, key=lambda pair: pair[0].first):
         live = [piece for piece in live if piece[2] >= its.first]
-        for buffer in buffers:
+        for buffer, size in buffers.items():
             offset = 0
             for begin, end, _ in sorted(live):
-                if offset + sizes[buffer] <= begin:
+                if offset + size <= begin:
                     break
                 offset = max(offset, end)
             places[buffer] = offset
-            live.append((offset, offset + sizes[buffer], its.last))
-            highest = max(highest, offset + sizes[buffer])
+            live.append((offset, offset + size, its.last))
+            highest = max(highest, offset + size)
     return places, highest
