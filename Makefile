@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-all libraries test-targets test-without reach compat check style docs bench sweep torture installed clean
+.PHONY: demo test test-all libraries test-targets test-without reach compat check style docs bench scoreboard sweep torture installed clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -74,6 +74,10 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 	$(PY) -m tools.bench models gears cache
 	$(PY) -m tools.landing_plot
 
+# With the runtimes of `bench` beside the libraries of models.
+scoreboard: .venv-libraries/stamp-bench ## docs/scoreboard.md; ARGUMENTS="--seconds 1200": a part
+	.venv-libraries/bin/python -m tools.scoreboard $(ARGUMENTS)
+
 sweep: .venv/stamp-dev          ## operators, random programs and models; docs/{coverage,programs,state}.md
 	$(PY) -m tools.sweep
 	$(PY) -m tools.programs --minutes 10
@@ -101,6 +105,11 @@ clean:                          ## remove the environment
 	$(PYTHON) -m venv --clear .venv-libraries
 	.venv-libraries/bin/python -m pip --disable-pip-version-check install --quiet \
 		--constraint constraints.txt --editable '.[libraries]'
+	touch $@
+
+.venv-libraries/stamp-bench: .venv-libraries/stamp
+	.venv-libraries/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint constraints.txt --editable '.[libraries,bench]'
 	touch $@
 
 .venv/stamp-%: pyproject.toml constraints.txt

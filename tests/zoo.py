@@ -39,6 +39,17 @@ class Case:
             return self.model(*self.args)
 
 
+class EncoderDecoder(nn.Module):
+    """A model of transformers, called with what its encoder and its decoder take."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoded: Tensor, decoded: Tensor) -> Any:
+        return self.model(encoded, decoder_input_ids=decoded)
+
+
 def _tokens(vocabulary: int, *shape: int) -> Tensor:
     return torch.randint(0, vocabulary, shape)
 
@@ -49,8 +60,8 @@ def _padding_mask(batch: int, length: int) -> Tensor:
     return (torch.arange(length)[None] < lengths).long()
 
 
-def _with_statistics(model: nn.Module) -> nn.Module:
-    """Gives batch norms running statistics as training would: fresh ones (0 and 1) hide errors."""
+def with_statistics(model: nn.Module) -> nn.Module:
+    """Give batch norms running statistics as training would: fresh ones (0 and 1) hide errors."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             assert module.running_mean is not None and module.running_var is not None
@@ -111,7 +122,7 @@ def resnet50(small: bool = True) -> Case:
         widths = [16, 32, 32, 64]
         config = hf.ResNetConfig(embedding_size=8, hidden_sizes=widths, depths=[1, 2, 1, 1])
     batch, size = (2, 48) if small else (1, 224)
-    model = _with_statistics(hf.ResNetModel(config).eval())
+    model = with_statistics(hf.ResNetModel(config).eval())
     args = (torch.randn(batch, 3, size, size),)
     return Case("resnet50", model, args, f"{batch} x 3 x {size} x {size}")
 

@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -47,6 +48,27 @@ def _field(name: str) -> str:
         if found.strip() == name:
             return value.strip()
     return ""
+
+
+def available_memory() -> int:
+    """Bytes that processes can have without swapping, as Linux estimates them."""
+    return _kilobytes(Path("/proc/meminfo"), "MemAvailable") << 10
+
+
+def resident_memory(peak: bool = False) -> int:
+    """Bytes of this process in memory; with `peak` the most there were since `forget_peak`."""
+    return _kilobytes(Path("/proc/self/status"), "VmHWM" if peak else "VmRSS") << 10
+
+
+def forget_peak() -> None:
+    """Begin anew with the peak of `resident_memory`, where the system permits it."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _kilobytes(file: Path, field: str) -> int:
+    line = next(line for line in file.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1])
 
 
 def versions() -> list[str]:

@@ -11,12 +11,14 @@ import compileall
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,6 +197,28 @@ def _once(call: Call) -> float:
     return min(spent(call) for _ in range(3))
 
 
+class _TooLong(BaseException):
+    """No Exception: compilers go on after these."""
+
+
+@contextmanager
+def within(seconds: float) -> Generator[None]:
+    """TimeoutError where the block takes longer, once it is in Python; for the main thread."""
+
+    def stop(*_: Any) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TooLong:
+        raise TimeoutError(f"not ready after {seconds:.0f} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the median of each figure over the runs."""
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
@@ -203,12 +227,15 @@ def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 # ---- fresh processes ----------------------------------------------------------------------------
 
 
-def child(call: str, module: str, folder: str = "", **environment: str) -> Any:
+def child(
+    call: str, module: str, folder: str = "", most_seconds: float = 900.0, **environment: str
+) -> Any:
     """Return what `{module}.{call}` returns in a fresh process, whose kernels and caches are in
-    `folder`, or in one that is empty. RuntimeError with its last words if it fails."""
+    `folder`, or in one that is empty. RuntimeError with its last words if it fails, caused by a
+    CalledProcessError; subprocess.TimeoutExpired if it takes longer: both have what it printed."""
     if not folder:
         with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as own:
-            return child(call, module, f"{own}/kernel_meta", **environment)
+            return child(call, module, f"{own}/kernel_meta", most_seconds, **environment)
     own = {
         "KERNELMILL_KERNEL_META": folder,
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}-inductor",
@@ -218,10 +245,13 @@ def child(call: str, module: str, folder: str = "", **environment: str) -> Any:
     script = f"import json, {module} as m; print(json.dumps(m.{call}))"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], env={**os.environ, **own},
-        capture_output=True, text=True, timeout=900,
+        capture_output=True, text=True, timeout=most_seconds,
     )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"{call}: {done.stderr.strip()[-2000:]}")
+    try:
+        done.check_returncode()
+    except subprocess.CalledProcessError as failure:
+        words = done.stderr.strip()[-2000:] or f"ended with status {done.returncode}"
+        raise RuntimeError(f"{call}: {words}") from failure
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -10,7 +10,7 @@ import copy
 import gc
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -77,33 +77,48 @@ def race(subject: Subject, names: Sequence[str], budget: float) -> Standing:
         subject.copies, limits(copied),
     )  # fmt: skip
     with torch.no_grad(), subject.settings():
-        calls = _ready(subject, names, standing.refused)
+        calls = ready(subject, {name: CONTESTANTS[name] for name in names}, standing.refused)
         _judge(subject, calls, standing)
-        gc.collect()
-        gc.disable()
-        turns = in_turns(calls, 10**6, TURN_SECONDS, PAUSE_SECONDS, budget)
-        gc.enable()
+        standing.seconds = steady(calls, budget)
     standing.limits = standing.limits.best(limits(copied))
-    standing.seconds = {name: statistics.median(times) for name, times in turns.items()}
     return standing
 
 
-def _ready(subject: Subject, names: Sequence[str], refused: dict[str, str]) -> dict[str, Call]:
-    """Return the contestants that compile; the others go to `refused` with their reason."""
+def ready(
+    subject: Subject, contestants: Mapping[str, Callable[[Subject], Call]],
+    refused: dict[str, str], watch: Callable[[str, Callable[[], Call]], Call] | None = None,
+) -> dict[str, Call]:  # fmt: skip
+    """Return the contestants that compile; the others go to `refused` with their reason. `watch`,
+    if given, is called with the name of each and with what makes its call, and does so."""
     calls: dict[str, Call] = {}
-    for name in names:
+    for name, contestant in contestants.items():
         try:
             own = copy.deepcopy(subject.case.model)  # for those that change its weights
-            calls[name] = CONTESTANTS[name](subject.with_model(own))
+            make = partial(contestant, subject.with_model(own))
+            calls[name] = make() if watch is None else watch(name, make)
         except Exception as reason:
-            refused[name] = f"{type(reason).__name__}: {reason}".split("\n")[0][:200]
+            refused[name] = in_a_line(reason)
     return calls
+
+
+def in_a_line(reason: Exception) -> str:
+    """Return the first line of an error, with its kind."""
+    return f"{type(reason).__name__}: {reason}".split("\n")[0][:200]
+
+
+def steady(calls: Mapping[str, Call], budget: float) -> dict[str, float]:
+    """Return the median seconds of a call of each, in turns of `budget` seconds altogether."""
+    gc.collect()
+    gc.disable()
+    turns = in_turns(calls, 10**6, TURN_SECONDS, PAUSE_SECONDS, budget)
+    gc.enable()
+    return {name: statistics.median(times) for name, times in turns.items()}
 
 
 def _judge(subject: Subject, calls: dict[str, Call], standing: Standing) -> None:
     """Take errors on data that no contestant has seen, into memory that holds no result."""
     refill(subject.args)
-    answer = _float64_answer(subject)
+    answer = first_tensor(in_float64(subject))
     scale = answer.abs().max().item() or 1.0
     for name, call in list(calls.items()):
         if name == FLOOR:
@@ -117,11 +132,11 @@ def _judge(subject: Subject, calls: dict[str, Call], standing: Standing) -> None
             del calls[name]
 
 
-def _float64_answer(subject: Subject) -> torch.Tensor:
-    """Return the first result of the model in float64."""
+def in_float64(subject: Subject) -> Any:
+    """Return the result of the model in float64."""
     model = copy.deepcopy(subject.case.model).double()
     args = [arg.double() if arg.is_floating_point() else arg for arg in subject.args]
-    return first_tensor(model(*args))
+    return model(*args)
 
 
 # ---- first calls --------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import argparse
 import datetime
 import json
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,12 +18,12 @@ from typing import Any
 
 import torch
 
+from tools.bench.harness import child
 from tools.libraries import page, rows
 from tools.libraries.row import Row
 from tools.machine import kind
 
 _ROOT = Path(__file__).resolve().parents[2]
-_MOST_SECONDS = 900
 
 
 def main() -> None:
@@ -36,11 +35,7 @@ def main() -> None:
         "--time", type=int, default=0, metavar="ROUNDS",
         help="measure eager, Inductor and ours in turns, so often, on a quiet machine",
     )  # fmt: skip
-    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        print(json.dumps(_of_row(rows.named(options.child), options.time)))
-        return
     chosen = [
         row for row in rows.all_rows() if options.only in row.name and row.quick >= options.quick
     ]
@@ -53,30 +48,28 @@ def main() -> None:
 
 def _by_a_child(row: Row, rounds: int) -> Mapping[str, Any]:
     """What a process of its own finds: a library can end it, and changes settings of torch."""
-    command = [sys.executable, "-m", "tools.libraries", "--child", row.name, "--time", str(rounds)]
+    call = f"of_row({row.name!r}, {rounds})"
     with tempfile.TemporaryDirectory() as folder:
-        own = {"KERNELMILL_CACHE_HOME": folder, "KERNELMILL_KERNEL_META": folder}
+        kernels, methods = f"{folder}/kernel_meta", f"{folder}/methods"
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, cwd=_ROOT, check=False,
-                env={**os.environ, **own, "TORCHINDUCTOR_CACHE_DIR": folder},
-                timeout=_MOST_SECONDS,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"error": f"not done after {_MOST_SECONDS} s"}
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        print(done.stderr[-3000:], file=sys.stderr)
-        return {"error": (done.stderr.strip().splitlines() or ["no result"])[-1][:200]}
-    return json.loads(lines[-1].replace(f"{_ROOT}/", ""))  # in places where Dynamo broke a graph
+            found = child(call, "tools.libraries.__main__", kernels, KERNELMILL_CACHE_HOME=methods)
+        except subprocess.TimeoutExpired as late:
+            return {"error": f"not done after {late.timeout:.0f} s"}
+        except RuntimeError as failure:
+            print(failure, file=sys.stderr)
+            return {"error": str(failure).splitlines()[-1][:200]}
+    # In places where Dynamo broke a graph.
+    return json.loads(json.dumps(found).replace(f"{_ROOT}/", ""))
 
 
-def _of_row(row: Row, rounds: int) -> dict[str, Any]:
+def of_row(name: str, rounds: int) -> dict[str, Any]:
+    """What is found of the row of that name."""
     from tools.libraries import harness
     from tools.libraries.cuda_builds import make_importable
 
     make_importable()
 
+    row = rows.named(name)
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     found: dict[str, Any] = {

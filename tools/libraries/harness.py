@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from collections import Counter
@@ -208,5 +209,7 @@ def _difference(a: Any, b: Any) -> float:
         return 0.0
     with contextlib.suppress(RuntimeError):
         a, b = a.double(), b.double()
-    size = float(a.abs().max()) or 1.0
-    return float((a - b).abs().max()) / size
+    finite = a.abs().where(a.isfinite(), 0.0)
+    apart = (a - b).abs().where(~((a == b) | (a.isnan() & b.isnan())), 0.0)
+    worst = float(apart.max()) / (float(finite.max()) or 1.0)
+    return float("inf") if math.isnan(worst) else worst  # where one is NaN or infinite

@@ -1,0 +1,1 @@
+"""Models of PyTorch's dashboard, and ours, by all contestants: docs/scoreboard.md."""
