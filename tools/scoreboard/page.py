@@ -36,7 +36,8 @@ means of rows geometric. The best peer is another one in each row.
 - **compiled**: of the rows that we tried, those all of which runs in kernels of ours.
 - **behind**: rows below {BEHIND} of the best peer.
 - **first calls**: Inductor's time over ours, compiling included, all modules imported before.
-- **memory**: what the process grew by at most in our first call, over the weights; the median.
+- **memory**: what the process grew by at most in our first call, over the weights; the median of \
+rows with 8 MB and more.
 
 The goal for {INDUCTOR} is that of float32."""
 
@@ -53,7 +54,7 @@ def figures(results: Iterable[Result]) -> dict[str, float]:
     found = {name: geometric_mean(values) for name, values in times.items() if values}
     if tried:
         found["compiled, %"] = 100 * sum(r.compiled for r in tried) / len(tried)
-    if grown := [r.memory[OURS] / r.weights for r in tried if OURS in r.memory and r.weights]:
+    if grown := [r.memory[OURS] / r.weights for r in tried if OURS in r.memory and r.weights >> 23]:
         found["memory"] = median(grown)
     return {
         "rows": len(every), "measured": len(raced), "behind": sum(each < BEHIND for each in best),
