@@ -4,7 +4,8 @@ python -m tools.scoreboard --seconds 1200    for 20 minutes; the same command go
 python -m tools.scoreboard --only timm       a list, or rows by their names
 python -m tools.scoreboard --list            what there is, and what was measured of it
 
-A row is measured again when the revision is another, or with --again.
+A row is measured again when the revision is another, or with --again. Where other work had more
+than a tenth of the processors, there are no times, and the same command tries again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tools.bench.harness import child, have_bytecode
 from tools.libraries.cuda_builds import make_importable
 from tools.machine import description, kind, revision
 from tools.scoreboard import page, records
-from tools.scoreboard.records import Result
+from tools.scoreboard.records import MOST_OTHERS, Result
 
 DOCUMENT = Path("docs/scoreboard.md")
 _GIVEN = ("graphs", "batch", "dtype", "threads", "tuned")  # to a row's process
@@ -64,8 +65,10 @@ def main() -> None:
         if result is None:
             print(f"time is up; rows are left: the same command goes on with {key}")
             return
-        run[key] = result
         print(f"{key}: {_state(result)}", flush=True)
+        if result.others > MOST_OTHERS and key in run and run[key].best:
+            continue  # what was found on a quiet machine stays
+        run[key] = result
         records.save(known)
         kept = records.load()  # in its order
         DOCUMENT.write_text(page.document(kept))
@@ -101,7 +104,7 @@ def by_a_child(key: str, options: argparse.Namespace, most_seconds: float) -> Re
     """Return what a process of its own finds of a row; None where `most_seconds` were too few, and
     fewer than a row may take. A row that takes longer or ends its process has what it said last."""
     given = {name: getattr(options, name) for name in _GIVEN}
-    call = f"in_child({key!r}, {most_seconds / 3}, **{given!r})"
+    call = f"in_child({key!r}, {options.row_seconds / 3}, **{given!r})"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         own = {"TMPDIR": folder, "KERNELMILL_CACHE_HOME": f"{folder}/methods"}
         try:

@@ -15,6 +15,7 @@ from torch import nn
 
 import kernelmill
 from kernelmill.inference import finish_packing
+from kernelmill.report.measuring import OtherWork
 from tests.zoo import Case
 from tools.bench.contestants import CONTESTANTS, Call, eager
 from tools.bench.harness import within
@@ -25,7 +26,7 @@ from tools.bench.subject import Subject, poison, refill, tensors
 from tools.libraries.harness import difference
 from tools.machine import description, forget_peak, resident_memory, revision
 from tools.scoreboard.lists import Row, UnavailableModel, installed
-from tools.scoreboard.records import EAGER, INDUCTOR, OURS, RUNTIMES, TUNED, Result
+from tools.scoreboard.records import EAGER, INDUCTOR, MOST_OTHERS, OURS, RUNTIMES, TUNED, Result
 
 Entrants = Mapping[str, Callable[[Subject], Call]]
 MOST_ERROR = {FLOATS: 1e-3, HALVES: 5e-2}
@@ -81,9 +82,19 @@ def measured(row: Row, batch: int, dtype: str, entrants: Entrants, most_seconds:
             _judge(subject, calls, result)
         if {EAGER, OURS} <= calls.keys():
             _next(result, "steady calls")
+            others = OtherWork()
             result.seconds = steady(calls, TURNS_SECONDS)
+            _add(others, result)
     result.stopped = f"eager: {result.refused[EAGER]}" if EAGER in result.refused else ""
+    if result.others > MOST_OTHERS:
+        result.seconds = {}
+        result.stopped = f"other work had {result.others:.0%} of the processors: measure again"
     return result
+
+
+def _add(others: OtherWork, result: Result) -> None:
+    """Record the most that other work had."""
+    result.others = max(result.others, others.share() or 0.0)
 
 
 def _next(result: Result, stage: str) -> None:
@@ -103,11 +114,13 @@ def _watched(result: Result, most_seconds: float, name: str, make: Callable[[], 
     _next(result, f"first call of {name}")
     gc.collect()
     forget_peak()
-    before, start = resident_memory(), time.perf_counter()
+    before, others, start = resident_memory(), OtherWork(), time.perf_counter()
     with within(most_seconds):
         call = make()
     result.first[name] = time.perf_counter() - start
     result.memory[name] = resident_memory(peak=True) - before
+    if name == OURS:  # others, as Inductor, have processes of their own
+        _add(others, result)
     return call
 
 

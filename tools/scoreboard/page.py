@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import geometric_mean, median
 
+from kernelmill.core.text import counted
 from tools.bench.harness import document as sectioned
 from tools.bench.harness import duration, slug, table
 from tools.drawing import Line, drawing
-from tools.scoreboard.records import INDUCTOR, OURS, PEERS, Records, Result, Run
+from tools.scoreboard.records import INDUCTOR, MOST_OTHERS, OURS, PEERS, Records, Result, Run
 
 BEHIND = 0.95
 """Rows with fewer times the speed of the best peer are behind."""
@@ -23,8 +24,7 @@ _GOALS = {
 }  # fmt: skip
 _INTRODUCTION = f"""\
 The models that PyTorch's dashboard of Inductor runs, with random weights, and our own rows, each \
-in a process of its own. `python -m tools.scoreboard --help` says how to measure on, `make \
-scoreboard` makes an environment for it. Left out are models of torchbench whose code is its own \
+in a process of its own. Left out are models of torchbench whose code is its own \
 or that take no tensors: BERT_pytorch, Background_Matting, LearningToPaint, Super_SloMo, \
 attention_is_all_you_need_pytorch, dcgan, dlrm, fastNLP_Bert, functorch_dp_cifar10, \
 lennard_jones, nvidia_deeprecommender, phlippe_densenet, phlippe_resnet, pytorch_unet, \
@@ -39,7 +39,12 @@ means of rows geometric. The best peer is another one in each row.
 - **memory**: what the process grew by at most in our first call, over the weights; the median of \
 rows with 8 MB and more.
 
-The goal for {INDUCTOR} is that of float32."""
+The goal for {INDUCTOR} is that of float32.
+
+`make scoreboard` makes an environment with the libraries and the runtimes, and measures all rows; \
+`make scoreboard ARGUMENTS="--only resnet18 own/bert"` measures these, `python -m tools.scoreboard \
+--help` has the rest. Nothing else may run: rows during which other work had more than \
+{MOST_OTHERS:.0%} of the processors' time have no times."""
 
 
 def figures(results: Iterable[Result]) -> dict[str, float]:
@@ -48,9 +53,7 @@ def figures(results: Iterable[Result]) -> dict[str, float]:
     raced, tried = [r for r in every if r.best], [r for r in every if r.tried]
     times = {name: [r.times(name) for r in raced if name in r.seconds] for name in PEERS}
     times["best peer"] = best = [r.times(r.best or "") for r in raced]
-    times["first calls"] = [
-        r.first[INDUCTOR] / r.first[OURS] for r in tried if {INDUCTOR, OURS} <= r.first.keys()
-    ]
+    times["first calls"] = [r.first[INDUCTOR] / r.first[OURS] for r in raced if INDUCTOR in r.first]
     found = {name: geometric_mean(values) for name, values in times.items() if values}
     if tried:
         found["compiled, %"] = 100 * sum(r.compiled for r in tried) / len(tried)
@@ -65,7 +68,8 @@ def figures(results: Iterable[Result]) -> dict[str, float]:
 def document(records: Records) -> str:
     """Return the whole page."""
     sections = {name: _section(name, run) for name, run in records.items()}
-    return sectioned(f"# Scoreboard\n\n{_INTRODUCTION}", sections)
+    lacking = "" if records else "\n\nNo row has been measured yet."
+    return sectioned(f"# Scoreboard\n\n{_INTRODUCTION}{lacking}", sections)
 
 
 def picture_name(name: str) -> str:
@@ -98,7 +102,7 @@ def _slowest(run: Run) -> list[tuple[str, Result]]:
 
 def _section(name: str, run: Run) -> str:
     head = ("model", "arguments", OURS, "best peer", "which", "times", "first call", INDUCTOR,
-            "weights, MB", "memory, MB", INDUCTOR, "fallbacks")  # fmt: skip
+            "weights, MB", "memory, MB", INDUCTOR, "fallbacks", "other work")  # fmt: skip
     occasions = Counter(result.measured for result in run.values())
     parts = [
         f"![Times of each contestant over ours]({picture_name(name)})",
@@ -106,11 +110,13 @@ def _section(name: str, run: Run) -> str:
             [of, *(_number(found.get(figure)) for figure in _FIGURES)]
             for of, found in {**_by_list(run), "goal": _GOALS}.items()
         ]),
-        "### Slowest first", table(head, [_row(key, result) for key, result in _slowest(run)]),
-        "### Wrong, refused, stopped, unavailable", "\n".join(_notes(run)),
-        "### When", "\n".join(f"- {rows} rows. {text}" for text, rows in occasions.items()),
     ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part)
+    if rows := [_row(key, result) for key, result in _slowest(run)]:
+        parts += ["### Slowest first", table(head, rows)]
+    if notes := list(_notes(run)):
+        parts += ["### Wrong, refused, stopped, unavailable", "\n".join(notes)]
+    when = (f"- {counted(rows, 'row')}. {text}" for text, rows in occasions.items())
+    return "\n\n".join([*parts, "### When", "\n".join(when)])
 
 
 def _number(value: float | None) -> str:
@@ -124,7 +130,7 @@ def _row(key: str, result: Result) -> Sequence[str]:
         key, result.shape, duration(result.seconds[OURS]), duration(result.seconds[best]), best,
         f"{result.times(best):.2f}", duration(result.first[OURS]),
         duration(result.first.get(INDUCTOR)), f"{result.weights >> 20}", *grown,
-        str(result.fallbacks),
+        str(result.fallbacks), f"{result.others:.0%}",
     )  # fmt: skip
 
 

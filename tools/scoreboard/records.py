@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 DATA = Path("docs/scoreboard.json")
+MOST_OTHERS = 0.1
+"""Largest part of the processors' time that other work may have had."""
+
 OURS, EAGER, INDUCTOR, TUNED = "kernelmill.compile", "eager", "Inductor", "Inductor tuned"
 RUNTIMES = ("ONNX Runtime", "OpenVINO")
 PEERS = (EAGER, INDUCTOR, TUNED, *RUNTIMES)
@@ -20,9 +23,10 @@ class Result:
     measured    when, where and with what
     shape       of the arguments, in words
     weights     bytes of parameters and buffers
-    seconds     of a call, median of the turns; those that are wrong have none
+    seconds     of a call, median of the turns; none of those that are wrong, nor with other work
     first       seconds of compiling and of the first call, in a process that has imported all
     memory      bytes by which the process grew meanwhile, at most
+    others      part of the processors' time that other work had, during our first call or the turns
     errors      largest difference from float64, as a part of the largest number of a result
     refused     why contestants did not run
     wrong       contestants whose error is too large
@@ -40,6 +44,7 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     first: dict[str, float] = field(default_factory=dict[str, float])
     memory: dict[str, int] = field(default_factory=dict[str, int])
+    others: float = 0.0
     errors: dict[str, float] = field(default_factory=dict[str, float])
     refused: dict[str, str] = field(default_factory=dict[str, str])
     wrong: list[str] = field(default_factory=list[str])
@@ -71,9 +76,12 @@ class Result:
         return self.seconds[name] / self.seconds[OURS]
 
     def is_stale(self, revision: str, tuned: bool) -> bool:
-        """Whether it is of another revision, or lacks the tuned Inductor, which is asked for."""
+        """Whether it is of another revision, was measured beside other work, or lacks the tuned
+        Inductor, which is asked for."""
+        if self.revision != revision or self.others > MOST_OTHERS:
+            return True
         over = self.unavailable or self.stopped or not tuned
-        return self.revision != revision or not (over or {TUNED} & {*self.first, *self.refused})
+        return not (over or {TUNED} & {*self.first, *self.refused})
 
 
 Run = dict[str, Result]

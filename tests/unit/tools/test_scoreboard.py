@@ -36,6 +36,7 @@ ONNX, OPENVINO = records.RUNTIMES
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMILL_CACHE_HOME", str(tmp_path / "methods"))
     monkeypatch.setattr(measure, "TURNS_SECONDS", 0.01)
+    monkeypatch.setattr(measure.OtherWork, "share", lambda self: 0.02)
 
 
 # ---- a row --------------------------------------------------------------------------------------
@@ -151,6 +152,25 @@ def test_a_row_without_eager_has_its_reason_and_no_times() -> None:
     assert found.seconds == {} and found.wrong == []
 
 
+@pytest.mark.parametrize("shares", [(0.02, 0.4), (0.4, 0.02)])
+def test_a_row_beside_other_work_has_no_times(
+    shares: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_shares = iter(shares)  # of our first call, of the turns
+    monkeypatch.setattr(measure.OtherWork, "share", lambda self: next(found_shares))
+    found = run({OURS: off_by(0.0)})
+    assert found.seconds == {} and found.others == 0.4 and found.is_stale(found.revision, False)
+    assert found.stopped == "other work had 40% of the processors: measure again"
+
+
+def test_a_system_that_does_not_report_other_work_has_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measure.OtherWork, "share", lambda self: None)
+    found = run({OURS: off_by(0.0)})
+    assert found.seconds.keys() == {EAGER, OURS} and not found.is_stale(found.revision, False)
+
+
 def test_fallbacks_and_graphs_in_torch_are_counted() -> None:
     class Sorts(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -189,14 +209,16 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     rows = [Row("list", name, 4, lambda batch: None) for name in "abc"]
     monkeypatch.setattr(lists, "all_rows", lambda graphs="": rows)
 
-    def begun(*arguments: str, revision: str = "one", most: int = 9) -> list[str]:
+    def begun(
+        *arguments: str, revision: str = "one", most: int = 9, others: float = 0.0
+    ) -> list[str]:
         ran: list[str] = []
 
         def found(key: str, options: Namespace, seconds: float) -> Result | None:
             if len(ran) == most:
                 return None
             ran.append(key)
-            return result(eager=2.0, ours=1.0, revision=revision)
+            return result(eager=2.0, ours=1.0, revision=revision, others=others)
 
         monkeypatch.setattr(command, "revision", lambda: revision)
         monkeypatch.setattr(command, "by_a_child", found)
@@ -232,6 +254,15 @@ def test_another_revision_dtype_or_thread_count_is_measured_anew(begin: Any) -> 
     assert begin("--tuned", revision="two", most=1) == ["list/a"]
 
 
+def test_rows_beside_other_work_are_measured_again_and_replace_none(begin: Any) -> None:
+    assert begin("--only", "a") == ["list/a"]
+    assert begin("--again", others=0.4) == ["list/b", "list/c", "list/a"]
+    (run,) = records.load().values()
+    assert [run[f"list/{name}"].others for name in "abc"] == [0.0, 0.4, 0.4]
+    assert begin() == ["list/b", "list/c"]
+    assert begin() == []
+
+
 def test_unknown_rows_are_refused(begin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         begin("--only", "nosuch")
@@ -242,6 +273,20 @@ def options() -> Namespace:
     return Namespace(
         graphs="", batch="1", dtype=FLOATS, threads=1, tuned=False, row_seconds=9.0, seconds=99.0
     )
+
+
+def test_contestants_have_as_long_where_the_time_of_the_run_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def child(call: str, module: str, folder: str, seconds: float, **_: str) -> Any:
+        calls.append((call.split(", ")[1], seconds))
+        return vars(Result("Measured.", "one"))
+
+    calls: list[tuple[str, float]] = []
+    monkeypatch.setattr(command, "child", child)
+    for seconds in (9.0, 2.0):
+        assert command.by_a_child("list/a", options(), seconds) is not None
+    assert calls == [("3.0", 9.0), ("3.0", 2.0)]
 
 
 def test_a_row_that_takes_too_long_is_stopped_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,6 +398,7 @@ RUN = {
         "measured": "Measured on 1.", "revision": "one", "shape": "1 x 2", "weights": 10 << 20,
         "seconds": {EAGER: 1.0, INDUCTOR: 0.75, OURS: 1.0}, "first": {INDUCTOR: 8.0, OURS: 2.0},
         "memory": {OURS: 13 << 20}, "graphs": 2, "uncompiled": ["a cycle"], "fallbacks": 3,
+        "others": 0.06,
     },
     "timm/c": {
         "measured": "Measured on 2.", "revision": "one", "seconds": {EAGER: 1.0},
@@ -396,7 +442,9 @@ def test_the_page_shows_them_and_what_is_slowest_first(given: records.Records) -
     assert (
         "| all | 4 | 2 | 1 | 66.67 | 2.00 | 1.50 | - | - | 2.00 | 1.22 | 1 | 8.00 | 1.20 |" in text
     )
+    assert page.document({}).endswith("\n\nNo row has been measured yet.\n")
     slowest = text.partition("### Slowest first")[2]
+    assert " | 3 | 6% |\n| own/a |" in slowest
     assert slowest.index("| timm/b | 1 x 2 | 1 s | 750 ms | Inductor | 0.75 |") < slowest.index(
         "| own/a |"
     )
