@@ -32,7 +32,7 @@ from kernelmill.graph.ir import Value
 from kernelmill.passes.quantize import Quantize as Pass
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_CONVOLUTIONS = (torch.conv1d, torch.conv2d)
+_CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 _NO_RANGE = "the range of its inputs is not known: pass examples=(x,)"
 
 

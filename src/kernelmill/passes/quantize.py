@@ -118,8 +118,8 @@ def _scheme(weight: Value, schemes: Schemes) -> str:
 
 def _layer(node: Node, schemes: Schemes) -> Layer | None:
     a, b = node.operands
-    value, inputs = b, 0
-    while value.node is not None and value.node.op in ("permute", "cast"):
+    value, inputs, views = b, 0, ("reshape" if node.op == "conv" else "permute", "cast")
+    while value.node is not None and value.node.op in views:
         if value.node.attrs.get("dims") == (1, 0):
             inputs = 1 - inputs
         value = value.node.operands[0]
@@ -134,7 +134,7 @@ def _layer(node: Node, schemes: Schemes) -> Layer | None:
     if node.op == "conv":
         groups = node.attrs["groups"]
         assert isinstance(groups, int)
-        ranged = b.shape == value.shape and range_of(scheme) is not None
+        ranged = b.shape[0] == value.shape[0] and range_of(scheme) is not None
         reason = why_no_convolution(scheme, shape, groups)
         return Layer(scheme, value, 1) if ranged and not reason else None
     reason = why_not(scheme, shape[inputs], shape[1 - inputs])
@@ -200,7 +200,7 @@ class _Writer:
         steps = steps_of(*found)
         image = self._in_steps(e, e.rewriter.operands(e.like)[0], steps)
         weight = self._channels(e, layer)
-        numbers = e("reshape", weight.numbers, shape=layer.value.shape)
+        numbers = e("reshape", weight.numbers, shape=e.like.operands[1].shape)
         sums = convolved(e, bordered(e, image, -steps.zero), numbers)
         return e.cast(_of_steps(e, sums, weight, steps), e.like.result.dtype)
 

@@ -185,6 +185,35 @@ def test_convolutions_by_the_ranges_of_examples(tmp_path: Path) -> None:
     assert [bool(each.scheme) for each in quantized.layers] == [False, True, True, True]
 
 
+class Film(nn.Module):
+    """Convolutions of three axes, and of groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.stem = nn.Conv3d(3, 18, 3, padding=1)
+        self.point = nn.Conv3d(18, 34, 1)
+        self.deep = nn.Conv3d(34, 40, (3, 2, 3), stride=(2, 1, 1), padding=(1, 0, 2))
+        self.groups = nn.Conv2d(40, 36, 3, groups=2)
+        self.head = nn.Linear(36, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.deep(self.point(self.stem(x).relu()).relu()).relu()
+        return self.head(self.groups(x.flatten(2, 3)).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("films", [1, 3])
+def test_convolutions_of_groups_and_of_three_axes(films: int, tmp_path: Path) -> None:
+    model, x = Film().eval(), torch.randn(films, 3, 5, 7, 6)
+    compiled = kernelmill.compile(model, quantize="int8", examples=(x,), cache_dir=tmp_path)
+    quantized = compiled.report().quantized
+    with torch.no_grad():
+        lost = loss((compiled(x),), (model(x),))
+    assert [bool(each.scheme) for each in quantized.layers] == [False, True, True, True, True]
+    assert 0 < lost < 0.05 and lost == pytest.approx(quantized.error, rel=1e-2)
+    assert not compiled.report().torch
+
+
 def test_by_the_option_of_the_config(tmp_path: Path) -> None:
     model, x = Encoder().eval(), rows()
     compiled = torch.compile(model, backend="kernelmill", options={"quantize": "int8"})

@@ -124,7 +124,8 @@ def test_a_model_without_layers() -> None:
         (nn.Embedding(4, 32), "it has fewer than 16 rows"),
         (nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(4, 16, 1)), "0 and 1 more: it has fewer"),
         (nn.Conv2d(16, 16, 3), "pass examples"),
-        (nn.Conv2d(32, 64, 3, groups=2), "the convolution is one of groups"),
+        (nn.Conv2d(32, 64, 3, groups=4), "it has fewer than 16 input channels of a group"),
+        (nn.Conv3d(64, 64, 3, groups=2), "the convolution is of groups and three axes"),
     ):
         with pytest.raises(ConfigError, match=f"no layer to quantise: .*{why}"):
             quantization(model, model, "int8")

@@ -19,7 +19,7 @@ from kernelmill.core.dtype import DType
 from kernelmill.core.target.dot_units import DotUnit
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import Value, row_major
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Kernel
 from kernelmill.kernel.ir import Value as Register
@@ -157,7 +157,9 @@ def panel_copy(rows: Rows, stored: Stored, machine: Machine) -> PanelCopy | None
     lanes = machine.isa.lanes(rows.value.dtype) if rows.value.dtype.bits == 32 else 0
     if place is None or place.offset != 0 or lanes < 2 or rows.width % lanes:
         return None
-    if not _row_major(rows.value, place.strides) or place.location.dtype != rows.value.dtype:
+    found = zip(rows.value.shape, place.strides, row_major(rows.value.shape), strict=True)
+    gaps = any(size != 1 and stride != dense for size, stride, dense in found)
+    if gaps or place.location.dtype != rows.value.dtype:
         return None
     groups, outs, channels, taps = (evaluate(size, {}) for size in rows.value.shape)
     if groups * outs * channels * taps == 0:
@@ -173,15 +175,6 @@ def panel_copy(rows: Rows, stored: Stored, machine: Machine) -> PanelCopy | None
     bytes = groups * outs * channels * taps * 2 * rows.value.dtype.bytes
     work = int(machine.time(0, {"memory": bytes})) + 1
     return PanelCopy(kernel, place.location.buffer, sizes, tasks, scratch, work)
-
-
-def _row_major(value: Value, strides: tuple[Dim, ...]) -> bool:
-    expected: Dim = 1
-    for size, stride in zip(reversed(value.shape), reversed(strides), strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected = expected * size
-    return True
 
 
 @cache

@@ -37,9 +37,9 @@ from kernelmill.lower.weights.panel_views import padded
 
 
 class PixelTiles(MatmulTemplate):
-    """Convolutions with constant weights and one group, whose image and results are stored channels
-    last: all of bytes, and of bf16 those where tiles are worth it. A word, or a tile's row, is
-    channels of one tap."""
+    """Convolutions with constant weights, whose image and results are stored channels last: all of
+    bytes but depthwise ones, and of bf16 those of one group where tiles are worth it. A word, or a
+    tile's row, is channels of one tap."""
 
     name, layout = "convolution", "tiles"
 
@@ -49,7 +49,7 @@ class PixelTiles(MatmulTemplate):
             return False
         geometry = ChannelsLastBinding(context).geometry
         if geometry.groups > 1 or geometry.accumulate == I32:
-            return geometry.groups == 1
+            return geometry.accumulate == I32 and not geometry.depthwise
         return not geometry.planar and self.bind(context).unit.on_tiles
 
     def bind(self, context: GroupContext) -> TiledConvolution:
@@ -62,6 +62,7 @@ class TiledConvolution(ContractionBinding):
 
     def __init__(self, context: GroupContext) -> None:
         super().__init__(context, lambda node, _: tap_roles(node, self.unit, self._in_place))
+        self.each = self.seed.attrs["groups"] != 1
 
     @property
     def _in_place(self) -> bool:
@@ -74,23 +75,25 @@ class TiledConvolution(ContractionBinding):
     def unit(self) -> DotUnit:
         """Unit that multiplies words; one of a single number where these are not worth it."""
         x, weight = self.seed.operands
-        machine, sizes = self.context.machine, self.seed.result.shape
-        outs, channels, *kernel = weight.shape
-        rows = product((sizes[0], *sizes[2:]))
-        unit = unit_of_product(x.dtype, machine, rows, outs, product((channels, *kernel)))
+        machine, (images, outs, *sizes) = self.context.machine, self.seed.result.shape
+        channels, rows = weight.shape[1], product((images, *sizes))
+        unit = unit_of_product(x.dtype, machine, rows, outs, product(weight.shape[1:]))
         if unit.on_tiles and mod(channels, WORDS * unit.group) == 0:
             return unit
         return machine.dot_unit(I8) if x.dtype == I8 else MULTIPLY_ADD
 
 
 def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
-    """Return the roles of a convolution of one group: k is taps by channels, on tiles as one axis,
-    else with zeros up to whole words of channels. An image that is read `in_place` is read where
-    windows reach, which are zeros beyond it."""
+    """Return the roles of a convolution: k is taps by channels, on tiles as one axis, else with
+    zeros up to whole words of channels. Several groups are the batch; the last word of one may have
+    channels of the next, times zeros. An image that is read `in_place` is read where windows reach,
+    which are zeros beyond it."""
     x, weight = node.operands
     outs, channels, *kernel = weight.shape
-    images, outputs = x.shape[0], node.result.shape[2:]
-    together = isinstance(images, int)
+    images, outputs, groups = x.shape[0], node.result.shape[2:], node.attrs["groups"]
+    assert isinstance(groups, int)
+    outs, batch = outs // groups, (groups,) if groups > 1 else ()
+    together = isinstance(images, int) or groups > 1
     inner = (*kernel, channels)
     more = 0 if unit.on_tiles else ceildiv(channels, unit.group) * unit.group - channels
 
@@ -100,6 +103,7 @@ def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
     def of_image(bi: Dims, mi: Dim, ki: Dims) -> Index:
         image, *place = pixel(bi, mi)
         *tap, channel = unravel(ki[0], inner) if unit.on_tiles else (*unravel(ki[0], kernel), ki[1])
+        channel = channel + (bi[0] * channels if groups > 1 else 0)
         if in_place:
             return (image, channel, *_reached(node, place, tap))
         return (image, channel, *place, *tap)
@@ -110,16 +114,16 @@ def tap_roles(node: Node, unit: DotUnit, in_place: bool) -> Roles:
 
     def of_result(bi: Dims, mi: Dim, ni: Dim) -> Index:
         image, *place = pixel(bi, mi)
-        return (image, ni, *place)
+        return (image, ni + (bi[0] * outs if groups > 1 else 0), *place)
 
     a = x if in_place else windows(node)
-    a = padded(GraphBuilder("widened"), a, (a.shape[0], channels + more, *a.shape[2:]))
+    a = padded(GraphBuilder("widened"), a, (a.shape[0], a.shape[1] + more, *a.shape[2:]))
     k = (product(inner),) if unit.on_tiles else (product(kernel), channels + more)
     return Roles(
-        () if together else (images,),
+        batch if together else (images,),
         product((images, *outputs)) if together else product(outputs),
-        outs, k, a, _by_taps(weight, more, unit.on_tiles),
-        of_image, lambda bi, ni, ki: (ni, *ki), of_result, within,
+        outs, k, a, _by_taps(weight, (*batch, outs), more, unit.on_tiles),
+        of_image, lambda bi, ni, ki: (*bi[: len(batch)], ni, *ki), of_result, within,
     )  # fmt: skip
 
 
@@ -133,16 +137,16 @@ def _reached(node: Node, place: Sequence[Dim], tap: Sequence[Dim]) -> Index:
     )
 
 
-def _by_taps(weight: Value, more: Dim, flat: bool) -> Value:
-    """Return the weights as (outs, taps, channels) with extra zero channels, or `flat` as (outs,
+def _by_taps(weight: Value, outs: Dims, more: Dim, flat: bool) -> Value:
+    """Return the weights as (*outs, taps, channels) with extra zero channels, or `flat` as (*outs,
     taps by channels)."""
     builder = GraphBuilder("taps")
-    outs, channels, *kernel = weight.shape
+    channels, *kernel = weight.shape[1:]
     last = builder.emit("permute", weight, dims=(0, *range(2, len(weight.shape)), 1))
     if flat:
-        return builder.emit("reshape", last, shape=(outs, product((*kernel, channels))))
-    taps = builder.emit("reshape", last, shape=(outs, product(kernel), channels))
-    return padded(builder, taps, (outs, product(kernel), channels + more))
+        return builder.emit("reshape", last, shape=(*outs, product((*kernel, channels))))
+    taps = builder.emit("reshape", last, shape=(*outs, product(kernel), channels))
+    return padded(builder, taps, (*outs, product(kernel), channels + more))
 
 
 LAYOUTS: tuple[Template[Any, Any], ...] = (PixelTiles(), ChannelsLast(), Planar(), Pixels())

@@ -79,12 +79,13 @@ class ContractionBinding(Binding[Contraction]):
     """A group around a node that is a contraction.
 
     `roles_from` gives the roles with k as the operator has it, and rows counted from a first one.
-    Nothing in it changes: what is found out about the operands is kept once it is known.
+    `each` batch index may have a matrix B of its own. Nothing in it changes: what is found out
+    about the operands is kept once it is known.
     """
 
     def __init__(self, context: GroupContext, roles_from: Callable[[Node, Dim], Roles]) -> None:
         super().__init__(context)
-        self.grouped = self.seed.op == "grouped_matmul"
+        self.grouped = self.each = self.seed.op == "grouped_matmul"
         self._roles_from = roles_from
 
     # ---- what the operands are -------------------------------------------------------------------
@@ -220,7 +221,7 @@ class ContractionBinding(Binding[Contraction]):
         dtype = accumulator(roles.a.dtype)
         sizes = ProductSizes(rows, roles.n, depth, dtype, shared_b=self.computes_b)
         return Packable(
-            self.context, self.seed.origin, self.grouped, self.computes_b, self.unit, self.pieces,
+            self.context, self.seed.origin, self.each, self.computes_b, self.unit, self.pieces,
             roles, sizes, self._pack_leaves,
         )  # fmt: skip
 
@@ -274,11 +275,11 @@ class _Operands:
             first = self.b.fresh_symbol("first", 0, self.seed.result.shape[0])
         roles = binding.roles(0 if first is None else of_atom(first))
         a, b, k = self._loose(roles)
-        b = replace(b, leaf=self._leaf(packed, product(k)))
         if packed.a is not None:
             a = self._packed(packed.a, packed.packing)
         if packed.b is not None:
             b = self._packed(packed.b, packed.packing)
+        b = replace(b, leaf=self._leaf(packed, product(k)), each=binding.each)
         pieces = tuple(self.e.param(each, "in") for each in packed.pieces)
         epilogue = Epilogue(self.e, context.group, context.targets)
         made = Contraction(

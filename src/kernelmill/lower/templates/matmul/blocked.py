@@ -151,9 +151,9 @@ class Panels:
         """Pack an operand that is constant, and the same for every batch index."""
         if product.computes_b:
             return product.pack_leaves(self.b)
-        roles, unit, each = product.roles, product.unit, product.grouped
-        b = pack_panels(product.context, roles.right, self.b, unit, each)
-        if b is not None or not unit.a.is_float or each:
+        roles, unit = product.roles, product.unit
+        b = pack_panels(product.context, roles.right, self.b, unit, product.each)
+        if b is not None or not unit.a.is_float or product.each:
             return PackedWeights(b=b, packing=self)
         a = pack_panels(product.context, roles.left, self.a, unit, dtype=self.dtype)
         return PackedWeights(a=a, packing=self)

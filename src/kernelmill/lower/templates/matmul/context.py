@@ -146,7 +146,7 @@ class BlockedContext(ContractionContext[BlockedTiles]):
     def panel(self, tile: Dim, k: Dim) -> Dim:
         """Return the element number of the packed B's column tile number `tile` at `k`."""
         spec, width = self.spec, self.schedule.width
-        if spec.rows is not None:
+        if spec.b.each:
             tile = ravel(self.batch, spec.batch) * ceildiv(spec.n, width) + tile
         return panel_index(tile, k, spec.depth, width)
 

@@ -82,7 +82,7 @@ class FewColumns(AlongK):
     def layout(cls, product: Packable, machine: Machine, candidate: Candidate) -> Columns | None:
         """Return `Columns` if B is constant and this schedule will be the one, else None."""
         roles, sizes, unit = product.roles, product.sizes, product.unit
-        special = product.grouped or product.computes_b or unit.rows > 1 or unit.group == 4
+        special = product.each or product.computes_b or unit.rows > 1 or unit.group == 4
         if special or not isinstance(sizes.n, int) or not product.context.is_constant(roles.b):
             return None
         if not _pays(sizes, sizes.n, machine):

@@ -50,7 +50,7 @@ class Packable:
     """A product whose constant operands are to be packed.
 
     context, origin  its group, and where it is in the user's code
-    grouped          each batch index has a matrix B and rows of its own
+    each             each batch index has a matrix B of its own
     computes_b       B is made of smaller numbers as it is read
     unit             what multiplies neighbours along k at a time
     pieces           how products of f32 are made of pieces, if they are
@@ -61,7 +61,7 @@ class Packable:
 
     context: GroupContext
     origin: str
-    grouped: bool
+    each: bool
     computes_b: bool
     unit: DotUnit
     pieces: Pieces | None

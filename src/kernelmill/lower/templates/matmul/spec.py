@@ -105,8 +105,8 @@ class Operand:
     layout            how it was packed: what the schedule that is to read it said.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       or in tiles (see `weights/panel_views.py`) for a unit that works on tiles,
-                      the same for every batch index unless the contraction finds its rows: then
-                      those of each follow one another. The kernel must declare the buffer.
+                      the same for every batch index, or else of `each` one its own, one after the
+                      other. The kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Blocked.width`.
     leaf              of such a B, the name of the buffer whose panels have a number for each of its
                       own, if there is one. The kernel must declare it.
@@ -123,6 +123,7 @@ class Operand:
     direct: bool = True
     prefetch: PrefetchElement | None = None
     packed: str | None = None
+    each: bool = False
     layout: object = None
     panelled: bool = False
     leaf: str | None = None

@@ -69,16 +69,16 @@ class TileLayout:
 
     def pack(self, product: Packable) -> PackedWeights:
         """Pack an operand that is constant, and the same for every batch index."""
-        roles, unit, grouped = product.roles, product.unit, product.grouped
+        roles, unit, each = product.roles, product.unit, product.each
         context, origin = product.context, product.origin
         if product.computes_b:
             return product.pack_leaves(unit.columns)
-        if are_known(roles.n, *roles.k, *(roles.batch if grouped else ())):
-            view = tile_view_of_b(roles.right, unit, origin, grouped)
+        if are_known(roles.n, *roles.k, *(roles.batch if each else ())):
+            view = tile_view_of_b(roles.right, unit, origin, each)
             b = None if view is None else context.pack(view)
             if b is not None:
                 return PackedWeights(b=b, packing=self)
-        if grouped or not are_known(roles.m, *roles.k):
+        if each or not are_known(roles.m, *roles.k):
             return PackedWeights()
         view = tile_view_of_a(roles.left, unit, origin)
         return PackedWeights(a=None if view is None else context.pack(view), packing=self)
@@ -317,7 +317,7 @@ def _tiles_of_b(context: TiledContext, column: Dim, start: Dim, stop: Dim) -> li
     kind, group = context.block(1, 1).b, spec.group
     planes = spec.planes.b
     if schedule.b is ReadB.PACKED:
-        matrix = 0 if spec.rows is None else ravel(context.batch, spec.batch)
+        matrix = ravel(context.batch, spec.batch) if spec.b.each else 0
         return [_packed(context, each, kind, matrix * ceildiv(spec.n, WORDS)) for each in planes]
     depth = schedule.depth_block or context.depth
     size = schedule.vectors * depth * TILE_WORDS

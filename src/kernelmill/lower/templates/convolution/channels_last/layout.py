@@ -89,7 +89,7 @@ def blockable(node: Node) -> bool:
     outs, channels = weight.shape[0], weight.shape[1]
     assert isinstance(outs, int)
     single = groups == 1 or (outs == groups and channels == 1)
-    return single or (x.dtype.is_float and outs // groups >= FEW_OUTS)
+    return single or outs // groups >= FEW_OUTS
 
 
 FEW_OUTS = 12
