@@ -7,10 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from kernelmill.config.schemes import (
@@ -24,15 +27,17 @@ from kernelmill.config.schemes import (
     with_range,
 )  # fmt: skip
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.dtype import DType, InputRole, from_torch
+from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
-from kernelmill.graph.builder import GraphBuilder
+from kernelmill.frontend.decompositions import decomposition_table
+from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import Graph
+from kernelmill.passes.pipeline import run_pipeline
 from kernelmill.passes.quantize import Quantize as Pass
+from kernelmill.passes.quantize import quantised_layers
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 _NO_RANGE = "the range of its inputs is not known: pass examples=(x,)"
 
 
@@ -111,11 +116,12 @@ def quantization(
     trial = _Trial(call, {id(w): n for n, w in weights.items()}, _calls(examples))
     layers = {n: _with_range(each, weights[n], trial.ranges) for n, each in layers.items()}
     schemes = {name: each.scheme for name, each in layers.items() if each.scheme}
-    quantize = _with_schemes(quantize, {n: s for n, s in schemes.items() if range_of(s)})
     lost, refused = trial.errors(schemes)
     layers = {name: replace(each, error=lost.get(name)) for name, each in layers.items()}
-    layers.update({n: replace(layers[n], scheme="", reason=why) for n, why in refused.items()})
+    for name, why in refused.items():
+        layers[name] = replace(layers[name], scheme="", reason=why, error=None)
     schemes = _without(schemes, list(refused))
+    quantize = _with_schemes(quantize, {n: s for n, s in schemes.items() if range_of(s)})
     if max_error is None:
         return Quantization(quantize, tuple(layers.values()), trial.error(schemes))
     effects = {name: trial.error({name: scheme}) for name, scheme in schemes.items()}
@@ -321,7 +327,9 @@ class _Quantised(TorchFunctionMode):
         called = _product(func, args, kwargs)
         name = None if called is None else self._names.get(id(called.stored))
         if called is None or name is None:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self._note_views((*args, *kwargs.values()), result)
+            return result
         if name in self._replaced:
             return called.quantised(self._replaced[name])
         if called.stored.dim() > 2 and called.x.numel():
@@ -338,105 +346,88 @@ class _Quantised(TorchFunctionMode):
             sums[1] += float(result.double().square().sum())
         return result
 
+    def _note_views(self, given: Sequence[Any], result: Any) -> None:
+        """Refuse weights of convolutions of which another tensor is made: the compiler may see a
+        layer in it too, and nobody knows the range of that one's inputs."""
+        for each in given if isinstance(result, Tensor) else ():
+            name = self._names.get(id(each), "")
+            if each is not result and name in self._measured and each.dim() > 2:
+                self.refused[name] = "the model computes another tensor from its weight"
+
 
 @dataclass(frozen=True)
 class _LayerCall:
-    """A call of a product, a convolution or an embedding with the model's own weight, `stored`.
-    `write` emits it, without its bias, for rows, images or places `x`, whose first dim is all that
-    the call has in its dims `lead`."""
+    """A call of a product, a convolution or an embedding of `x` with the model's own weight,
+    `stored`. Tensors are arguments themselves."""
 
+    func: Callable[..., Tensor]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
     x: Tensor
-    lead: Sequence[int]
     stored: Tensor
-    bias: Tensor | None
-    write: Callable[[GraphBuilder, Value, Value], Value]
+
+    @cached_property
+    def _compiled(self) -> tuple[Graph, list[Tensor]]:
+        """The call as the compiler has it, and the tensors that it takes."""
+        given = [*self.args, *self.kwargs.values()]
+        places = [place for place, value in enumerate(given) if isinstance(value, Tensor)]
+        own = [given[place] is self.stored for place in places]
+
+        def call(*tensors: Tensor) -> tuple[Tensor]:
+            now, count = list(given), len(self.args)
+            for place, tensor in zip(places, tensors, strict=True):
+                now[place] = tensor
+            return (self.func(*now[:count], **dict(zip(self.kwargs, now[count:], strict=True))),)
+
+        tensors = [given[place].detach() for place in places]
+        module = make_fx(call, decomposition_table(), tracing_mode="fake")(*tensors)
+        roles = [InputRole.PARAM if each else InputRole.USER for each in own]
+        names = ["layer.weight" if each else f"x{number}" for number, each in enumerate(own)]
+        imported = import_fx(module, "layer", roles, names)
+        return run_pipeline(imported.graph), [*tensors, *imported.constants]
 
     def why_not(self, scheme: str) -> str:
         """Return why the layer is not quantised; "" where it is."""
+        if quantised_layers(self._compiled[0], scheme):
+            return ""
+        reason, inputs = "", self.x.shape[-1]
         if not self.x.is_floating_point():
-            return why_no_table(scheme, len(self.stored))
-        outputs = self.stored.numel() // (self.x.shape[1] or 1)
-        return "" if self.x.dim() > 2 else why_not(scheme, self.x.shape[1], outputs)
+            reason = why_no_table(scheme, len(self.stored))
+        elif self.stored.dim() == 2:
+            reason = why_not(scheme, inputs, self.stored.numel() // (inputs or 1))
+        return reason or "the compiler computes it in another way"
 
     def quantised(self, scheme: str) -> Tensor:
         """Return the result of the call, quantised by the compiler's pass."""
-        builder, values = GraphBuilder("layer"), (self.x, self.stored)
-        roles = {"x": InputRole.USER, "layer.weight": InputRole.PARAM}
-        x, weight = (
-            builder.input(name, cast("DType", from_torch(value.dtype)), value.shape, role=role)
-            for (name, role), value in zip(roles.items(), values, strict=True)
-        )
-        builder.graph.results = [self.write(builder, x, weight)]
-        (result,) = run_graph(Pass(scheme).apply(builder.graph), values)
+        graph, tensors = self._compiled
+        (result,) = run_graph(Pass(scheme).apply(graph), tensors)
         assert isinstance(result, Tensor)
-        if self.bias is not None:
-            result = result + self.bias.reshape(-1, *(1,) * (result.dim() - 2))
-        return result.reshape(*self.lead, *result.shape[1:])
+        return result
 
 
 def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _LayerCall | None:
     """Return the product, convolution or lookup of a call; None for other calls."""
-    if func in (torch.nn.functional.linear, *_CONVOLUTIONS):
-        given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
-        if func in _CONVOLUTIONS:
-            return _convolution(**given)
-        return _of_rows(given["input"], given["weight"], given.get("bias"), (1, 0))
-    if (
-        func is torch.nn.functional.embedding
-        and args[1:]
-        and not any((*args[3:4], kwargs.get("max_norm")))
-    ):
-        places, table = args[:2]
-        return _LayerCall(places.reshape(-1).long(), places.shape, table, None, _look_up)
-    if func in (torch.addmm, torch.Tensor.addmm) and len(args) == 3 and not kwargs:
-        return _of_rows(args[1], args[2], args[0], (0, 1))
-    if func in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__):
-        whole = len(args) == 2 and not kwargs and args[1].dim() == 2
-        return _of_rows(args[0], args[1], None, (0, 1)) if whole else None
-    return None
+    given = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
+    if func in _LAYERS:
+        x, stored = given["input"], given["weight"]
+    elif func is functional.embedding and args[1:]:
+        x, stored = args[:2]
+        if any((*args[3:4], kwargs.get("max_norm"))):
+            return None  # it writes to the table
+    elif func in (torch.addmm, torch.Tensor.addmm) and len(args) == 3 and not kwargs:
+        x, stored = args[1:]
+    elif func in _PRODUCTS and len(args) == 2 and not kwargs and args[1].dim() == 2:
+        x, stored = args
+    else:
+        return None
+    return _LayerCall(func, args, kwargs, x, stored)
 
 
-_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-
-
-def _look_up(builder: GraphBuilder, places: Value, table: Value) -> Value:
-    return builder.emit("index", table, places, dims=(0,), at=0, unsigned=True)
-
-
-def _of_rows(x: Tensor, weight: Tensor, bias: Tensor | None, dims: tuple[int, int]) -> _LayerCall:
-    """Return the product with a weight of which these dims are (inputs, outputs)."""
-
-    def write(builder: GraphBuilder, rows: Value, weight: Value) -> Value:
-        return builder.emit("matmul", rows, builder.emit("permute", weight, dims=dims))
-
-    rows = x.reshape(-1, x.shape[-1]).to(weight.dtype)
-    return _LayerCall(rows, x.shape[:-1], weight, bias, write)
-
-
-def _convolution(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> _LayerCall:  # fmt: skip
-    rank = weight.dim() - 2
-    stride, dilation = (_whole(sizes, rank) for sizes in (stride, dilation))
-    lead = input.shape[: input.dim() - rank - 1]
-    images = input.reshape(-1, *input.shape[-rank - 1 :]).to(weight.dtype)
-    if isinstance(padding, str):
-        # Torch pads at the end what one side has more.
-        reach = [d * (size - 1) for d, size in zip(dilation, weight.shape[2:], strict=True)]
-        around = [side for r in reach[::-1] for side in (r // 2, r - r // 2)]
-        images = torch.nn.functional.pad(images, around) if padding == "same" else images
-        padding = 0
-    attrs = {"stride": stride, "padding": _whole(padding, rank), "dilation": dilation}
-
-    def write(builder: GraphBuilder, images: Value, weight: Value) -> Value:
-        return builder.emit("conv", images, weight, **attrs, groups=groups)
-
-    return _LayerCall(images, lead, weight, bias, write)
-
-
-def _whole(sizes: Any, rank: int) -> tuple[int, ...]:
-    return (sizes,) * rank if isinstance(sizes, int) else tuple(sizes) * (rank // len(sizes))
+_LAYERS = (
+    functional.linear, torch.conv1d, torch.conv2d, torch.conv3d,
+    torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+)  # fmt: skip
+_PRODUCTS = (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

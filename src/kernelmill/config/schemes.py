@@ -158,12 +158,14 @@ def why_no_convolution(
     outputs, channels, *kernel = shape
     if scheme != "int8" and range_of(scheme) is None:
         return f"{scheme} is for products of matrices"
-    if transposed or (groups > 1 and len(kernel) > 2):
-        return f"the convolution is {'transposed' if transposed else 'of groups and three axes'}"
+    if transposed:
+        outputs, channels = channels * groups, outputs // groups
     depthwise = channels == 1 < groups == outputs
     if channels < LEAST_OUTPUTS and not depthwise:
         return f"it has fewer than {LEAST_OUTPUTS} input channels{' of a group' * (groups > 1)}"
-    return why_not("int8", channels * math.prod(kernel), outputs if depthwise else outputs // groups)
+    return why_not(
+        "int8", channels * math.prod(kernel), outputs if depthwise else outputs // groups
+    )
 
 
 def why_no_table(scheme: str, rows: int) -> str:

@@ -67,11 +67,12 @@ class Quantize:
 
 @dataclass(frozen=True)
 class Layer:
-    """The quantisation of the product with a weight, the model's `value`. `inputs` is the weight's
-    dim of inputs, of a convolution the first; of a table it is 1."""
+    """The quantisation of the product with a `weight`, the model's `value` or a view of it.
+    `inputs` is the weight's dim of inputs, of a convolution the first; of a table it is 1."""
 
     scheme: str
     value: Value
+    weight: Value
     inputs: int
 
 
@@ -106,7 +107,7 @@ def _table(node: Node, schemes: Schemes) -> Layer | None:
     if value.node is not None or value.dtype not in _FLOATS or not isinstance(rows, int):
         return None
     scheme = _scheme(value, schemes)
-    return None if why_no_table(scheme, rows) else Layer(scheme, value, 1)
+    return None if why_no_table(scheme, rows) else Layer(scheme, value, value, 1)
 
 
 def _scheme(weight: Value, schemes: Schemes) -> str:
@@ -118,15 +119,16 @@ def _scheme(weight: Value, schemes: Schemes) -> str:
 
 def _layer(node: Node, schemes: Schemes) -> Layer | None:
     a, b = node.operands
-    value, inputs, views = b, 0, ("reshape" if node.op == "conv" else "permute", "cast")
+    value, inputs = b, 0
+    views = ("permute", "cast", *(("reshape", "flip", "slice") if node.op == "conv" else ()))
     while value.node is not None and value.node.op in views:
         if value.node.attrs.get("dims") == (1, 0):
             inputs = 1 - inputs
         value = value.node.operands[0]
     if value.node is not None or not (a.dtype in _FLOATS and value.dtype in _FLOATS):
         return None
-    shape = tuple(size for size in value.shape if isinstance(size, int))
-    if len(shape) != len(value.shape) or (len(shape) != 2) != (node.op == "conv"):
+    shape = tuple(size for size in b.shape if isinstance(size, int))
+    if len(shape) != len(b.shape) or (len(shape) != 2) != (node.op == "conv"):
         return None
     scheme = _scheme(value, schemes)
     if not scheme:
@@ -134,11 +136,9 @@ def _layer(node: Node, schemes: Schemes) -> Layer | None:
     if node.op == "conv":
         groups = node.attrs["groups"]
         assert isinstance(groups, int)
-        ranged = b.shape[0] == value.shape[0] and range_of(scheme) is not None
-        reason = why_no_convolution(scheme, shape, groups)
-        return Layer(scheme, value, 1) if ranged and not reason else None
-    reason = why_not(scheme, shape[inputs], shape[1 - inputs])
-    return None if reason else Layer(scheme, value, inputs)
+        reason = range_of(scheme) is None or why_no_convolution(scheme, shape, groups)
+        return None if reason else Layer(scheme, value, b, 1)
+    return None if why_not(scheme, *shape) else Layer(scheme, value, value, inputs)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class _Writer:
         steps = steps_of(*found)
         image = self._in_steps(e, e.rewriter.operands(e.like)[0], steps)
         weight = self._channels(e, layer)
-        numbers = e("reshape", weight.numbers, shape=e.like.operands[1].shape)
+        numbers = e("reshape", weight.numbers, shape=layer.weight.shape)
         sums = convolved(e, bordered(e, image, -steps.zero), numbers)
         return e.cast(_of_steps(e, sums, weight, steps), e.like.result.dtype)
 
@@ -216,7 +216,7 @@ class _Writer:
         return e.cast(e("mul", e.cast(numbers, F32), scales), node.result.dtype)
 
     def _channels(self, e: Emit, layer: Layer) -> _Channels:
-        key = (layer.value, layer.inputs)
+        key = (layer.weight, layer.inputs)
         if key not in self._weights:
             self._weights[key] = _channels(e, layer)
         return self._weights[key]
@@ -259,7 +259,7 @@ def convolved(e: Emit, image: Value, numbers: Value) -> Value:
 
 
 def _channels(e: Emit, layer: Layer) -> _Channels:
-    weight = e.cast(layer.value, F32)
+    weight = e.cast(e.rewriter.value(layer.weight), F32)
     if layer.inputs == 0:
         weight = e.permute(weight, (1, 0))
     if len(weight.shape) > 2:

@@ -202,9 +202,29 @@ class Film(nn.Module):
         return self.head(self.groups(x.flatten(2, 3)).relu().mean((2, 3)))
 
 
-@pytest.mark.parametrize("films", [1, 3])
-def test_convolutions_of_groups_and_of_three_axes(films: int, tmp_path: Path) -> None:
-    model, x = Film().eval(), torch.randn(films, 3, 5, 7, 6)
+class Enlarged(nn.Module):
+    """Transposed convolutions: of phases alike, of different ones, of one, and of groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.stem = nn.Conv2d(3, 20, 3)
+        self.alike = nn.ConvTranspose2d(20, 24, 4, 2, padding=1)
+        self.different = nn.ConvTranspose2d(24, 34, 3, 2)
+        self.one = nn.ConvTranspose2d(34, 36, (3, 2), groups=2)
+        self.head = nn.Linear(36, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.alike(self.stem(x).relu()).relu()
+        return self.head(self.one(self.different(x).relu()).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize(("kind", "sizes"), [(Film, (3, 5, 7, 6)), (Enlarged, (3, 6, 5))])
+def test_convolutions_of_groups_of_three_axes_and_transposed_ones(
+    kind: type[nn.Module], sizes: tuple[int, ...], images: int, tmp_path: Path
+) -> None:
+    model, x = kind().eval(), torch.randn(images, *sizes)
     compiled = kernelmill.compile(model, quantize="int8", examples=(x,), cache_dir=tmp_path)
     quantized = compiled.report().quantized
     with torch.no_grad():
@@ -212,6 +232,33 @@ def test_convolutions_of_groups_and_of_three_axes(films: int, tmp_path: Path) ->
     assert [bool(each.scheme) for each in quantized.layers] == [False, True, True, True, True]
     assert 0 < lost < 0.05 and lost == pytest.approx(quantized.error, rel=1e-2)
     assert not compiled.report().torch
+
+
+class Slim(nn.Module):
+    """A convolution, and one with a part of its weight, whose inputs are larger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.conv = nn.Conv2d(16, 32, 3)
+        self.last = nn.Conv2d(16, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = self.conv(x).mean((1, 2, 3), keepdim=True)
+        return self.last(nn.functional.conv2d(100 * x, self.conv.weight[:16])) + whole
+
+
+def test_a_weight_of_which_the_model_makes_another_one(tmp_path: Path) -> None:
+    """Ranges are those of calls with the weight itself."""
+    model, x = Slim().eval(), torch.rand(1, 16, 6, 6)
+    compiled = kernelmill.compile(model, quantize="int8", examples=(x,), cache_dir=tmp_path)
+    quantized = compiled.report().quantized
+    conv, last = quantized.layers
+    assert (conv.scheme, conv.error) == ("", None) and last.scheme.startswith("int8(")
+    assert conv.reason == "the model computes another tensor from its weight"
+    assert quantized.quantize == {"last": last.scheme, "*": "int8"}
+    with torch.no_grad():
+        assert loss((compiled(x),), (model(x),)) == pytest.approx(quantized.error, rel=1e-2)
 
 
 def test_by_the_option_of_the_config(tmp_path: Path) -> None:

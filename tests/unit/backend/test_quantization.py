@@ -125,7 +125,8 @@ def test_a_model_without_layers() -> None:
         (nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(4, 16, 1)), "0 and 1 more: it has fewer"),
         (nn.Conv2d(16, 16, 3), "pass examples"),
         (nn.Conv2d(32, 64, 3, groups=4), "it has fewer than 16 input channels of a group"),
-        (nn.Conv3d(64, 64, 3, groups=2), "the convolution is of groups and three axes"),
+        (nn.ConvTranspose2d(32, 64, 3, groups=8), "it has fewer than 16 input channels of a group"),
+        (nn.ConvTranspose2d(32, 8, 3), "it has fewer than 16 outputs"),
     ):
         with pytest.raises(ConfigError, match=f"no layer to quantise: .*{why}"):
             quantization(model, model, "int8")
@@ -169,6 +170,21 @@ def seen(model: nn.Module, x: Tensor) -> Quantization:
     return quantization(model, model, "int8", examples=(x,))
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv3d(64, 64, 3, groups=2),
+        nn.ConvTranspose3d(32, 32, 3, stride=3, groups=2),
+        nn.ConvTranspose3d(16, 16, 3, stride=2),
+    ],
+)
+def test_convolutions_that_are_left_to_torch(layer: nn.Module) -> None:
+    assert isinstance(layer, (nn.Conv3d, nn.ConvTranspose3d))
+    model = nn.Sequential(layer).eval()
+    (own,) = seen(model, torch.randn(1, layer.in_channels, 3, 3, 3)).layers
+    assert (own.scheme, own.reason) == ("", "the compiler computes it in another way")
+
+
 def test_convolutions_get_the_ranges_of_examples() -> None:
     model, x = Vision().eval(), torch.randn(2, 3, 12, 12)
     without = {each.name: each for each in quantization(model, model, "int8").layers}
@@ -177,13 +193,13 @@ def test_convolutions_get_the_ranges_of_examples() -> None:
     quantized = seen(model, x)
     layers = {each.name: each for each in quantized.layers}
     assert layers["stem"].reason == "it has fewer than 16 input channels"
-    assert layers["up"].reason == "the convolution is transposed"
     assert layers["point"].scheme.startswith("int8(-") and layers["wide"].scheme[:8] == "int8(0, "
     assert layers["depthwise"].scheme.startswith("int8(0, ")
     assert layers["head"].scheme == "int8"
-    assert all(0 < (layers[name].error or 0) < 0.03 for name in ("depthwise", "point", "wide"))
+    of_images = ("depthwise", "point", "wide", "up")
+    assert all(0 < (layers[name].error or 0) < 0.03 for name in of_images)
     assert isinstance(quantized.quantize, dict)
-    assert list(quantized.quantize) == ["depthwise", "point", "wide", "*"]
+    assert list(quantized.quantize) == [*of_images, "*"]
     again = quantization(model, model, quantized.quantize, examples=(x,))
     assert (again.error, again.quantize) == (quantized.error, quantized.quantize)
     assert quantization(model, model, quantized.quantize).layers[3].scheme == layers["wide"].scheme
