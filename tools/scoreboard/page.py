@@ -30,14 +30,15 @@ attention_is_all_you_need_pytorch, dcgan, dlrm, fastNLP_Bert, functorch_dp_cifar
 lennard_jones, nvidia_deeprecommender, phlippe_densenet, phlippe_resnet, pytorch_unet, \
 speech_transformer, tts_angular, vision_maskrcnn, yolov3.
 
-- **contestants**, **best peer**: their times over {OURS}'s. Times are medians of calls in turns, \
-means of rows geometric. The best peer is another one in each row.
+- **contestants**: the time of each over that of {OURS}. Contestants take turns; a time is the \
+median of its calls, and the mean of several rows is geometric.
+- **best peer**: the same for the fastest contestant of each row besides {OURS}.
 - **wrong**: rows in which our result is further from float64's than rounding explains.
-- **compiled**: of the rows that we tried, those all of which runs in kernels of ours.
+- **compiled**: rows that run wholly in kernels of ours, in percent of the rows that we tried.
 - **behind**: rows below {BEHIND} of the best peer.
-- **first calls**: Inductor's time over ours, compiling included, all modules imported before.
-- **memory**: what the process grew by at most in our first call, over the weights; the median of \
-rows with 8 MB and more.
+- **first calls**: Inductor's time over ours. It includes compiling, and no imports.
+- **memory**: how much the process grew in our first call, over the size of the weights: the \
+median of rows with 8 MB and more.
 
 The goal for {INDUCTOR} is that of float32.
 
