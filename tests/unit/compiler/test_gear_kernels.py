@@ -9,11 +9,12 @@ from kernelmill.compiler.linking import GearSizes, LoweredProgram, sharing_progr
 from kernelmill.compiler.report import GraphReport
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32, InputRole
-from kernelmill.core.target.machine import PROFILES
+from kernelmill.core.target.machine import PROFILES, Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.lowered import Announce, Lowered
 from kernelmill.lower.driver.program import lower_graph
+from kernelmill.passes.quantize import Quantize
 from kernelmill.plan.ir import TensorInput
 from kernelmill.plan.verifier import verify_plan
 
@@ -21,11 +22,10 @@ MACHINE = PROFILES["x86-64-v4"]
 S = sym("s")
 
 
-def lower(graph: Graph, announce: Announce | None) -> Lowered:
-    return lower_graph(graph, MACHINE, announce=announce)
+def programs(graph: Graph, *sizes: int, machine: Machine = MACHINE) -> dict[int, LoweredProgram]:
+    def lower(graph: Graph, announce: Announce | None) -> Lowered:
+        return lower_graph(graph, machine, announce=announce)
 
-
-def programs(graph: Graph, *sizes: int) -> dict[int, LoweredProgram]:
     gears = [GearSizes(f"g_gear_{size}", {"s": size}) for size in sizes]
     found = sharing_programs(graph, GraphReport(graph.name), gears, lower)
     return {int(name.rpartition("_")[2]): program for name, program in found.items()}
@@ -44,6 +44,14 @@ def layer(rows: Dim, width: int = 768) -> Graph:
 
 def test_gears_of_few_and_of_many_rows_share_kernels() -> None:
     assert list(programs(layer(S * 8), 1, 2, 3, 17, 40)) == [1, 2, 3, 17, 40]
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+def test_gears_of_int8_products_share_kernels(name: str) -> None:
+    # Without an instruction for bytes, those of many rows read weights as wider numbers.
+    graph = Quantize("int8").apply(layer(S * 8))
+    found = programs(graph, 4, 8, 16, 32, machine=PROFILES[name])
+    assert list(found) == [4, 8, 16, 32]
 
 
 def test_gears_that_lose_too_much_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,13 +356,15 @@ def _streams_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
 
 def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Return whether panels of constants are of a half type, or of words that are multiplied by
-    halves, each to be read by several tiles."""
+    halves, each to be read by several tiles. Of words an unknown number of rows is taken for many:
+    few of them lose less than many would."""
     packed = schedule.b in (ReadB.PACKED, ReadB.PREFETCH)
-    half = spec.b.half and spec.group == 1
+    half = spec.b.half and spec.group == 1 and isinstance(spec.m, int)
     words = bool(spec.unit.halves) and spec.a.contiguous_along == Along.K
-    if not (packed and (half or words)) or not isinstance(spec.m, int):
+    if not (packed and (half or words)):
         return False
-    return widening_pays(min(spec.m, schedule.row_tiles * schedule.rows), schedule.rows, machine)
+    most = schedule.row_tiles * schedule.rows
+    return widening_pays(min(size_hint(spec.m), most), schedule.rows, machine)
 
 
 def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
