@@ -236,7 +236,7 @@ def test_a_thread_that_enters_while_the_others_are_looked_at(monkeypatch):
 
     child()
     with again_and_again(lambda: (time.sleep(0.0002), compiled(x))):
-        for _ in range(40):
+        for _ in range(15):
             in_child(child)
 
 
