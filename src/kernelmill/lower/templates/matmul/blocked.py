@@ -356,8 +356,8 @@ def _streams_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
 
 def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Return whether panels of constants are of a half type, or of words that are multiplied by
-    halves, each to be read by several tiles. Of words an unknown number of rows is taken for many:
-    few of them lose less than many would."""
+    halves, each to be read by several tiles. For words an unknown number of rows counts as many:
+    few rows lose less by that than many rows would lose without."""
     packed = schedule.b in (ReadB.PACKED, ReadB.PREFETCH)
     half = spec.b.half and spec.group == 1 and isinstance(spec.m, int)
     words = bool(spec.unit.halves) and spec.a.contiguous_along == Along.K

@@ -50,7 +50,7 @@ class RecurrentSpec:
     weight  from the weight: a step along k, the gate, and the first column of a vector
     state   from the first state, (batch, width)
     more    from the first cell state of an LSTM, (batch, size), or a GRU's bias, (size,)
-    narrow  from the projection, as from a weight of one gate
+    narrow  from the projection, which counts as one gate
     """
 
     cell: str

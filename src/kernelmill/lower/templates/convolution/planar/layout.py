@@ -273,7 +273,7 @@ class Planar(Template[PlanarConvolution, Schedule]):
 
 
 class Pixels(MatmulTemplate):
-    """Any convolution as a product: those whose windows are the image's pixels."""
+    """Any convolution as a product of matrices; it is asked last, as for windows of one pixel."""
 
     name, layout = "convolution", "pixels"
 
