@@ -12,7 +12,7 @@ from kernelmill.core.dtype import InputRole
 from kernelmill.torch_internals.autograd import position_of
 
 _ITEM = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\w+))\]")
-_CONTAINER = re.compile(r"\b_(?:modules|parameters|buffers)\b\.?")
+_CONTAINER = re.compile(r"^\.\w+\.__self__\b\.?|\b_(?:modules|parameters|buffers)\b\.?")
 
 
 def readable(source: str) -> str:
@@ -24,6 +24,8 @@ def readable(source: str) -> str:
     'input_ids'
     >>> readable("L['kwargs']['input_ids']")
     'input_ids'
+    >>> readable("L['fn'].__self__._modules['0']._parameters['weight']")
+    '0.weight'
     """
     text = source.removeprefix("L").removeprefix("G")
     text = _ITEM.sub(lambda match: "." + (match[1] or match[2] or match[3] or ""), text)

@@ -185,6 +185,32 @@ def test_convolutions_by_the_ranges_of_examples(tmp_path: Path) -> None:
     assert [bool(each.scheme) for each in quantized.layers] == [False, True, True, True]
 
 
+@pytest.mark.parametrize(
+    ("kind", "quantize", "chosen"),
+    [
+        ("convolutions", "int8", [False, True, True]),
+        ("layers", {"0": "int8", "*": None}, [True, False]),
+    ],
+)
+def test_layers_of_a_class_of_torchs_are_chosen_by_name(
+    kind: str, quantize: Any, chosen: list[bool], tmp_path: Path
+) -> None:
+    """torch traces the forward of its own classes as a bound method, not as ours."""
+    torch.manual_seed(6)
+    if kind == "convolutions":
+        convolutions = nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.Conv2d(32, 16, 1)
+        model, x = nn.Sequential(*convolutions).eval(), torch.randn(1, 3, 16, 16)
+    else:
+        model = nn.Sequential(nn.Linear(128, 256), nn.Linear(256, 64)).eval()
+        x = torch.randn(3, 128)
+    compiled = kernelmill.compile(model, quantize=quantize, examples=(x,), cache_dir=tmp_path)
+    quantized = compiled.report().quantized
+    with torch.no_grad():
+        lost = loss((compiled(x),), (model(x),))
+    assert [bool(each.scheme) for each in quantized.layers] == chosen
+    assert 0 < lost < 0.05 and lost == pytest.approx(quantized.error, rel=1e-2)
+
+
 class Film(nn.Module):
     """Convolutions of three axes, and of groups."""
 
