@@ -180,4 +180,11 @@ def test_a_model_is_kept_and_goes_quickly(make: Callable[[], nn.Module], tmp_pat
             finish_packing()
             torch.testing.assert_close(method(tokens), model.run(tokens), rtol=1e-4, atol=1e-4)
         assert method.statistics == {**statistics, "uncached": 0}
-        assert (method._quick((tokens,)) is not REFUSED) == QUICK
+        assert any(goes_quickly(method, tokens) for _ in range(20)) == QUICK
+
+
+def goes_quickly(method: Any, tokens: Tensor) -> bool:
+    """Whether a call right after one with all checks does without them. A write to other memory on
+    a page of a weight makes one of these refuse, and only one for each end of each weight."""
+    method(tokens)
+    return method._quick((tokens,)) is not REFUSED
