@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 COUNTS = (1, 2, 4, 8, 16)
 LEAST_TURNS = 5
-TURN_SECONDS = PAUSE_SECONDS = 0.02
+TURN_SECONDS, PAUSE_SECONDS = 0.02, 0.05
 WRONG = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 """From which difference to eager on a result is wrong, as a part of its largest element."""
 

@@ -32,6 +32,9 @@ Rows = Iterable[Sequence[str]]
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 LEAST_TURNS = 5
+PAUSE_SECONDS = 0.05
+"""Before each turn. Threads of the last contestant spin, those of ONNX Runtime for 33 ms."""
+
 _HEADING = re.compile(r"^(#+) ", re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
@@ -157,13 +160,11 @@ def duration(seconds: float | None) -> str:
 
 
 def in_turns(
-    calls: Mapping[str, Call], turns: int = 15, seconds: float = 0.0, pause: float = 0.0,
-    budget: float = float("inf"),
+    calls: Mapping[str, Call], turns: int = 15, seconds: float = 0.0, budget: float = float("inf"),
 ) -> dict[str, list[float]]:  # fmt: skip
     """Return the seconds of a call in each turn. Calls take turns, so that noise hits all alike.
 
     seconds  a turn lasts at least so long: short calls are repeated within it
-    pause    before each turn, for threads that spin after the last one to fall asleep
     budget   of all turns; `LEAST_TURNS` are made in any case
     """
     repeats = {name: max(1, int(seconds / _once(call))) for name, call in calls.items()}
@@ -173,7 +174,7 @@ def in_turns(
         if number >= LEAST_TURNS and time.monotonic() > end:
             break
         for name, call in calls.items():
-            time.sleep(pause)
+            time.sleep(PAUSE_SECONDS)
             found[name].append(spent(call, repeats[name]))
     return found
 

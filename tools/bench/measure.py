@@ -29,7 +29,7 @@ from tools.bench.limits import Limits, limits
 from tools.bench.models import ROWS
 from tools.bench.subject import Subject, operations, poison, refill, traffic
 
-TURN_SECONDS = PAUSE_SECONDS = 0.02
+TURN_SECONDS = 0.02
 FOUR = """graph four(%a: f32[4], %b: f32[4], %c: f32[4], %d: f32[4]) {
     %m = mul(%a, %b) : f32[4]
     %s = add(%m, %c) : f32[4]
@@ -110,7 +110,7 @@ def steady(calls: Mapping[str, Call], budget: float) -> dict[str, float]:
     """Return the median seconds of a call of each, in turns of `budget` seconds altogether."""
     gc.collect()
     gc.disable()
-    turns = in_turns(calls, 10**6, TURN_SECONDS, PAUSE_SECONDS, budget)
+    turns = in_turns(calls, 10**6, TURN_SECONDS, budget)
     gc.enable()
     return {name: statistics.median(times) for name, times in turns.items()}
 
