@@ -167,14 +167,15 @@ PROBLEMS: dict[str, Problem] = {
         _even(_series(mp.cos, 4, lambda r: 1 - r * r / 2, 2)),
         _even(lambda r: r**4 / mp.cos(r)), 0, 0.62, 2,
     ),
-    # erf(x) = x + x P(x^2) on [0, 0.9]
+    # erf(x) = x + x P(x^2) on [0, 0.6]
     "ERF": Problem(
         _even(_series(mp.erf, 1, lambda x: x, 2)),
-        _even(lambda x: x / mp.erf(x) if x else mpf(0)), 0, 0.81, 6,
+        _even(lambda x: x / mp.erf(x) if x else mpf(0)), 0, 0.36, 4,
     ),
-    # erf(x) = 1 - exp(-P(x)) on [0.9, 4]
+    # erf(x) = 1 - 2^P(x) on [0.6, 4]
     "ERFC": Problem(
-        lambda x: -mp.log(mp.erfc(x)), lambda x: mp.erfc(x) / mp.erf(x), 0.899, 4.0, 6,
+        lambda x: mp.log(mp.erfc(x), 2), lambda x: mp.erfc(x) * mp.log(2) / mp.erf(x),
+        0.599, 4.0, 6,
     ),
     # erfinv(x) = x P(w) with w = -log(1 - x^2), |x| <= 0.97
     "ERFINV_MIDDLE": Problem(_erfinv_ratio, lambda w: 1 / _erfinv_ratio(w), 0, 2.84, 9),

@@ -139,22 +139,28 @@ def _exp_below(x: Reg) -> Reg:
     return scaled(_exp_of_reduced(r), k, shifted)
 
 
-def exp_normal(x: Reg) -> Reg:
-    """e^x for x in [-87, 88], where no result is denormal."""
-    r, _, shifted = _reduced(x)
-    return _exp_of_reduced(r) * power_of_two(shifted)
-
-
 def exp2(x: Reg) -> Reg:
     """2^x, from the integer below x on."""
-    part = answers(x.code.isa).above_floor(x)
-    if part is not None:
-        whole = answers(x.code.isa).scale(horner(part, (1.0, *EXP2)), x)
-        assert whole is not None, "instructions on exponents come together"
-        return whole
+    by_instruction = _exp2_by_instruction(x)
+    if by_instruction is not None:
+        return by_instruction
     x = at_least(at_most(x, 128.5), -151.0)
     k = x.code.intrinsic("floor", x)
     return scaled(horner(x - k, (1.0, *EXP2)), k, k + MAGIC)
+
+
+def exp2_normal(x: Reg) -> Reg:
+    """2^x for x in [-126, 127], where no result is denormal."""
+    by_instruction = _exp2_by_instruction(x)
+    if by_instruction is not None:
+        return by_instruction
+    k, shifted = rounded(x, 1.0)
+    return _exp_of_reduced((x - k) * math.log(2)) * power_of_two(shifted)
+
+
+def _exp2_by_instruction(x: Reg) -> Reg | None:
+    part = answers(x.code.isa).above_floor(x)
+    return None if part is None else answers(x.code.isa).scale(horner(part, (1.0, *EXP2)), x)
 
 
 def expm1(x: Reg) -> Reg:
@@ -183,7 +189,7 @@ def tanh(x: Reg) -> Reg:
     """A polynomial below 0.6, 1 - 2 / (e^2x + 1) above."""
     code = x.code
     a = absolute(x)
-    e = exp_normal(at_most(a + a, 20.0))
+    e = exp2_normal(at_most(a * (2 * _LOG2E), 29.0))
     large = 1.0 - 2.0 / (e + 1.0)
     square = a * a
     small = code.fma(a * square, horner(square, TANH), a)

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from kernelmill.codegen.code import Reg
 from kernelmill.codegen.math import vector_libm
 from kernelmill.codegen.math.coefficients import ERF, ERFC, ERFINV_MIDDLE, ERFINV_START, ERFINV_TAIL
-from kernelmill.codegen.math.elementary import absolute, at_most, copysign, exp_normal, horner
+from kernelmill.codegen.math.elementary import absolute, at_most, copysign, exp2_normal, horner
 from kernelmill.core.dtype import F32, F64
 
 
 def erf(x: Reg) -> Reg:
-    """f32: a polynomial below 0.9; above, 1 - e^-P with P a polynomial; 1 from 4 on."""
+    """f32: a polynomial below 0.6; above, 1 - 2^P with P a polynomial; 1 from 4 on."""
     code = x.code
     a = at_most(absolute(x), 4.0)
-    large = 1.0 - exp_normal(-horner(a, ERFC))
+    large = 1.0 - exp2_normal(horner(a, ERFC))
     square = a * a
     small = code.fma(a, horner(square, ERF), a)
-    return copysign(code.select(a.compare("olt", 0.9), small, large), x)
+    return copysign(code.select(a.compare("olt", 0.6), small, large), x)
 
 
 def erfinv(x: Reg) -> Reg:
