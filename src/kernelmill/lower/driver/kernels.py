@@ -17,7 +17,7 @@ from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.target.machine import Machine
-from kernelmill.graph.ir import Node, OpDef, OpKind, Value
+from kernelmill.graph.ir import Node, OpKind, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import KernelFacts, Lowered
@@ -123,7 +123,9 @@ MOST_PARTS = 4
 
 def kernel_type(nodes: Sequence[Node]) -> str:
     """Return a kernel's operators in CamelCase, the heaviest first; "Copy" for views only."""
-    computing = [n for n in nodes if _computes(OPS[n.op])]
+    computing = [
+        n for n in nodes if not OPS[n.op].transparent and OPS[n.op].kind is not OpKind.SOURCE
+    ]
     ranked = sorted(computing, key=lambda n: _RANK.get(OPS[n.op].kind, 9))
     parts: list[str] = []
     for node in ranked:
@@ -139,10 +141,6 @@ _RANK = {
     OpKind.CONTRACT: 0, OpKind.ATTENTION: 0, OpKind.SCAN: 1, OpKind.WHOLE: 1, OpKind.SCATTER: 1,
     OpKind.REDUCE: 2, OpKind.GATHER: 3,
 }  # fmt: skip
-
-
-def _computes(definition: OpDef) -> bool:
-    return not definition.transparent and definition.kind is not OpKind.SOURCE
 
 
 def operator_name(node: Node) -> str:

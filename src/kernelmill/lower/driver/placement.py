@@ -223,7 +223,8 @@ class _Placing:
     def _add(self, value: Value, kind: BufferKind, type: TensorType, source: int = -1) -> Location:
         """Add a buffer with this type's shape and strides for the value. The arena counts elements:
         its buffers, and packed ones, have no gaps."""
-        if kind in (BufferKind.ARENA, BufferKind.PACKED) and not _is_dense(type):
+        gaps = span(type.shape, type.memory_strides) != type.elements
+        if gaps and kind in (BufferKind.ARENA, BufferKind.PACKED):
             type = replace(type, strides=None)
         spec, location = buffer_of(type, kind, len(self.buffers), source)
         self.buffers.append(spec)
@@ -238,10 +239,6 @@ def buffer_of(
     strides = type.memory_strides
     spec = BufferSpec(kind, type.dtype, type.shape, strides, source)
     return spec, Location(number, type.dtype, strides, span(type.shape, strides))
-
-
-def _is_dense(type: TensorType) -> bool:
-    return span(type.shape, type.memory_strides) == type.elements
 
 
 def _overwritten_input(value: Value) -> Value | None:

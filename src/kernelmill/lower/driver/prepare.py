@@ -272,7 +272,7 @@ def choose_layouts(graph: Graph, constants: Collection[Value]) -> ImageLayouts:
     few = 1 if given else _FEW_CONVOLUTIONS
     if len(found.nodes) < few or 2 * len(copied) > len(found.nodes):
         return ImageLayouts()
-    images = (_without_border(node.operands[0]) for node in found.nodes)
+    images = (node.operands[0].behind("pad") for node in found.nodes)
     found.values.update(image for image in images if _image(image))
     return found
 
@@ -321,10 +321,6 @@ def _find_lasting(graph: Graph, constants: Collection[Value]) -> set[Value]:
         if node.op != "aten" and found.issuperset(node.operands):
             found.update(node.results)
     return found
-
-
-def _without_border(value: Value) -> Value:
-    return value.behind("pad")
 
 
 def _image(value: Value) -> bool:

@@ -76,14 +76,9 @@ class Tile:
         return builder.op("add", builder.op("mul", a, b), c)
 
     def sum_products(
-        self,
-        builder: KernelBuilder,
-        depth: Depth,
-        a: Fetch,
-        b: Fetch,
-        initial: list[Value],
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value],
         factors: Fetch | None = None,
-    ) -> list[Value]:
+    ) -> list[Value]:  # fmt: skip
         """Return `initial` plus the sum over k of A times B, rows by vectors in row-major order.
 
         A long sum in floating point is taken in parts, since the error of one chain of additions
@@ -249,14 +244,9 @@ class BlockTile(Tile):
         return self.vectors * self.lanes // self.unit.columns
 
     def sum_products(
-        self,
-        builder: KernelBuilder,
-        depth: Depth,
-        a: Fetch,
-        b: Fetch,
-        initial: list[Value],
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value],
         factors: Fetch | None = None,
-    ) -> list[Value]:
+    ) -> list[Value]:  # fmt: skip
         blocks = self._blocks(builder, initial)
         return self._rows(builder, super().sum_products(builder, depth, a, b, blocks, factors))
 

@@ -31,6 +31,7 @@ from functools import cache
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.dtype import F32
+from kernelmill.core.target.isa import Isa
 from kernelmill.core.target.machine import Machine
 from kernelmill.graph.ir import Graph, Node, OpKind, Value
 from kernelmill.graph.ops import OPS
@@ -52,6 +53,16 @@ class Alternatives:
     recompute: float
     materialise: float
     separate_kernel: float
+
+
+_CHAINS = frozenset("exp exp2 expm1 log log1p log2 log10 sin cos tanh sigmoid erf".split())
+"""Functions of f32 that are written out where there is FMA: chains of operations, each of which
+waits for the one before."""
+
+
+def has_chains(nodes: Iterable[Node], isa: Isa) -> bool:
+    """Return whether one of the nodes is such a function."""
+    return isa.has_fma and any(n.op in _CHAINS and n.result.dtype.compute == F32 for n in nodes)
 
 
 class Costs:

@@ -80,7 +80,7 @@ def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | N
             return None
         elif value not in chain:
             chain.add(value)
-            pending += [v for v in node.operands if v.node is None or not _is_source(v.node)]
+            pending += [v for v in node.operands if v.node is None or v.node.op != "full"]
     if not any(value.node is not None and not _is_view(value.node) for value in chain):
         return None
     if not all(_in_batch(leaf, weight) for leaf in leaves):
@@ -101,10 +101,6 @@ def _in_batch(leaf: Value, weight: Value) -> bool:
 
 def _is_view(node: Node) -> bool:
     return OPS[node.op].transparent and not OPS[node.op].fills
-
-
-def _is_source(node: Node) -> bool:
-    return node.op == "full"
 
 
 def _bytes(value: Value) -> Dim:

@@ -25,7 +25,7 @@ from kernelmill.lower.elements.domain import (
 )  # fmt: skip
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.fusion.costs import Costs
+from kernelmill.lower.fusion.costs import Costs, has_chains
 from kernelmill.lower.fusion.groups import FusionGroup
 
 
@@ -95,10 +95,23 @@ def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
         along_inner = False
     vector = _best_outer(outer, accesses, lanes) if outer and not along_inner else None
     work = _work(nest, machine, accesses, lanes, count([*outer, *inner]))
+    lanes *= _vectors_at_once(nest, machine, accesses, lanes, vector)
     return NestSchedule(
         lanes, outer, inner, {**merged, **more}, accesses, along_inner, vector, machine.l2_bytes,
         work,
     )  # fmt: skip
+
+
+def _vectors_at_once(
+    nest: Nest, machine: Machine, accesses: Sequence[IndexAccess], lanes: int, vector: Axis | None
+) -> int:
+    """Return how many vectors side by side keep the processor busy."""
+    count = machine.isa.vector_registers // 8
+    if nest.reductions or vector is None or not has_chains(nest.group.nodes, machine.isa):
+        return 1
+    steps = [linear_part(access.expression, vector.name) for access in accesses]
+    whole = isinstance(vector.extent, int) and vector.extent % (count * lanes) == 0
+    return count if whole and all(s is not None and s[0] in (0, 1) for s in steps) else 1
 
 
 def nest_loss(schedule: NestSchedule, sizes: Mapping[str, int]) -> float:

@@ -39,6 +39,7 @@ from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights, is_half
 from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
+from kernelmill.lower.fusion.costs import has_chains
 from kernelmill.lower.schedule.candidate import Candidate
 from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext
 from kernelmill.lower.templates.matmul.along_k import MOST_ROWS
@@ -291,6 +292,7 @@ class _Operands:
             MULTIPLY_ADD if binding.pieces else binding.unit,
             None if first is None else lambda b, batch: self._find_rows(b, batch, first),
             binding.likely_rows,
+            has_chains(context.group.nodes, context.machine.isa),
         )  # fmt: skip
         if binding.four_bits is not None:
             return replace(made, four_bits=binding.four_bits.operand(self.e, packed))

@@ -63,11 +63,6 @@ def _reads(schedule: BlockedTiles) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _row_tiles(schedule: BlockedTiles, spec: Contraction) -> int:
-    assert isinstance(spec.m, int)
-    return min(schedule.row_tiles, part_count(spec.m, schedule.rows))
-
-
 def _spent(
     schedule: BlockedTiles, task: TaskTime, spec: Contraction, machine: Machine, late: bool
 ) -> float:
@@ -91,7 +86,7 @@ def _row_blocks(
     """Return the nanoseconds of consecutive tasks with the same columns, for which B comes from
     memory once if the second-level cache holds it."""
     assert isinstance(spec.m, int) and isinstance(spec.depth, int)
-    each = _row_tiles(schedule, spec)
+    each = min(schedule.row_tiles, down)
     full, rest = divmod(down, each)
     times = [task(each, column_tiles)] * full + [task(rest, column_tiles)] * (rest > 0)
     if _bytes_of_b(schedule, spec, column_tiles) <= machine.l2_bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
@@ -93,16 +93,20 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
         """Hand a tile's rows and vectors that are within C to the caller's epilogue, from scratch
         at `sums`; less a vector for each column, at `shift`."""
         spec, schedule, builder = self.spec, self.schedule, self.builder
-        first = row * schedule.rows
-        with (
-            builder.loop(0, count_within(schedule.rows, spec.m, first), prefix="m") as i,
-            self.vectors(column) as place,
-        ):
-            value = self.read(sums + i.index * schedule.width + place, schedule.lanes)
+        first, rows = row * schedule.rows, count_within(schedule.rows, spec.m, row * schedule.rows)
+        if spec.stores_chains and mod(spec.n, schedule.width) == 0:
+            # All vectors of a row at once, which do not wait for each other.
+            its = replace(self, lane=replace(self.lane, count=schedule.width))
+            places = nullcontext[Dim](0)
+        else:
+            its, places = self, self.vectors(column)
+        lanes = its.lane.count
+        with builder.loop(0, rows, prefix="m") as i, places as place:
+            value = self.read(sums + i.index * schedule.width + place, lanes)
             if shift is not None:
-                value = builder.op("sub", value, self.read(shift + place, schedule.lanes))
+                value = builder.op("sub", value, self.read(shift + place, lanes))
             start = column * schedule.width + place
-            self.store(first + i.index, start, self.lane_at(start), value)
+            its.store(first + i.index, start, its.lane_at(start), value)
 
     @contextmanager
     def vectors(self, column: Dim) -> Generator[Dim]:

@@ -210,7 +210,8 @@ class Contraction:
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
 
-    `four_bits` is B once more, where it is made of numbers of four bits.
+    `four_bits` is B once more, where it is made of numbers of four bits. `stores_chains` is True
+    if `store` computes functions of the sums that are chains of operations (see `has_chains`).
 
     `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
     the sums are zero.
@@ -227,6 +228,7 @@ class Contraction:
     unit: DotUnit = MULTIPLY_ADD
     rows: FindRows | None = None
     likely: Dim = 0
+    stores_chains: bool = False
     split: Planes | None = None
     exact: Exact | None = None
     four_bits: FourBitB | None = None
