@@ -34,14 +34,12 @@ class Constants:
             location, node = self.stored(value), value.node
             if location is not None:
                 found = True
-                if not self._keeps(value, location):
+                packed = self.buffers[location.buffer].kind == BufferKind.PACKED
+                given = value in self.parameters and not symbols(location.elements)
+                if not packed and not given:
                     return False
             elif node is None or any(map(is_symbolic, (value.shape, *node.attrs.values()))):
                 return False
             else:
                 pending += node.operands
         return found
-
-    def _keeps(self, value: Value, location: Location) -> bool:
-        packed = self.buffers[location.buffer].kind == BufferKind.PACKED
-        return packed or (value in self.parameters and not symbols(location.elements))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim, mod
@@ -39,6 +40,10 @@ class EmitContext:
     builder: KernelBuilder
     lane: Lane
     dtype: DType
+
+    def of_lanes(self, count: int) -> Self:
+        """Return the context of vectors of so many lanes."""
+        return replace(self, lane=replace(self.lane, count=count))
 
     def masked(self, left: Dim, size: Dim, block: int = 0, place: int = 0) -> Lane:
         """The lane of a vector with `left` elements of an axis of this `size` from its first on.

@@ -356,7 +356,8 @@ class _Fuser:
         elementwise = group.kind in (GroupKind.SCAN, GroupKind.SCATTER)
         for operand in node.operands:
             self._access(operand, group, None)
-            if group.kind is GroupKind.ATEN or (elementwise and self._single_reader(operand)):
+            once = sum(map(len, self._readers(operand).values())) == 1
+            if group.kind is GroupKind.ATEN or (elementwise and once):
                 continue
             self._store_unless_free(operand)
 
@@ -365,9 +366,6 @@ class _Fuser:
         self._pass_through(node)
         for operand in node.operands:
             self._store_unless_free(operand)
-
-    def _single_reader(self, value: Value) -> bool:
-        return sum(len(indices) for indices in self._readers(value).values()) == 1
 
     def _store_unless_free(self, value: Value) -> None:
         """Store an operand of a contraction unless reading it costs next to nothing."""

@@ -90,12 +90,8 @@ def parse_candidate(text: str) -> Candidate:
 def check_sizes(candidate: Candidate, schedules: Mapping[str, str]) -> None:
     """Raise ConfigError unless one of the kernels (name: text of its schedule) has all the sizes of
     the candidate, which others lack or cannot have."""
-    wanted = candidate.settled.items()
-    if not wanted or any(wanted <= _sizes_in(text).items() for text in schedules.values()):
+    wanted, found = candidate.settled.items(), map(_SIZES.findall, schedules.values())
+    if not wanted or any(wanted <= {(name, int(n)) for name, n in sizes} for sizes in found):
         return
     texts = "".join(f"\n  {name}: {text}" for name, text in schedules.items())
     raise ConfigError(f"--schedule {candidate}: no kernel can be cut so; the schedules are{texts}")
-
-
-def _sizes_in(text: str) -> dict[str, int]:
-    return {name: int(size) for name, size in _SIZES.findall(text)}

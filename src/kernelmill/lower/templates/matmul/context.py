@@ -96,8 +96,7 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
         first, rows = row * schedule.rows, count_within(schedule.rows, spec.m, row * schedule.rows)
         if spec.stores_chains and mod(spec.n, schedule.width) == 0:
             # All vectors of a row at once, which do not wait for each other.
-            its = replace(self, lane=replace(self.lane, count=schedule.width))
-            places = nullcontext[Dim](0)
+            its, places = self.of_lanes(schedule.width), nullcontext[Dim](0)
         else:
             its, places = self, self.vectors(column)
         lanes = its.lane.count

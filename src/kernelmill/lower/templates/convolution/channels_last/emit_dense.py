@@ -315,10 +315,13 @@ def _finish(context: DenseContext, panel: Dim, pixels: TilePixels) -> None:
     vectors: Dim = schedule.vectors
     if part_count(outs, lanes) % schedule.vectors:
         vectors = minimum(vectors, part_count(outs, lanes) - panel * schedule.vectors)
+    its = context
+    if context.spec.stores_chains and outs % width == 0:  # all vectors of a pixel at once
+        lanes, vectors, its = width, 1, context.of_lanes(width)
     with context.builder.loop(0, vectors, prefix="v") as vector:
         start = panel * width + vector.index * lanes
-        lane = context.masked(outs - start, outs)
-        channel = context.group * outs + start + context.lane.index
+        lane = its.masked(outs - start, outs)
+        channel = context.group * outs + start + its.lane.index
         with (
             context.counted(0, pixels.down, prefix="row") as down,
             context.counted(0, pixels.across, prefix="x") as across,

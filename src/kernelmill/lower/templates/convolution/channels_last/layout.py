@@ -22,6 +22,7 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import computes, steps_by_one
 from kernelmill.lower.emit.context import accumulator, task_index
 from kernelmill.lower.emit.packed import PackedWeights, widens_vectors
+from kernelmill.lower.fusion.costs import has_chains
 from kernelmill.lower.schedule.candidate import OPEN, Candidate, first_of, other_cuts
 from kernelmill.lower.schedule.template import Binding, Epilogue, GroupContext, Template
 from kernelmill.lower.templates.convolution.channels_last.dense import Dense
@@ -119,6 +120,7 @@ class ChannelsLastBinding(Binding["Convolution[Schedule]"]):
         return Convolution(
             self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
             elements.prefetch, schedule,
+            has_chains(self.context.group.nodes, self.context.machine.isa),
         )  # fmt: skip
 
     @cached_property

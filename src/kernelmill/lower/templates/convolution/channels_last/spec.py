@@ -103,8 +103,8 @@ ScheduleT = TypeVar("ScheduleT")
 @dataclass(frozen=True)
 class Convolution(Generic[ScheduleT]):
     """A geometry with its operands: the source of pixels, the buffer of the packed weights, the
-    store of sums, a prefetch of `Geometry.adds`, and the schedule that the weights are packed
-    for."""
+    store of sums, a prefetch of `Geometry.adds`, the schedule that the weights are packed for, and
+    whether the store computes functions that are chains of operations (see `has_chains`)."""
 
     geometry: Geometry
     load: LoadPixel
@@ -112,3 +112,4 @@ class Convolution(Generic[ScheduleT]):
     store: StorePixel
     prefetch: PrefetchPixel
     schedule: ScheduleT
+    stores_chains: bool
