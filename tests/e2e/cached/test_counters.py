@@ -45,7 +45,9 @@ def test_gears_share_packed_weights_memory_and_calls(tmp_path: Path, mapped: boo
     found = method.report()
     single = one_program_of(of, SIZES[-1], tmp_path / "b")
     assert found["calls"] + method.statistics["traced"] == len(SIZES)  # a trace is no call
-    assert found["packed_bytes"] in (WEIGHTS, 2 * WEIGHTS)  # few rows may have a layout of theirs
+    packed = single["packed_bytes"]
+    assert WEIGHTS <= packed < 1.1 * WEIGHTS  # panels end in whole vectors
+    assert found["packed_bytes"] in (packed, 2 * packed)  # few rows may have a layout of theirs
     assert single["arena_bytes"] > 0 and found["arena_bytes"] == single["arena_bytes"]
     for name in ("launches", "aten_calls"):
         assert found[name] == single[name]
