@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from kernelmill.backend.entry import Backend
+from kernelmill.compiler.linking import Compiled
 from tests.differential.opinfo import Flat, check_flat
 from tests.e2e.conftest import BACKEND
 
@@ -36,3 +39,17 @@ def test_products(dtype: torch.dtype, name: str, dynamic: bool) -> None:
     tensors = [torch.randint(info.min, info.max, shape, dtype=dtype) for shape in shapes]
     verdict = check_flat(Flat(function, (tuple(tensors), {})), BACKEND, dynamic)
     assert verdict.status == "passed", verdict
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_numbers_without_a_sign_by_those_with_one(dynamic: bool) -> None:
+    """As torchao multiplies where a processor has instructions for these."""
+    a = torch.randint(256, (M, K), dtype=torch.uint8)
+    b = torch.randint(-128, 128, (K, N), dtype=torch.int8)
+    a[0], a[1], b[:, 0], b[:, 1] = 255, 0, -128, 127
+    made = list[Compiled[Any]]()
+    multiply = torch.compile(
+        torch._int_mm, backend=Backend(on_compiled=made.append), dynamic=dynamic
+    )
+    assert torch.equal(multiply(a, b), a.int() @ b.int())
+    assert not made[0].report.fallbacks

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL, F32, I8, I32, DType
+from kernelmill.core.dtype import BOOL, F32, I8, I32, U8, DType
 from kernelmill.frontend.emitter import (
     Emitter,
     NotTranslated,
@@ -162,7 +162,12 @@ def grouped_mm_of_transformers(e: Emitter, input: Value, weight: Value, offs: Va
 
 @translates("_int_mm.default")
 def int_mm(e: Emitter, a: Value, b: Value) -> Value:
-    return e.emit("matmul", a, b, dtype=I32)
+    if a.dtype != U8 or b.dtype != I8:
+        return e.emit("matmul", a, b, dtype=I32)
+    # torchao has numbers without a sign where the processor multiplies these: a = signed + 128.
+    signed = e.cast(e.sub(e.cast(a, I32), 128), I8)
+    columns = e.reduce("reduce_sum", e.cast(b, I32), (0,))
+    return e.add(e.emit("matmul", signed, b, dtype=I32), e.mul(columns, 128))
 
 
 @translates("_weight_int8pack_mm.default")
