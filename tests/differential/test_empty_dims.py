@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernelmill.backend.entry import Backend
 from tests.e2e.conftest import BACKEND
 
 
@@ -22,6 +23,16 @@ def test_over_no_dims_nothing_is_reduced(reduce: Callable[..., Tensor], dynamic:
             torch._dynamo.reset()
             found = torch.compile(function, backend=BACKEND, dynamic=dynamic)(x)
             torch.testing.assert_close(found, function(x))
+
+
+def test_values_that_two_passes_over_nothing_read() -> None:
+    def whether(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x[:0].any(), x[:0].all()
+
+    backend = Backend()
+    found = torch.compile(whether, backend=backend, dynamic=False)(torch.randn(4, 6).t())
+    assert [value.item() for value in found] == [False, True]
+    assert [capture.refused for capture in backend.captures] == [""]
 
 
 @pytest.mark.parametrize(("padding", "dilation"), [(1, 1), (1, 2), (1, 3)])

@@ -61,7 +61,8 @@ def _gradients(returned: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
-    return () if tensor.layout != torch.strided else tensor.stride()
+    """Of a tensor without elements none: torch's kernels give it others than its traces."""
+    return tensor.stride() if tensor.layout == torch.strided and tensor.numel() else ()
 
 
 def _shared(tensors: Sequence[Tensor]) -> list[list[int]]:

@@ -331,8 +331,8 @@ class _Emission:
             if not self.nest.costs.keeps(value, extent(extents), len(users)):
                 continue
             size = product(extents) * value.dtype.compute.bytes
-            large = isinstance(size, int) and size > MAX_SPILL_BYTES
-            if users[0] != len(self.passes) and not large:
+            fits = not isinstance(size, int) or 0 < size <= MAX_SPILL_BYTES
+            if users[0] != len(self.passes) and fits:
                 self.e.builder.kernel.scratch = size
                 return _Spill(value, index, strides, users[0])
         return None
