@@ -137,7 +137,7 @@ def test_gears() -> None:
     model = nn.Sequential(
         nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 256), nn.Softmax(-1)
     ).eval()
-    batches = [torch.randn(size, 40, 256) for size in (2, 4, 8)]
+    batches = [torch.randn(size, 80, 256) for size in (2, 4, 8)]
     for x in batches:
         set_dim_gears(x, {0: [2, 4, 8]})
     calls = check(model, batches)
