@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,14 +154,23 @@ def linear_of(model: nn.Module) -> Any:
     return next(m for m in model.modules() if parametrize.is_parametrized(m))
 
 
+OF_LLAMA = (
+    "other attention", "attention again", "state dict", "double", "float", "data", "factors",
+    "activation", "fewer layers", "one layer twice",
+)  # fmt: skip
+"""Those that meet code of its own; what the others meet is torch's, as for BERT."""
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("make", [bert, llama])
-def test_what_users_do_to_a_model(make: Callable[[], nn.Module], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("make", "edits"), [(bert, (*EDITS,)), (llama, OF_LLAMA)])
+def test_what_users_do_to_a_model(
+    make: Callable[[], nn.Module], edits: Sequence[str], tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     model = Wrapped(make())
     first = cache_compile(model.run, cache_dir=tmp_path)
-    for what, edit in EDITS.items():
-        edit(model)
+    for what in edits:
+        EDITS[what](model)
         tokens = torch.randint(64, (2, 5))
         expected = model.run(tokens)
         for method in (first, cache_compile(model.run, cache_dir=tmp_path)):
