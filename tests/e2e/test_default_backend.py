@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.core.errors import InputError, UnsupportedError
+from kernelmill.core.errors import InputError
 
 SCRIPT = """
 import sys
@@ -146,24 +146,6 @@ def test_a_forced_cache_of_autograd_is_not_asked() -> None:
         torch.compile(model, backend="kernelmill")(x).sum().backward()
         assert model.weight.grad is not None
     torch._dynamo.reset()
-
-
-@pytest.mark.needs_internal("autograd.kept_functions")
-def test_torch_compiles_ahead_and_keeps_no_program_of_ours(tmp_path: Path) -> None:
-    class Model(nn.Linear):
-        def forward(self, input: Any) -> Any:
-            return super().forward(input).relu()
-
-    model, x = Model(4, 4), torch.randn(3, 4)
-    compiled: Any = torch.compile(
-        model.forward, fullgraph=True, backend="kernelmill",
-        options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe},
-    )  # fmt: skip
-    with torch.no_grad():
-        ahead = compiled.aot_compile(((x,), {}))
-        torch.testing.assert_close(ahead(model, x), model(x))
-    with pytest.raises(UnsupportedError, match="the next process traces again"):
-        ahead.save_compiled_function(str(tmp_path / "kept"))
 
 
 def without_guards(model: Any) -> Any:

@@ -37,16 +37,13 @@ from kernelmill.artifact.program_set import (
 from kernelmill.artifact.tensors import (
     HeldTensor,
     PackCollector,
-    WeightLayout,
     bind_weights,
     held_constants,
     tensors_of,
 )
-from kernelmill.artifact.versions import versions
 from kernelmill.backend.custom_passes import apply_passes
 from kernelmill.backend.entry import Decompositions, configured, given_decompositions
 from kernelmill.backend.quantization import quantization
-from kernelmill.compiler.linking import Compiled
 from kernelmill.compiler.pipeline import Compiler
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig, given_config
@@ -70,8 +67,7 @@ from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.graph.text import parse_graph
 from kernelmill.plan.ir import Plan
-from kernelmill.store.sealed import Pieces, write_sealed
-from kernelmill.store.store import open_store
+from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import (
     SizeQuestion,
     keep_lines,
@@ -97,28 +93,16 @@ def _check_options(config: CompilerConfig, graph: Graph) -> None:
         )
 
 
-def _one_artifact(
-    made: Sequence[Compiled[Any]],
-    config: CompilerConfig,
-    manifest: Manifest,
-    tensors: Sequence[torch.Tensor],
-    pieces: Mapping[str, Pieces],
-) -> Artifact:
-    isa = target_isa(config.target, to_run=False)
-    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-    manifest = replace(manifest, ingredients=versions(isa))
-    # All of its objects are there by now.
-    return with_objects(artifact_of(manifest, made, isa, tensors, pieces), store)
-
-
 def retargeted(artifact: Artifact) -> Artifact:
     """Return the same programs for this machine: graphs compiled again, without packed weights."""
-    manifest = replace(artifact.manifest, packed=())
+    manifest = replace(artifact.manifest, packed=(), ingredients={})
     options = {name: value for name, value in manifest.options.items() if name != "target"}
+    tensors = zip(manifest.tensors, tensors_of(artifact), strict=True)
+    held = [HeldTensor(kept.name, kept.role, tensor) for kept, tensor in tensors]
     config = configured(CompilerConfig(), options=options)
     graphs = [parse_graph(text) for text in graph_texts(artifact)]
     made = Compiler(config, to_run=False).compile_all(graphs)
-    return _one_artifact(made, config, manifest, tensors_of(artifact), {})
+    return with_objects(artifact_of(manifest, made, config, held), config)
 
 
 def check_target(config: CompilerConfig, mmap_packed_weights: bool) -> None:
@@ -254,7 +238,7 @@ def _artifact(
     declared: DeclaredGears | None,
 ) -> Artifact:
     graph, held, sources, repeated = _inputs(exported, name, config)
-    layout, sizes = WeightLayout(held), sizes_in(graph)
+    sizes = sizes_in(graph)
     spec = CallSpec(
         name, exported.parameters, exported.checks, sources, exported.result,
         in_order=traced.in_order,
@@ -266,15 +250,14 @@ def _artifact(
     limits, conditions = allowed_sizes(exported, sizes, plan, traced.sizes)
     conditions = (*conditions, *equal_integers(sources, repeated))
     asked = replace(spec, limits=limits, conditions=conditions)
-    manifest = Manifest(asked, tensors=layout.weights, options=_options(config))
+    manifest = Manifest(asked, options=_options(config))
     if declared is not None:
         values = declared.values(graph, exported, asked)
         gears, made = with_gears(graph, values, declared.dynamic, compiler)
         # Without a program for other sizes each gear has its sizes in its plan.
         manifest = replace(manifest, spec=asked if declared.dynamic else spec, gears=gears)
     assert made is not None  # one of the two
-    tensors = [each.tensor for each in held]
-    return _one_artifact(made, config, manifest, tensors, {"weights": layout.pieces})
+    return with_objects(artifact_of(manifest, made, config, held), config)
 
 
 def _plan_of_all_sizes(graph: Graph, config: CompilerConfig) -> Plan:

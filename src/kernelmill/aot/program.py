@@ -18,7 +18,6 @@ from kernelmill.artifact.program_set import ProgramSet, plans_of, program_set
 from kernelmill.artifact.readable import other_machine
 from kernelmill.artifact.target import Binder
 from kernelmill.artifact.tensors import PacksOfFile, bind_weights, tensors_of
-from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.errors import (
     CopyError,
     InputError,
@@ -121,9 +120,7 @@ def _programs(artifact: Artifact, tensors: Sequence[torch.Tensor]) -> ProgramSet
     if manifest.packed and file is not None:
         mapped = torch.frombuffer(file.mapping, dtype=torch.uint8)
         place = PacksOfFile(manifest.packed, tensors, mapped, file.sections["packed"][0])
-    config = CompilerConfig()
-    config.check_weights = manifest.options.get("check_weights", config.check_weights)
-    programs = program_set(artifact, place=place, config=config)
+    programs = program_set(artifact, place=place)
     if place is not None and programs.single is not None:
         # before the caller can write to the weights
         bind_weights(programs.single, manifest.spec, tensors)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact import paths
 from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guard_records import Place, place_of_input
@@ -28,15 +29,7 @@ from kernelmill.artifact.guards import (
 )
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.owned import Survey
-from kernelmill.artifact.paths import (
-    MISSING,
-    ArgumentReader,
-    Path,
-    Roots,
-    follow,
-    is_outside,
-    name_of_argument,
-)
+from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, is_outside
 from kernelmill.artifact.program_set import ProgramSet
 from kernelmill.artifact.results import Effects, build_all
 from kernelmill.artifact.settings import SettingsCheck, difference
@@ -262,9 +255,10 @@ class Bound:
         tensors: Sequence[torch.Tensor],
         target: Target | None = None,
         seen: GuardResult | None = None,
+        any_class: bool = False,
     ) -> None:
         """Raise Mismatch when a guard fails; `seen` is a result of `evaluate_guards`, if there is
-        one."""
+        one. With `any_class` tensors may have a `__torch_function__`, which was traced."""
         spec = manifest.spec
         self.tensors, self.counts = tensors, programs.counts
 
@@ -284,8 +278,8 @@ class Bound:
         self._watched.evaluate_again(seen)
         self.is_current = self._watched.is_current
         self._find = _own_inputs(manifest, numbers, code)
-        self._gather = _gatherer(manifest, programs.written, self._watched.places)
-        self._own_names = [name_of_argument(each.path) for each in spec.inputs if each.own]
+        self._gather = _gatherer(manifest, programs.written, self._watched.places, any_class)
+        self._own_names = [paths.name_of_argument(each.path) for each in spec.inputs if each.own]
         self._run = programs.call
 
     @property
@@ -423,7 +417,9 @@ class _Watched:
 Gather = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Place]) -> Gather:
+def _gatherer(
+    manifest: Manifest, written: frozenset[int], places: Sequence[Place], any_class: bool
+) -> Gather:
     """Return a function that puts the program's inputs together from those that a call brings."""
     inputs = manifest.spec.inputs
     order = sorted(range(len(inputs)), key=lambda n: not inputs[n].own)  # as they are found
@@ -442,7 +438,7 @@ def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Plac
         found = [*own, *outside]
         if not in_order:
             found = [found[n] for n in positions]
-        for value in own:
+        for value in () if any_class else own:
             if type(value) not in _PLAIN and calls_functions(value):
                 name = type(value).__name__
                 raise InputError(f"the class {name} has a __torch_function__ of its own")
@@ -545,4 +541,4 @@ def _name_of(manifest: Manifest, number: int) -> str:
     path = manifest.spec.inputs[number].path
     if path[0][0] == "tensor":
         return manifest.tensors[path[0][1]].name
-    return name_of_argument(path)
+    return paths.name_of_argument(path)

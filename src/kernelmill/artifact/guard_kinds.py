@@ -31,10 +31,11 @@ from kernelmill.core.dataclass import dataclass
 FREE_FROM = 2
 """Sizes from this on are alike where a dim is free: torch traces 0 and 1 for themselves."""
 
-LAYOUT, SIZE, STRIDES, FLAGS = "tensor", "size", "strides", "flags"
+LAYOUT, SIZE, STRIDES, FLAGS, OBJECT = "tensor", "size", "strides", "flags", "object"
 """Kinds of guards. The name of the first has the free dims, that of the second two dims of equal
-size, one of each tensor, that of the third the dims whose strides are compared. The last compares
-an input's class and requires_grad, if the trace has read them."""
+size, one of each tensor, that of the third the dims whose strides are compared, that of the last
+the names of an object in plans. The fourth compares an input's class and requires_grad, if the
+trace has read them."""
 
 
 def layout_of(value: Any) -> tuple[Any, ...]:
@@ -104,6 +105,13 @@ def flags_text(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         raise TypeError(name_of(type(value)))
     return f"{name_of(type(value))}{' grad' if value.requires_grad else ''}"
+
+
+def object_text(value: Any) -> str:
+    """Return an object that torch traces as a value as text. TypeError for another value."""
+    if not hasattr(type(value), "__fx_repr__"):
+        raise TypeError(name_of(type(value)))
+    return f"{name_of(type(value))} {value.__fx_repr__()[0]}"
 
 
 def is_about_layout(guard: Guard) -> bool:
@@ -190,6 +198,8 @@ KINDS: Mapping[str, GuardKind] = {
     STRIDES: GuardKind(lambda guard, value, other, texts: strides_text(value, guard.name)),
     # The class of an input, and whether it requires grad, where the trace has asked for these.
     FLAGS: GuardKind(lambda guard, value, other, texts: flags_text(value)),
+    # An object that an operator is given: its class, and how to make it.
+    OBJECT: GuardKind(lambda guard, value, other, texts: object_text(value)),
 }  # fmt: skip
 """The kinds of guards by their names in the manifest."""
 

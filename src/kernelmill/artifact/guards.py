@@ -7,32 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernelmill.artifact import paths
 from kernelmill.artifact.fingerprint import is_code, name_of
 from kernelmill.artifact.guard_kinds import KINDS, Texts, is_about_layout, layout_of
 from kernelmill.artifact.guard_records import Watch
 from kernelmill.artifact.manifest import CallSpec, Condition, Guard, Root, Source
 from kernelmill.artifact.owned import Survey
-from kernelmill.artifact.paths import (
-    MISSING,
-    ArgumentReader,
-    Path,
-    Roots,
-    follow,
-    name_of_argument,
-    text_of,
-)
+from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, text_of
+from kernelmill.core import scalar
 from kernelmill.core.digest import digest_of
 from kernelmill.core.dim import Dim, of_atom, sym, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.expr import Sym
-from kernelmill.core.scalar import (
-    evaluate_scalar,
-    parse_scalar,
-    roots,
-    scalar_text,
-    spelled,
-    symbols_in,
-)
+from kernelmill.core.scalar import evaluate_scalar, parse_scalar, roots, scalar_text, symbols_in
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.runtime.calls.engine import CheckSizes
 
@@ -113,7 +100,7 @@ def in_words(path: Path, attribute: str = "") -> str:
     """Return the name of a value at a path, for messages."""
     if path[0][0] != "argument":
         return text_of(path)
-    return f"argument '{name_of_argument(path)}{attribute and f'.{attribute}'}'"
+    return f"argument '{paths.name_of_argument(path)}{attribute and f'.{attribute}'}'"
 
 
 class ArgumentChecks:
@@ -222,7 +209,7 @@ def equal_integers(
     """Return conditions that integers equal those of the trace (`ImportedGraph.repeated`); those
     that are sizes of tensors are checked with these, and not all of their strides."""
     sizes = {n for n, source in enumerate(inputs) if source.axis >= 0 and source.part == "size"}
-    return tuple(("==", str(a), spelled(b)) for n, a, b in repeated if n not in sizes)
+    return tuple(("==", str(a), scalar.spelled(b)) for n, a, b in repeated if n not in sizes)
 
 
 def where_of(plan: Plan, symbol: Sym) -> str:

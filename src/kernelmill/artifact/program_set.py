@@ -11,21 +11,23 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact, SavedKernel
+from kernelmill.artifact.guard_kinds import OBJECT
 from kernelmill.artifact.guards import broken_sizes, size_check
-from kernelmill.artifact.manifest import CallSpec, Gears, Manifest, results_in
+from kernelmill.artifact.manifest import CallSpec, Gears, Manifest, read_manifest, results_in
 from kernelmill.artifact.paths import name_of_argument
+from kernelmill.artifact.tensors import HeldTensor, WeightLayout
 from kernelmill.config import CompilerConfig
 from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import GearError, InputError, StoreError, UnsupportedError
-from kernelmill.core.target.isa import Isa, parse_isa
+from kernelmill.core.target.isa import Isa, parse_isa, target_isa
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.gears.gear_set import GearDim, GearSet
 from kernelmill.plan.ir import AtenCall, Plan, TensorInput, bodies_in, bodies_of
 from kernelmill.plan.text import parse_plan
-from kernelmill.runtime.calls.engine import Callee, ProgramBody
+from kernelmill.runtime.calls.engine import NO_BODIES, Bodies, Callee, ProgramBody
 from kernelmill.runtime.counters import Count
 from kernelmill.runtime.executor import executor_object, give_executor
 from kernelmill.runtime.gears.padded_calls import GearedProgram, PaddedCalls, Refuse
@@ -33,8 +35,7 @@ from kernelmill.runtime.memory.dims import SizeSource, dims_needed
 from kernelmill.runtime.memory.frames import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from kernelmill.runtime.weights.packing import PackPlace
-from kernelmill.store.sealed import Pieces
-from kernelmill.store.store import Store
+from kernelmill.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from kernelmill.compiler.linking import Compiled, LoweredProgram
@@ -56,41 +57,45 @@ def graph_texts(artifact: Artifact) -> list[str]:
 def artifact_of(
     manifest: Manifest,
     made: Sequence[Compiled[Any]],
-    isa: Isa,
-    tensors: Sequence[Any],
-    pieces: Mapping[str, Pieces],
+    config: CompilerConfig,
+    held: Sequence[HeldTensor],
 ) -> Artifact:
-    """Return the artifact of compiled programs, with no machine code but the native executor's.
-    `tensors` and `pieces` are as in `Artifact`. The plans of bodies come last, their graphs are
-    inside of the others. UnsupportedError for a body that only this process can run."""
+    """Return the artifact of compiled programs and the tensors they hold, with no machine code but
+    the native executor's. The plans of bodies come last, their graphs are inside of the others.
+    UnsupportedError for a body that only this process can run."""
     # Imported here: loads do not come this way.
+    from kernelmill.artifact.versions import versions
     from kernelmill.compiler.linking import with_theirs
     from kernelmill.graph.text import print_graph
     from kernelmill.plan.text import print_plan
 
+    isa, layout = target_isa(config.target, to_run=False), WeightLayout(held)
     mains = [each.draft for each in made]
     bodies = with_theirs(body for each in made for body in each.bodies)
     drafts = [*mains, *(body.draft for body in bodies)]
-    _check_kept(drafts)
+    _check_kept(drafts, manifest.spec)
+    ingredients = {**versions(isa), **manifest.ingredients, **_key_parts(isa)}
+    manifest = replace(manifest, tensors=layout.weights, ingredients=ingredients)
     return Artifact(
-        replace(manifest, ingredients={**manifest.ingredients, **_key_parts(isa)}),
+        read_manifest(manifest.text()),  # with its tree
         "".join(print_plan(draft.lowered.plan) for draft in drafts),
         "".join(print_graph(draft.graph, own_symbols=True) for draft in mains),
         tuple(_kernels(drafts, isa)),
         dict([executor_object(isa)]),
-        tensors,
-        pieces,
+        [each.tensor for each in held],
+        {"weights": layout.pieces},
     )
 
 
-def _check_kept(drafts: Sequence[LoweredProgram]) -> None:
+def _check_kept(drafts: Sequence[LoweredProgram], spec: CallSpec) -> None:
     from kernelmill.graph.ir import Held
 
+    given = " ".join(check.name for check in spec.checks if check.kind == OBJECT).split()
     for draft in drafts:
         for step in (each for each in draft.lowered.plan.steps if isinstance(each, AtenCall)):
             for name in bodies_in(step):
                 body = draft.graph.bodies[name]
-                if isinstance(body, Held):
+                if isinstance(body, Held) and name not in given:
                     raise UnsupportedError(
                         f"{step.target} is given a {body.kind} that only torch can run or read"
                         f"{step.origin and f' (at {step.origin})'}"
@@ -139,8 +144,9 @@ def key_of(kernel: SavedKernel, ingredients: Mapping[str, str]) -> Key:
     return Key.of({**parts, **other, kernel.ingredient: kernel.text})
 
 
-def with_objects(artifact: Artifact, store: Store) -> Artifact:
-    """Return the artifact with the machine code of all its kernels."""
+def with_objects(artifact: Artifact, config: CompilerConfig) -> Artifact:
+    """Return the artifact with the machine code of all its kernels, from the store of a config."""
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     return replace(artifact, objects=objects_of(artifact, plans_of(artifact), store))
 
 
@@ -220,35 +226,38 @@ def program_set(
     store: Store | None = None,
     place: PackPlace | None = None,
     config: CompilerConfig | None = None,
+    bodies: Bodies = NO_BODIES,
 ) -> ProgramSet:
     """Link the programs of an artifact.
 
     Objects that the file does not bring come from the store; those missing there are compiled into
     it. `place` keeps packed parameters beyond this process. In mode reduce-overhead of `config`
-    each set of sizes is captured when it first comes.
+    each set of sizes is captured when it first comes. `bodies` are objects that only this process
+    has, by their names in plans.
     """
     all_plans, manifest = plans_of(artifact), artifact.manifest
     give_executor(artifact.objects)
     objects = objects_of(artifact, all_plans, store)
-    weights = "auto" if config is None else config.check_weights
-    plans, bodies = _with_bodies(all_plans, objects, weights)
-    called = {name: ProgramBody(program) for name, program in bodies.items()}
+    if config is None:
+        config = CompilerConfig()
+        config.check_weights = manifest.options.get("check_weights", config.check_weights)
+    plans, inner = _with_bodies(all_plans, objects, config.check_weights)
+    called = {**bodies, **{name: ProgramBody(program) for name, program in inner.items()}}
     _check_counts(manifest, plans)
     pool = FramePool()
-    captures = config is not None and config.mode == REDUCE_OVERHEAD
     programs: list[Counting] = []
     for number, plan in enumerate(plans):
         own = _objects_of_plan(plan, number, objects)
         check = None if _beside_padding(manifest.gears, number) else size_check(manifest.spec, plan)
         in_order = manifest.spec.in_order
         program = load(plan, own, pool, check, place, in_order=in_order, bodies=called)
-        program.check_weights(weights)
-        again = captures and bool(plan.symbols)
+        program.check_weights(config.check_weights)
+        again = config.mode == REDUCE_OVERHEAD and bool(plan.symbols)
         programs.append(_recaptured(program, artifact, number, config) if again else program)
     gears, first = manifest.gears, programs[0]
     call = first.call if gears is None else _geared(manifest.spec, gears, programs)
     single = first if gears is None and isinstance(first, Program) else None
-    return ProgramSet(call, (*programs, *bodies.values()), single, _written(plans, gears))
+    return ProgramSet(call, (*programs, *inner.values()), single, _written(plans, gears))
 
 
 def _with_bodies(

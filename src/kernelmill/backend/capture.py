@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
-from operator import mul
 from typing import Any
 
 import torch
@@ -48,16 +46,14 @@ from kernelmill.core.log import get_logger, write_stage
 from kernelmill.core.scalar import FUNCTIONS, TO_WORD
 from kernelmill.core.version import minor_of
 from kernelmill.frontend.conditions import squeezed
-from kernelmill.frontend.context import lies_row_major
 from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.eager_checks import refused_by_eager
 from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import settle_recurrent
-from kernelmill.frontend.results import UpdatedArguments
-from kernelmill.graph.ir import Graph, Value
+from kernelmill.frontend.results import UpdatedArguments, report_output_strides
+from kernelmill.graph.ir import Graph
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import autograd
-from kernelmill.torch_internals.autograd import output_strides
 from kernelmill.torch_internals.compiles import drops_guards
 from kernelmill.torch_internals.dispatch import outside_modes, plain_calls
 from kernelmill.torch_internals.dynamo import source_names
@@ -80,14 +76,10 @@ Call = Callable[..., Any]
 
 
 def compile_capture(
-    gm: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    compiler: Compiler,
-    decompositions: Mapping[Any, Call],
-    record: Callable[[Capture], None],
-    observe: Callable[[Traced], None] | None = None,
-    instead: Callable[[Graph], Call] | None = None,
-) -> Call:
+    gm: fx.GraphModule, example_inputs: Sequence[Any], compiler: Compiler,
+    decompositions: Mapping[Any, Call], record: Callable[[Capture], None],
+    observe: Callable[[Traced], None] | None = None, instead: Callable[[Graph], Call] | None = None,
+) -> Call:  # fmt: skip
     """Return the function that Dynamo calls in place of `gm`. `observe` gets the source of each
     compiled graph; `instead` returns a replacement for a compiled graph."""
     watch_compiles()
@@ -135,21 +127,15 @@ def compile_traced(
     """Return a function of the arguments of a graph of ATen operators, as AOTAutograd gives it to a
     user's compiler; its nodes have their values. It is unknown which arguments are weights: none
     are packed."""
-    compilation = _Compilation(gm, compiler, _forget, None, None, None)
+    compilation = _Compilation(gm, compiler, list[Capture]().append, None, None, None)
     values = [node.meta["val"] for node in _placeholders(gm)]
     given = values if example_inputs is None else example_inputs
     boxed = compilation.compile(gm, given, kind="traced")
     return lambda *args: boxed([*args])
 
 
-def _forget(capture: Capture) -> None:
-    pass
-
-
 def _through_autograd(
-    compilation: _Compilation,
-    example_inputs: Sequence[Any],
-    decompositions: Mapping[Any, Call],
+    compilation: _Compilation, example_inputs: Sequence[Any], decompositions: Mapping[Any, Call]
 ) -> Call:
     experimental = compilation.config.experimental_config
     # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
@@ -158,15 +144,14 @@ def _through_autograd(
     sizes = sizes_when_read() if vary else nullcontext()
     with autograd.our_settings(), preserve_node_meta(), sizes:
         return aot_module_simplified(
-            compilation.gm,
-            example_inputs,
+            compilation.gm, example_inputs,
             fw_compiler=partial(compilation.compile, kind="forward"),
             bw_compiler=compilation.compile_backward,
             inference_compiler=partial(compilation.compile, kind="inference"),
             partition_fn=min_cut_rematerialization_partition,
             decompositions={**decomposition_table(), **decompositions},
             keep_inference_input_mutations=experimental.keep_inference_input_mutations,
-        )
+        )  # fmt: skip
 
 
 def _gears(gm: fx.GraphModule, config: CompilerConfig) -> CaptureGears | None:
@@ -489,21 +474,3 @@ def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:
     if not constants:
         return call
     return lambda *args: call(*args, *constants)
-
-
-def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
-    """Fill the tracing context's list: strides of a result that is row-major here and was traced
-    with gaps (a slice of a larger tensor), None for every other one."""
-    asked = output_strides()
-    if asked is None:
-        return
-    traced: Any = gm.graph.output_node().args[0]
-    for node, result in zip(traced, graph.results, strict=True):
-        made = isinstance(result, Value) and result.node is not None and result.type.strides is None
-        moved = made and not lies_row_major(node.meta["val"])
-        asked.append(_row_major(node.meta["val"].shape) if moved else None)
-
-
-def _row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Return strides of a dense row-major tensor of this shape; symbolic where the shape is."""
-    return tuple(accumulate(reversed(shape), mul, initial=1))[-2::-1]

@@ -74,11 +74,8 @@ def data_dump(gm: fx.GraphModule, config: CompilerConfig, name: str) -> DataDump
     what = _What(
         wanted if chosen or marked else None,
         ("input", "output") if dump.dump_mode == "all" else (dump.dump_mode,),
-        steps_of(dump.dump_step or ""),
-        dump.dump_data == "stats",
-        asked.overflow,
-        asked.watched,
-    )
+        steps_of(dump.dump_step or ""), dump.dump_data == "stats", asked.overflow, asked.watched,
+    )  # fmt: skip
     return DataDumper(gm, dump.dump_path, what, name)
 
 

@@ -30,12 +30,10 @@ class Backend:
     """
 
     def __init__(
-        self,
-        compiler_config: CompilerConfig | None = None,
+        self, compiler_config: CompilerConfig | None = None,
         custom_decompositions: Decompositions | None = None,
-        on_compiled: OnCompiled | None = None,
-        lower_only: bool = False,
-    ) -> None:
+        on_compiled: OnCompiled | None = None, lower_only: bool = False,
+    ) -> None:  # fmt: skip
         """Make a backend. For `on_compiled`, with which reports compare new kernels, and
         `lower_only` see `Compiler`."""
         self.config = given_config(compiler_config)
@@ -58,7 +56,7 @@ class Backend:
         """Compile one graph of Dynamo's. `kwargs` are torch.compile's `mode` and `options`."""
         from kernelmill.backend.capture import compile_capture
         from kernelmill.compiler.pipeline import Compiler
-        from kernelmill.torch_internals.autograd import as_kept
+        from kernelmill.torch_internals.autograd import is_to_be_kept
 
         compiler = Compiler(
             configured(self.config, **kwargs),
@@ -66,10 +64,12 @@ class Backend:
             compare=self._on_compiled is not None,
             lower_only=self._lower_only,
         )
-        made = compile_capture(
-            gm, example_inputs, compiler, self.custom_decompositions, self.captures.append
-        )
-        return as_kept(made)
+        given = gm, example_inputs, compiler, self.custom_decompositions
+        if is_to_be_kept():
+            from kernelmill.backend.kept_graph import compile_kept
+
+            return compile_kept(*given, self.captures)
+        return compile_capture(*given, self.captures.append)
 
 
 def get_backend(

@@ -57,14 +57,9 @@ class GearedCalls:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        gears: CaptureGears,
-        names: Sequence[str],
-        compiler: Compiler,
-        may_wait: bool = False,
-        in_torch: Callable[..., Results] | None = None,
-    ) -> None:
+        self, graph: Graph, gears: CaptureGears, names: Sequence[str], compiler: Compiler,
+        may_wait: bool = False, in_torch: Callable[..., Results] | None = None,
+    ) -> None:  # fmt: skip
         """`names` are those of the graph's arguments, as in the gears. If gears `may_wait` and the
         options say so, only the first call's gear is compiled here, and none if calls may be
         `in_torch` until then. PaddingError if requested padding could change a result."""

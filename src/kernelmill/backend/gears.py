@@ -24,19 +24,8 @@ from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
-from kernelmill.gears.gear_set import (
-    ATTRIBUTE,
-    DimGears,
-    Gear,
-    GearDim,
-    GearSet,
-    Link,
-    Marked,
-    check_small,
-    combine,
-    gears_of,
-    graph_options,
-)
+from kernelmill.gears import gear_set
+from kernelmill.gears.gear_set import ATTRIBUTE, DimGears, Gear, GearDim, GearSet, Link, Marked
 from kernelmill.graph.ir import Graph
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.dynamo import current_trace, is_static, shown_error, source_names
@@ -155,14 +144,14 @@ def capture_gears(
     if all(argument.gears is None for argument in arguments):
         return None
     _check_surroundings(gm, config)
-    check_small(arguments, config.inference_config.allow_small_gears)
-    gears = combine(arguments, config.inference_config.dynamic_gears_merge_policy)
+    gear_set.check_small(arguments, config.inference_config.allow_small_gears)
+    gears = gear_set.combine(arguments, config.inference_config.dynamic_gears_merge_policy)
     shapes = shapes_of(arguments)
     first = gears.of(shapes)
     _log.info("Compiling concrete graph 0 with options:")
-    for name, value in graph_options(arguments, gears).items():
+    for name, value in gear_set.graph_options(arguments, gears).items():
         _log.info("    %s = %s", name, value)
-    guards = SizeAssumptions(_shape_env(gm))
+    guards = SizeAssumptions(shape_env_of(gm))
     by_name = {argument.name: argument for argument in arguments}
     axes = [by_name[axis.argument].dims[axis.dim] for axis in gears.axes]
     for axis, expression in zip(gears.axes, axes, strict=True):
@@ -194,7 +183,7 @@ def relax_guards(gm: fx.GraphModule) -> None:
     A size that is no gear then reaches the entry and its error, and is not traced. Guards stay
     where an integer argument may be one of the sizes: nothing else would check it.
     """
-    env = _shape_env(gm)
+    env = shape_env_of(gm)
     if all(isinstance(entry.fake, torch.Tensor) for entry in env.tracked_fakes):
         env.tracked_fakes.clear()
         env.guards.clear()
@@ -210,7 +199,7 @@ def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
         example: Any = getattr(node.meta.get("grapharg"), "example", None)
         shape, gears, dims, dtype = (), None, (), None
         if isinstance(fake, torch.Tensor) and isinstance(example, torch.Tensor):
-            shape, gears, dtype = tuple(example.shape), gears_of(example), example.dtype
+            shape, gears, dtype = tuple(example.shape), gear_set.gears_of(example), example.dtype
             dims = tuple(map(symbolic, fake.shape))
         elif isinstance(fake, torch.SymInt) and isinstance(fake.node.hint, int):
             shape, dims = (fake.node.hint,), (symbolic(fake),)
@@ -255,7 +244,7 @@ def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
             raise GearError(f"gears and config.{name} cannot be combined: drop one")
 
 
-def _shape_env(gm: fx.GraphModule) -> Any:
+def shape_env_of(gm: fx.GraphModule) -> Any:
     values: Any = (node.meta.get("example_value") for node in gm.graph.nodes)
     return next(value.fake_mode.shape_env for value in values if hasattr(value, "fake_mode"))
 

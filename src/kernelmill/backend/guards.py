@@ -14,37 +14,12 @@ from typing import Any, cast
 
 import torch
 
+from kernelmill.artifact import fingerprint, guard_kinds, paths
 from kernelmill.artifact.bytecode import WITH_GLOBAL, Compared, is_library
-from kernelmill.artifact.fingerprint import (
-    TOLD_OTHERWISE,
-    is_constant,
-    is_data,
-    is_told_apart,
-    name_of,
-)
-from kernelmill.artifact.guard_kinds import (
-    ELSEWHERE,
-    FLAGS,
-    FREE_FROM,
-    KINDS,
-    LAYOUT,
-    SIZE,
-    STRIDES,
-    WHOLE,
-    is_about_layout,
-    strides_name,
-)
+from kernelmill.artifact.fingerprint import TOLD_OTHERWISE, is_constant, is_data, is_told_apart
+from kernelmill.artifact.guard_kinds import WHOLE, strides_name
 from kernelmill.artifact.manifest import COUNTED, Guard, Root
-from kernelmill.artifact.paths import (
-    MISSING,
-    MissingPath,
-    Path,
-    Roots,
-    find_at,
-    follow,
-    is_outside,
-    path_of_class,
-)
+from kernelmill.artifact.paths import MISSING, MissingPath, Path, Roots, find_at, follow, is_outside
 from kernelmill.backend.gears import symbolic
 from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.dataclass import dataclass
@@ -70,17 +45,17 @@ class Reads:
         if guard.of_argument:
             named = {guard.name, *_names_in(guard.path), *_names_in(guard.other)}
             self._asked |= named
-            plain = not guard.other and not is_about_layout(guard)
+            plain = not guard.other and not guard_kinds.is_about_layout(guard)
             if plain and _TYPE in guard.path and named.isdisjoint(TOLD_OTHERWISE):
                 # All of a class that has one of these names is compared with it.
                 guard = Guard("class", guard.path[: guard.path.index(_TYPE)])
             self.arguments.append(guard)
             return
-        if is_about_layout(guard):
+        if guard_kinds.is_about_layout(guard):
             self.tensors[Root(guard.path, "layout")] = None
         elif guard.kind in ("absent", "has"):
             self.tensors[Root(guard.path, "attributes")] = None
-        if not is_about_layout(guard):
+        if not guard_kinds.is_about_layout(guard):
             self._asked.add(guard.name)
         into = {"contains": "item", "absent": "attribute", "has": "attribute"}.get(guard.kind)
         if into is not None:
@@ -113,16 +88,16 @@ def reads_of(guards: Iterable[Any], reader: SourceReader, roots: Roots, layouts:
 
     UnsupportedError names what cannot be kept.
     """
-    kinds = {name: kind for kind, row in KINDS.items() for name in row.dynamo}
+    kinds = {name: kind for kind, row in guard_kinds.KINDS.items() for name in row.dynamo}
     found = Reads()
     for guard in guards:
         what = guard.create_fn_name()
-        if what in ELSEWHERE:
+        if what in guard_kinds.ELSEWHERE:
             continue
         if what not in kinds:
             raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
         try:
-            if kinds[what] == LAYOUT:
+            if kinds[what] == guard_kinds.LAYOUT:
                 for each in layouts.guards(guard, reader):
                     found.add(each)
             elif not reader.is_of_call(guard.originating_source):
@@ -139,7 +114,7 @@ def reads_of(guards: Iterable[Any], reader: SourceReader, roots: Roots, layouts:
 def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) -> Guard:
     """Return the read that stands for all that a guard compares, without the value that it
     finds."""
-    parameter = KINDS[kind].about
+    parameter = guard_kinds.KINDS[kind].about
     asked = asked_of(guard, parameter) if parameter else (guard.originating_source, "")
     if asked is None:
         raise UnsupportedError(f"it depends on {guard.name} ({what})")
@@ -159,7 +134,7 @@ def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) 
         about, whole = "", _has_data_as_keys
     if whole is not None and not whole(value := follow(path, roots)):
         raise UnsupportedError(
-            f"it depends on {guard.name} ({what}), which is a {name_of(type(value))}"
+            f"it depends on {guard.name} ({what}), which is a {fingerprint.name_of(type(value))}"
         )
     return Guard(kind, path, name=about)
 
@@ -178,7 +153,7 @@ def missed(errors: Iterable[trace_notes.CaughtError], reader: SourceReader) -> I
         elif error.made is not None and issubclass(error.kind, KeyError):
             continue  # entries of a container made by the code are part of the trace
         else:
-            path = None if error.made is None else path_of_class(error.made)
+            path = None if error.made is None else paths.path_of_class(error.made)
         if path is None and is_library(error.file):
             continue  # as inspect does of functions
         if path is None:
@@ -277,11 +252,7 @@ class Layouts:
     """
 
     def __init__(
-        self,
-        output: Any,
-        sources: Sequence[Any],
-        methods: Collection[str],
-        flags: Collection[str],
+        self, output: Any, sources: Sequence[Any], methods: Collection[str], flags: Collection[str]
     ) -> None:
         self._flags = flags
         self._found, env = dynamo.tensor_sizes(output), output.shape_env
@@ -302,7 +273,7 @@ class Layouts:
             symbol
             for symbol, count in used.items()
             if symbol is not None and count == 1 and symbol not in asked
-            and range_of(symbol, env) == (FREE_FROM, None)
+            and range_of(symbol, env) == (guard_kinds.FREE_FROM, None)
         }  # fmt: skip
         self._places = env.var_to_sources
         of_tensors = dynamo.source_classes.require().TensorPropertySource
@@ -338,12 +309,12 @@ class Layouts:
             and self._flags
             and (path[0][0] == "argument" or "requires_grad" in self._flags)
         ):
-            yield Guard(FLAGS, path)
+            yield Guard(guard_kinds.FLAGS, path)
         if source not in self._found:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")
         # Of a dim of one, the layout of a tensor that is no input does not say the stride either.
         if self._asks and (counting := " ".join(self._counting(source))):
-            yield Guard(STRIDES, path, name=counting)
+            yield Guard(guard_kinds.STRIDES, path, name=counting)
         if is_input:
             return
         free: list[str] = []
@@ -355,8 +326,8 @@ class Layouts:
                 its: Path = reader.path(other)
                 if its[0][0] == "argument":
                     free.append(str(axis))
-                    yield Guard(SIZE, path, name=f"{axis} {its_axis}", other=its)
-        yield Guard(LAYOUT, path, name=" ".join(free))
+                    yield Guard(guard_kinds.SIZE, path, name=f"{axis} {its_axis}", other=its)
+        yield Guard(guard_kinds.LAYOUT, path, name=" ".join(free))
 
     def _counting(self, source: Any) -> Iterator[str]:
         """Yield the dims whose strides the code may read and that are no inputs of the graph.

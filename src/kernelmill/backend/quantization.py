@@ -16,16 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from kernelmill.config.schemes import (
-    Quantize,
-    layer_name,
-    range_of,
-    scheme_of,
-    why_no_convolution,
-    why_no_table,
-    why_not,
-    with_range,
-)  # fmt: skip
+from kernelmill.config import schemes
+from kernelmill.config.schemes import Quantize, layer_name, range_of, scheme_of, with_range
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dtype import InputRole
 from kernelmill.core.errors import ConfigError, ConfigTypeError, InputError
@@ -80,12 +72,9 @@ class Quantization:
 
 
 def quantization(
-    model: torch.nn.Module,
-    call: Callable[..., Any],
-    quantize: Quantize,
-    max_error: float | None = None,
-    examples: Any = None,
-) -> Quantization:
+    model: torch.nn.Module, call: Callable[..., Any], quantize: Quantize,
+    max_error: float | None = None, examples: Any = None,
+) -> Quantization:  # fmt: skip
     """Choose the layers to quantise in a module that `call` runs.
 
     examples   a tuple of arguments, a dict of them by name, or a list of such: the module is run
@@ -191,15 +180,15 @@ def _planned(
         return LayerReport(name, "", "quantize asks for nothing else")
     if isinstance(module, _OF_IMAGES):
         transposed = isinstance(module, _TRANSPOSED)
-        reason = why_no_convolution(scheme, weight.shape, module.groups, transposed)
+        reason = schemes.why_no_convolution(scheme, weight.shape, module.groups, transposed)
         return LayerReport(name, "" if reason else scheme, reason)
     first, second = weight.shape
     if isinstance(module, torch.nn.Embedding):
-        reason = why_no_table(scheme, first)
+        reason = schemes.why_no_table(scheme, first)
         return LayerReport(name, "" if reason else scheme, reason)
-    reason = why_not(scheme, second, first)
+    reason = schemes.why_not(scheme, second, first)
     either = not isinstance(module, torch.nn.Linear)  # some have (k, n)
-    if reason and either and not why_not(scheme, first, second):
+    if reason and either and not schemes.why_not(scheme, first, second):
         reason = ""
     return LayerReport(name, "" if reason else scheme, reason)
 
@@ -392,9 +381,9 @@ class _LayerCall:
             return ""
         reason, inputs = "", self.x.shape[-1]
         if not self.x.is_floating_point():
-            reason = why_no_table(scheme, len(self.stored))
+            reason = schemes.why_no_table(scheme, len(self.stored))
         elif self.stored.dim() == 2:
-            reason = why_not(scheme, inputs, self.stored.numel() // (inputs or 1))
+            reason = schemes.why_not(scheme, inputs, self.stored.numel() // (inputs or 1))
         return reason or "the compiler computes it in another way"
 
     def quantised(self, scheme: str) -> Tensor:

@@ -13,67 +13,33 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact import bytecode, manifest, paths
 from kernelmill.artifact.bind import calls_functions, refuse_gradients
-from kernelmill.artifact.bytecode import (
-    compared_by_identity,
-    flags_asked,
-    is_users,
-    known_by_version,
-    methods_in,
-    names_in,
-)
+from kernelmill.artifact.bytecode import flags_asked, known_by_version, methods_in, names_in
 from kernelmill.artifact.code import modules_of, reached_by_calls, reached_from, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import code_digest, name_of
 from kernelmill.artifact.guards import ArgumentCode, equal_integers, where_of, with_value
-from kernelmill.artifact.manifest import (
-    CallSpec,
-    Condition,
-    Gears,
-    Guard,
-    Guards,
-    Limit,
-    Manifest,
-    Parameter,
-    Source,
-    read_manifest,
-)
+from kernelmill.artifact.manifest import CallSpec, Gears, Guard, Guards, Limit, Manifest, Source
 from kernelmill.artifact.owned import Survey
-from kernelmill.artifact.paths import (
-    CONTEXT,
-    MissingPath,
-    Path,
-    Roots,
-    Tree,
-    find_at,
-    follow,
-    is_outside,
-    name_of_argument,
-)
+from kernelmill.artifact.paths import CONTEXT, MissingPath, Path, Roots, Tree, find_at, follow
 from kernelmill.artifact.program_set import artifact_of
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.target import Target
-from kernelmill.artifact.tensors import WeightLayout, held_constants
+from kernelmill.artifact.tensors import held_constants
 from kernelmill.artifact.versions import packages_of
+from kernelmill.backend import side_effects
 from kernelmill.backend.capture import TESTED, Traced, compile_capture, is_tested
 from kernelmill.backend.entry import Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeAssumptions
 from kernelmill.backend.guards import Layouts, Reads, identities, keys_of_objects, missed, reads_of
+from kernelmill.backend.kept_graph import one_graph
 from kernelmill.backend.replacements import functions_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.runnable import packages_of_composites
-from kernelmill.backend.side_effects import (
-    CountsUp,
-    MarkedInteger,
-    MarkedTensor,
-    SharedMemoryWritten,
-    SideEffects,
-    marked,
-    unmarked,
-    with_storages_apart,
-)
+from kernelmill.backend.side_effects import CountsUp, MarkedTensor, SideEffects, marked, unmarked
 from kernelmill.backend.sources import SourceReader, Wrapped
 from kernelmill.compiler.linking import Compiled, without_bodies
 from kernelmill.compiler.pipeline import Compiler
@@ -81,14 +47,12 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
-from kernelmill.core.target.isa import target_isa
 from kernelmill.core.version import BACKEND_NAME
 from kernelmill.frontend.conditions import conditions_from, conditions_of
 from kernelmill.plan.ir import Padding
 from kernelmill.runtime.memory.dims import given_symbols
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo, trace_notes
-from kernelmill.torch_internals.autograd import output_kinds
 from kernelmill.torch_internals.modules import all_have_hooks, global_hooks
 
 _log = get_logger("backend")
@@ -111,16 +75,10 @@ class Recording:
 
 
 def record(
-    target: Target,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    *,
-    config: CompilerConfig,
-    dynamic: bool,
-    decompositions: Decompositions,
-    ingredients: Mapping[str, str],
+    target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, config: CompilerConfig,
+    dynamic: bool, decompositions: Decompositions, ingredients: Mapping[str, str],
     gradients: bool = False,
-) -> Recording:
+) -> Recording:  # fmt: skip
     """Trace, compile and run `target.function` once, without gradients.
 
     Raises the error of the trace for a function that is no whole graph; with `gradients`
@@ -139,7 +97,7 @@ def record(
     with torch.no_grad(), dynamo.recording():
         try:
             returned = compiled(*args, **kwargs)
-        except SharedMemoryWritten as error:
+        except side_effects.SharedMemoryWritten as error:
             trace.refused_call = str(error)
             returned = target.function(*args, **kwargs)
         finally:
@@ -149,7 +107,8 @@ def record(
         artifact = trace.artifact(returned, ingredients)
     except UnsupportedError as error:
         reason, counted = str(error), error.places if isinstance(error, CountsUp) else ()
-    if any(isinstance(result, (MarkedInteger, MarkedTensor)) for result in trace.results):
+    kinds = (side_effects.MarkedInteger, MarkedTensor)
+    if any(isinstance(result, kinds) for result in trace.results):
         returned = unmarked(returned)
         trace.unmark()
     return Recording(returned, artifact, reason, _served(compiled, target.function), counted)
@@ -163,7 +122,7 @@ def _served(compiled: Callable[..., Any], function: Callable[..., Any]) -> Calla
         nonlocal told
         try:
             return compiled(*args, **kwargs)
-        except SharedMemoryWritten:
+        except side_effects.SharedMemoryWritten:
             return function(*args, **kwargs)
         except dynamo.limit_errors():
             if not told:
@@ -208,7 +167,8 @@ class _Backend:
         if trace is None or trace.output is not None or _unknown():
             # A retrace, by the function that serves in this process.
             call = compile()
-            return with_storages_apart(call, [each.draft for each in without_bodies(made)])
+            drafts = [each.draft for each in without_bodies(made)]
+            return side_effects.with_storages_apart(call, drafts)
         call = trace.compiled(gm, compile, made)
 
         def run(*args: Any) -> Any:
@@ -262,18 +222,16 @@ class _Trace:
     scalars: frozenset[int] = frozenset()
 
     def compiled(
-        self,
-        gm: torch.fx.GraphModule,
-        compile: Callable[..., Callable[..., Any]],
+        self, gm: torch.fx.GraphModule, compile: Callable[..., Callable[..., Any]],
         made: Sequence[Compiled[Any]],
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., Any]:  # fmt: skip
         """Return the result of `compile`, recording all of it; `made` then has the programs."""
         tx = dynamo.current_trace()
         self.output, self.scalars = tx.output, _scalars(gm)
         sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         call = compile(observe=self.traced.append)
         self.made = without_bodies(made)
-        call = with_storages_apart(call, [each.draft for each in self.made])
+        call = side_effects.with_storages_apart(call, [each.draft for each in self.made])
         try:
             self.depends = self._depends(tx, gm, sources, packages_of_composites(gm))
         except (MissingPath, UnsupportedError) as error:
@@ -287,7 +245,7 @@ class _Trace:
         reader, roots = self._reader(tx), self.roots
         codes = list(self.output.tracing_context.traced_code)
         called = reached_by_calls(gm, names_in(codes))
-        own_names = names_in(c for c in codes if is_users(c.co_filename))
+        own_names = names_in(c for c in codes if bytecode.is_users(c.co_filename))
         replaced = reached_from((*self.decompositions.values(), *functions_of(self.config)))
         effects = SideEffects(self.output, reader, roots, self.target.rest)
         # Dynamo empties its own set of guards when it has made code.
@@ -296,7 +254,7 @@ class _Trace:
         inputs = [_input(source, reader) for source in sources]
         tensors = [each.path for each in inputs if each.axis < 0]
         _refuse_functions(follow(path, roots) for path in tensors)
-        compared = compared_by_identity(codes)
+        compared = bytecode.compared_by_identity(codes)
         if trace_notes.has_hashed_tensors():
             compared |= {()}
         for read in (
@@ -331,14 +289,14 @@ class _Trace:
         """Return the survey of the owner, and of all other reads outside of arguments."""
         roots = self.roots
         cells = self.target.cells
-        outside = [each.path for each in inputs if is_outside(each.path)]
+        outside = [each.path for each in inputs if paths.is_outside(each.path)]
         survey = Survey(names, [follow(path, roots) for path in outside], whole)
         own = [(("self",),)] if self.target.owner is not None else []
-        paths = {**dict.fromkeys((*own, *outside), "all"), **reads.outside}
+        starts = {**dict.fromkeys((*own, *outside), "all"), **reads.outside}
         tree = Tree()
-        for path in paths:
+        for path in starts:
             tree.number(path)
-        survey.follow(tree, tree.values(roots), paths, cells)
+        survey.follow(tree, tree.values(roots), starts, cells)
         for root in reads.tensors:
             path, value = root.path, find_at(root.path, roots)
             if isinstance(value, torch.Tensor):
@@ -381,20 +339,19 @@ class _Trace:
         if self.depends is None:
             self._one_graph()  # its error says what to do if that is the cause
             raise UnsupportedError(self.refused)
-        depends, isa = self.depends, target_isa(self.config.target)
+        depends = self.depends
         items = {n: r.taken for n, r in enumerate(self.results) if isinstance(r, MarkedTensor)}
         known = {**self._passed_objects(), **depends.values, **depends.side_effects.owners}
         shaper = Shaper(self.results, known, items)
         effects, restored = depends.side_effects.settled(shaper)
         traced, sources = self._one_graph(), depends.sources
         held = held_constants(traced.imported.constants)
-        layout = WeightLayout(held)
         values = (*restored, *self._constants(sources))
         constants = [with_value(Guard("value", path), self.roots, name_of) for path in values]
         gears = None if traced.geared is None else _gears(traced.geared, self.made)
         spec = CallSpec(
             name_of(self.target.function),
-            tuple(map(Parameter, self.target.signature.parameters)),
+            tuple(map(manifest.Parameter, self.target.signature.parameters)),
             (*depends.checks, *(each for each in constants if each.of_argument)),
             (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
             shaper.describe(returned),
@@ -402,30 +359,14 @@ class _Trace:
             effects,
         )
         guards = replace(depends.guards, settings=state())
-        manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
-        return artifact_of(
-            read_manifest(manifest.text()), self.made, isa,
-            tuple(each.tensor for each in held), {"weights": layout.pieces},
-        )  # fmt: skip
+        kept = Manifest(spec, guards, gears, ingredients=ingredients)
+        return artifact_of(kept, self.made, self.config, held)
 
     def _one_graph(self) -> Traced:
         """Return the one compiled graph, if that is all that has to be kept."""
-        refused = [capture.refused for capture in self.captures if capture.refused]
-        if refused or len(self.traced) != 1:
-            raise UnsupportedError(refused[0] if refused else "it is traced in several graphs")
-        (traced,) = self.traced
-        if traced.kind != "inference":
-            raise UnsupportedError("it needs a backward pass")
-        if traced.imported.words or traced.imported.objects:
-            raise UnsupportedError("an argument of its graph is no tensor and no integer")
-        if not traced.whole:
-            raise UnsupportedError(
-                "torch does more around its graph than calling it, as with weights that are a "
-                "subclass of Tensor (docs/generating.md says how to unwrap torchao's)"
-            )
-        kinds = output_kinds.require()
-        if any(info.output_type not in kinds.known for info in traced.metadata.output_info):
-            raise UnsupportedError("a result is a view of another")
+        traced = one_graph(self.traced, self.captures)
+        if traced.imported.objects:
+            raise UnsupportedError("an argument of its graph is an object")
         return traced
 
     def _passed_objects(self) -> dict[Path, Any]:
@@ -446,15 +387,15 @@ class _Trace:
     def _constants(self, inputs: Sequence[Source]) -> list[Path]:
         """Arguments that are data and no input: the program is for these values."""
         taken = {source.path for source in inputs}
-        paths = {(("argument", name),): value for name, value in self.roots.arguments.items()}
-        return [p for p, value in paths.items() if isinstance(value, _DATA) and p not in taken]
+        given = {(("argument", name),): value for name, value in self.roots.arguments.items()}
+        return [p for p, value in given.items() if isinstance(value, _DATA) and p not in taken]
 
     # ---- which sizes it is for --------------------------------------------------------------
 
     def _allowed_sizes(
         self, traced: Traced, gears: Gears | None, inputs: Sequence[Source],
         integers: Collection[int],
-    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:  # fmt: skip
+    ) -> tuple[tuple[Limit, ...], tuple[manifest.Condition, ...]]:  # fmt: skip
         """Return the conditions on sizes besides those of the plans. The returned `integers` may be
         sizes that Dynamo took from an argument: the program is for these sizes alone."""
         plan, geared = self.made[0].lowered.plan, traced.geared
@@ -472,7 +413,7 @@ class _Trace:
         known = frozenset(given_symbols(plan))
         sizes = {name: int(hints[name]) for name in known if name in hints}
         exact = {name: size for name, size in sizes.items() if size in integers}
-        conditions: tuple[Condition, ...] = ()
+        conditions: tuple[manifest.Condition, ...] = ()
         try:
             conditions = conditions_of(env, known)
         except UnsupportedError:
@@ -485,7 +426,7 @@ class _Trace:
 
     def _sizes_to_pad(
         self, guards: SizeAssumptions, gears: Gears, padding: Padding, inputs: Sequence[Source]
-    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
+    ) -> tuple[tuple[Limit, ...], tuple[manifest.Condition, ...]]:
         """Return the trace's conditions on sizes that are padded to a gear."""
         known = frozenset({*dict(padding.fixed), *gears.symbols})
         facts = [e for e, _ in guards.facts if {str(s) for s in e.free_symbols} <= known]
@@ -494,7 +435,7 @@ class _Trace:
             ends, found = guards.ranges.get(symbol), inputs[argument]
             if ends is not None:
                 axis = found.axis if axis < 0 else axis
-                where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
+                where = f"dim {axis} of argument {paths.name_of_argument(found.path)!r}"
                 limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
         return tuple(limits), conditions_from(facts, self.output.shape_env, known)
 

@@ -41,15 +41,11 @@ REPLACEMENTS = _Replacements()
 
 
 def register_replacement(
-    search_fn: Function,
-    replace_fn: Function,
-    example_inputs: Sequence[Any],
-    trace_fn: Function | None = None,
-    extra_check: Callable[[Any], bool] | None = None,
-    search_fn_pattern: Any = None,
-    scalar_workaround: Mapping[str, float | int] | None = None,
+    search_fn: Function, replace_fn: Function, example_inputs: Sequence[Any],
+    trace_fn: Function | None = None, extra_check: Callable[[Any], bool] | None = None,
+    search_fn_pattern: Any = None, scalar_workaround: Mapping[str, float | int] | None = None,
     skip_duplicates: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Replace the operators of `search_fn` by those of `replace_fn`, in every graph that this
     process compiles from now on, with torch's pattern matcher.
 
@@ -77,17 +73,12 @@ def register_replacement(
 
     torchs = pattern_matcher.require()
     torchs.register_replacement(
-        search_fn=search_fn,
-        replace_fn=replace_fn,
-        example_inputs=list(example_inputs),
+        search_fn=search_fn, replace_fn=replace_fn, example_inputs=list(example_inputs),
         trace_fn=_trace if trace_fn in (None, torchs.fwd_only) else trace_fn,
-        pass_dicts=REPLACEMENTS.matcher(),
-        extra_check=extra_check or _is_fine,
-        search_fn_pattern=search_fn_pattern,
-        scalar_workaround=dict(scalar_workaround or {}),
-        skip_duplicates=skip_duplicates,
-        get_decomp_fn=decomposition_table,
-    )
+        pass_dicts=REPLACEMENTS.matcher(), extra_check=extra_check or _is_fine,
+        search_fn_pattern=search_fn_pattern, scalar_workaround=dict(scalar_workaround or {}),
+        skip_duplicates=skip_duplicates, get_decomp_fn=decomposition_table,
+    )  # fmt: skip
     REPLACEMENTS.functions += checked.values()
     parts = [f"{name} {_text(value)}" for name, value in checked.items()]
     values = search_fn_pattern, sorted((scalar_workaround or {}).items())

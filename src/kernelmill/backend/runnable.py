@@ -21,15 +21,9 @@ from kernelmill.artifact.versions import packages_of
 from kernelmill.config.super_kernel_marks import DETERMINISTIC_KEY
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals import operators
 from kernelmill.torch_internals.dynamo import determinism_setter
-from kernelmill.torch_internals.operators import (
-    OpOverload,
-    gives_arguments,
-    is_composite,
-    schema_of,
-    writing_form,
-    written_argument,
-)
+from kernelmill.torch_internals.operators import OpOverload, is_composite, schema_of, writing_form
 from kernelmill.torch_internals.tracing import all_nodes, graph_modules
 
 
@@ -53,7 +47,7 @@ def _calls_that_give(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, Any, bool]]:
     the only one that accepts these arguments."""
     for node in gm.graph.nodes:
         overloads = list(_overloads(node)) if node.op == "call_function" else []
-        giving = next(filter(gives_arguments, overloads), None)
+        giving = next(filter(operators.gives_arguments, overloads), None)
         if giving is not None:
             yield node, giving, len(overloads) == 1
 
@@ -118,7 +112,7 @@ class _Giving:
         given = {**dict(zip(names, self.node.args, strict=False)), **self.node.kwargs}
         found: list[fx.Node | None] = []
         for result in schema.returns:
-            name = written_argument(schema, result)
+            name = operators.written_argument(schema, result)
             source = None if name is None else given.get(name)
             if name is not None and not isinstance(source, fx.Node):
                 raise UnsupportedError(f"gives its {name!r}, which is no tensor")

@@ -84,14 +84,9 @@ class SourceReader:
     globals, under names that differ in each trace; `wrapped` describes a wrapper."""
 
     def __init__(
-        self,
-        own: str,
-        parameters: frozenset[str],
-        module: str,
-        imports: Mapping[str, str],
-        installed: Mapping[str, Any],
-        wrapped: Wrapped | None = None,
-    ) -> None:
+        self, own: str, parameters: frozenset[str], module: str, imports: Mapping[str, str],
+        installed: Mapping[str, Any], wrapped: Wrapped | None = None,
+    ) -> None:  # fmt: skip
         self._own, self._parameters = own, parameters
         self._module, self._imports, self._installed = module, imports, installed
         self._wrapped = wrapped

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from kernelmill.core.dim import Dim
-from kernelmill.frontend.context import ImportContext, dense_strides, overlaps
+from kernelmill.frontend.context import ImportContext, dense_strides, lies_row_major, overlaps
 from kernelmill.frontend.emitter import Computed, emit_aten
 from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.graph.effects import memory_of
-from kernelmill.graph.ir import NumberResult, Result, TensorType, Value, row_major
+from kernelmill.graph.ir import Graph, NumberResult, Result, TensorType, Value, row_major
+from kernelmill.torch_internals.autograd import output_strides
 from kernelmill.torch_internals.operators import gives_views
 
 Dims = tuple[Dim, ...]
@@ -282,3 +284,18 @@ def _base_by_schema(value: Any) -> fx.Node | None:
         return None
     is_part = value.target is operator.getitem
     return value.args[0] if is_part or gives_views(str(value.target)) else None
+
+
+def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
+    """Fill the tracing context's list: strides of a result that is row-major here and was traced
+    with gaps (a slice of a larger tensor), None for every other one."""
+    asked = output_strides()
+    if asked is None:
+        return
+    traced: Any = gm.graph.output_node().args[0]
+    for node, result in zip(traced, graph.results, strict=True):
+        made = isinstance(result, Value) and result.node is not None and result.type.strides is None
+        moved = made and not lies_row_major(node.meta["val"])
+        shape = node.meta["val"].shape if moved else ()
+        strides = tuple(accumulate(reversed(shape), operator.mul, initial=1))[-2::-1]
+        asked.append(strides if moved else None)

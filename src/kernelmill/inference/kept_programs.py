@@ -253,7 +253,7 @@ class KeptPrograms:
         most, name = self._options.max_entries, artifact.manifest.spec.name
         try:
             if self._options.ge_cache:
-                artifact = with_objects(artifact, self._store())
+                artifact = with_objects(artifact, self._options.config)
             container.save(folder, artifact)
             for old in container.names(folder)[most:]:
                 folder.remove(old, (container.SUFFIX,))

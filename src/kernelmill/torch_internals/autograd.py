@@ -222,42 +222,41 @@ def boxed(call: Call) -> Call:
 # ---- functions that torch keeps -------------------------------------------------------------
 
 
+class KeptFunction:
+    """A function with the methods that torch, and vLLM, call to keep one; `save` returns its bytes.
+    A subclass makes it of them."""
+
+    def __init__(self, call: Call, save: Callable[[], bytes]) -> None:
+        self._call, self._save = call, save
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the function."""
+        return self._call(*args)
+
+    @classmethod
+    def serialize_compile_artifacts(cls, fn: KeptFunction) -> bytes:
+        """Return the bytes of a function. Raises the error of its `save`."""
+        return fn._save()
+
+    def finalize_loading(self, *config: Any) -> None:
+        """Do nothing after a load: all is there."""
+
+
 @internal(
     "autograd.kept_functions",
     reason="torch.compile(...).aot_compile, which vLLM compiles models by",
     fallback="torch refuses to compile so",
 )
-def _kept_functions() -> type[Any] | None:
+def _kept_functions() -> bool | None:
     from torch._dynamo.aot_compile_types import SerializableCallable
 
     wanted = frozenset(("__call__", "serialize_compile_artifacts", "deserialize_compile_artifacts"))
-    return SerializableCallable if SerializableCallable.__abstractmethods__ == wanted else None
+    SerializableCallable.register(KeptFunction)
+    return SerializableCallable.__abstractmethods__ == wanted or None
 
 
-def as_kept(call: Call) -> Call:
-    """Return a backend's result in the form that torch wants: where `aot_compile` asks for a
-    serializable one, of that class. To serialize it raises UnsupportedError."""
+def is_to_be_kept() -> bool:
+    """Return whether torch asks for a `KeptFunction`, as `aot_compile` does."""
     settings: Any = _functorch.config
     wanted = ("bundled_autograd_cache", "strict_autograd_cache")
-    if not all(getattr(settings, name, False) for name in wanted):
-        return call
-    base = _kept_functions.get()
-    if base is None:
-        return call
-
-    class Unkept(base):
-        def __call__(self, *args: Any) -> Any:
-            return call(*args)
-
-        @classmethod
-        def serialize_compile_artifacts(cls, fn: Any) -> bytes:
-            raise UnsupportedError(
-                "torch keeps no program of kernelmill: the next process traces again, and takes "
-                "its kernels from the store"
-            )
-
-        @classmethod
-        def deserialize_compile_artifacts(cls, data: bytes) -> Any:
-            return cls.serialize_compile_artifacts(data)
-
-    return Unkept()
+    return all(getattr(settings, name, False) for name in wanted) and _kept_functions.works
