@@ -15,7 +15,11 @@ from kernelmill.backend.kept_graph import KeptGraph
 from kernelmill.core.errors import GradientError, InputError, StoreError, UnsupportedError
 from tests.fresh import FreshProcesses
 
-pytestmark = pytest.mark.needs_internal("autograd.kept_functions", "autograd.output_kinds")
+pytestmark = pytest.mark.needs_internal(
+    "autograd.config", "autograd.descriptions", "autograd.kept_functions", "autograd.metadata",
+    "autograd.output_kinds", "compiles.backend_of_compile", "native.packed", "sizes.functions",
+    "tensors.handle", "tracing.opaque_values",
+)  # fmt: skip
 
 SUBJECTS = """
 import sys
