@@ -224,7 +224,7 @@ def boxed(call: Call) -> Call:
 
 class KeptFunction:
     """A function with the methods that torch, and vLLM, call to keep one; `save` returns its bytes.
-    A subclass makes it of them."""
+    A subclass has `deserialize_compile_artifacts`, which makes a function of them."""
 
     def __init__(self, call: Call, save: Callable[[], bytes]) -> None:
         self._call, self._save = call, save
