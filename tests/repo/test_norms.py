@@ -38,7 +38,7 @@ MOST_LINES = {
     "store": 2780,
     "superkernel": 1310,
     "torch_internals": 3690,
-    "all": 91280,
+    "all": 91250,
 }
 """The most lines of each package, of the files beside them (".") and of all: only ever lowered."""
 
