@@ -147,7 +147,7 @@ def _loaded(data: bytes) -> Call:
     with TemporaryFile() as place:
         place.write(data)
         place.flush()
-        file = SealedFile("function kept by torch", KMILL, True, os.dup(place.fileno()))
+        file = SealedFile("a function kept by torch", KMILL, True, os.dup(place.fileno()))
     artifact = read_artifact(file)
     for name, value in _here().items():
         if (found := artifact.manifest.ingredients.get(name)) != value:

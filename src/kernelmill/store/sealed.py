@@ -96,7 +96,7 @@ class SealedFile:
 
     FileNotFoundError when there is none; Damaged when it is of another kind or was changed;
     StoreError when another user could have written it. A `descriptor` of the file may be given,
-    which is closed here.
+    which is closed here; `path` is for messages then.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class SealedFile:
         writable: bool = False,
         descriptor: int | None = None,
     ) -> None:
-        self.path, self.kind = os.path.abspath(path), kind
+        self.path = os.path.abspath(path) if descriptor is None else os.fspath(path)
+        self.kind = kind
         if descriptor is None:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
