@@ -240,6 +240,32 @@ def test_a_thread_that_enters_while_the_others_are_looked_at(monkeypatch):
             in_child(child)
 
 
+@pytest.mark.parametrize("enters", [True, False])
+def test_a_thread_that_enters_after_the_others_were_looked_at(monkeypatch, enters):
+    dynamo, reset = torch._dynamo, []
+    monkeypatch.setattr(dynamo, "reset_code_caches", lambda: reset.append(True))
+    monkeypatch.setattr(dynamo.convert_frame, "compile_lock", dynamo.convert_frame.compile_lock)
+    entered, leave = threading.Event(), threading.Event()
+
+    def run(x):
+        entered.set()
+        leave.wait()
+        return [x]
+
+    compiled = torch.compile(torch.relu, backend=lambda graph, inputs: run)
+    thread = threading.Thread(target=compiled, args=(torch.randn(3),))
+    threads = compiles._ForkHandlers()
+    threads.before_fork()
+    if enters:
+        thread.start()
+        assert entered.wait(60)
+    threads.in_child()
+    leave.set()
+    if enters:
+        thread.join()
+    assert bool(reset) == enters
+
+
 def test_a_child_keeps_what_no_other_thread_is_in():
     compiles = []
 

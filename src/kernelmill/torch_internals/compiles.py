@@ -152,25 +152,33 @@ def dynamo() -> Any:
     found: Any = _dynamo
     type(found.callback_handler)(start_callbacks=[], end_callbacks=[])
     known = type(found.convert_frame.compile_lock) is type(threading.RLock())
-    return found if known and callable(found.reset_code_caches) else None
+    return found if known and _entry(found) and callable(found.reset_code_caches) else None
+
+
+def _entry(found: Any) -> CodeType:
+    """Return the code of the function through which every call of a compiled one goes."""
+    outer = found.eval_frame._TorchDynamoContext.__call__.__code__
+    return {getattr(code, "co_name", ""): code for code in outer.co_consts}["compile_wrapper"]
 
 
 class _ForkHandlers:
-    """Fork handlers. `inside` is set if at the fork other threads, but not this one, were inside of
-    a function from torch.compile, or ran while they were looked at and may have entered one."""
+    """Fork handlers. `references` counts those to the code of Dynamo's entry, of which each running
+    frame has one; 0 if at the fork other threads were inside of a function from torch.compile.
+    In the child it differs if one came in later; it is None if this thread is itself inside.
+    """
 
-    inside = False
+    references: int | None = None
 
     def before_fork(self) -> None:
         """Find threads inside of Dynamo, and run the probes, which could block in a child."""
         import_locks.get()
         if "torch._dynamo" not in sys.modules or (found := dynamo.get()) is None:
             return
+        references = sys.getrefcount(_entry(found))
         file, frames = found.eval_frame.__file__, sys._current_frames()
         inside = {thread for thread, frame in frames.items() if _in(frame, file)}
-        moved = frames != sys._current_frames()
         frames.clear()  # one of them is this function's own
-        self.inside = (moved or bool(inside)) and threading.get_ident() not in inside
+        self.references = None if threading.get_ident() in inside else 0 if inside else references
 
     def in_child(self) -> None:
         """Replace the locks that other threads held."""
@@ -178,7 +186,7 @@ class _ForkHandlers:
         if "torch._dynamo" not in sys.modules or (found := dynamo.get()) is None:
             return
         found.convert_frame.compile_lock = threading.RLock()
-        if self.inside:
+        if self.references not in (None, sys.getrefcount(_entry(found))):
             handler = found.callback_handler
             handler.__init__(handler.start_callbacks, handler.end_callbacks)
             # The locks of guards are not Python's, and cannot be renewed.
