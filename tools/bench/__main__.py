@@ -29,8 +29,8 @@ from tools.machine import kind
 
 DOCUMENT = Path("docs/performance.md")
 NAMES = (*(row.name for row in STEADY), *(f"first-{name}" for name in FIRST), "fixed")
-PAGES = ("gears", "cache", "tokens", "sentences", "trained")
-"""Of `make bench` all but the last three, whose peers may not be installed."""
+PAGES = ("gears", "cache", "tokens", "sentences", "trained", "images")
+"""Of `make bench` all but the last four, whose peers may not be installed."""
 
 
 def main() -> None:

@@ -7,15 +7,12 @@ kind of processor, so that a second run takes a few minutes.
 from __future__ import annotations
 
 import atexit
-import io
-import logging
 import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +33,7 @@ from tools.bench.harness import (
     slug,
     spent,
 )  # fmt: skip
+from tools.bench.peers import export_onnx
 from tools.machine import kind
 
 MODULE = "tools.bench.cache"
@@ -198,14 +196,10 @@ def _aot_inductor(server: Server, x: torch.Tensor, folder: Path, prepare: bool) 
 
 
 def _exported(server: Server, x: torch.Tensor, folder: Path) -> str:
-    path = str(folder / "model.onnx")
-    if not os.path.exists(path):
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        with redirect_stdout(io.StringIO()):
-            program = torch.onnx.export(server, (x,), dynamo=True, optimize=True, verbose=False)
-        assert program is not None
-        program.save(path, external_data=True)
-    return path
+    path = folder / "model.onnx"
+    if not path.exists():
+        export_onnx(path, server, (x,), external_data=True)
+    return str(path)
 
 
 def _onnx_runtime(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import os
 import shutil
 import tempfile
@@ -23,13 +22,17 @@ import torch
 from torch import Tensor, nn
 
 from tools.bench.limits import HALVES
+from tools.bench.peers import export_onnx, onnx_session, open_vino_request
 from tools.bench.subject import Subject
 
 Call = Callable[[], Any]
 KEPT = Path(tempfile.gettempdir()) / "kernelmill-bench-kept"
 _SOURCES = [
     Path("tests/zoo.py"),
-    *(Path(__file__).with_name(f"{n}.py") for n in ("models", "low_precision", "contestants")),
+    *(
+        Path(__file__).with_name(f"{name}.py")
+        for name in ("models", "low_precision", "images", "contestants", "peers")
+    ),
 ]
 
 
@@ -39,6 +42,7 @@ class FirstResult(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.train(model.training)
 
     def forward(self, *args: Tensor) -> Tensor:
         return first_tensor(self.model(*args))
@@ -161,27 +165,23 @@ def _followed(sources: Sequence[Tensor], copies: Sequence[Tensor]) -> Callable[[
     return follow
 
 
-def onnx_runtime(subject: Subject) -> Call:
-    import onnxruntime
-
-    if subject.kind == HALVES:
-        raise NotImplementedError("no products of bfloat16 on CPUs")
-    model, args = _exported(subject)
+def onnx_file(subject: Subject) -> Path:
+    """The model as ONNX has it."""
 
     def make(folder: Path) -> None:
-        path = folder / "model.onnx"
         if subject.onnx is not None:
-            path.write_bytes(subject.onnx())
-            return
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        program = torch.onnx.export(model, args, dynamo=True, optimize=True, verbose=False)
-        assert program is not None
-        program.save(str(path))
+            (folder / "model.onnx").write_bytes(subject.onnx())
+        else:
+            export_onnx(folder / "model.onnx", *_exported(subject))
 
-    path = kept(subject, "onnx", make) / "model.onnx"
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options)
+    return kept(subject, "onnx", make) / "model.onnx"
+
+
+def onnx_runtime(subject: Subject) -> Call:
+    if subject.kind == HALVES:
+        raise NotImplementedError("no products of bfloat16 on CPUs")
+    _, args = _exported(subject)
+    session = onnx_session(onnx_file(subject))
     names = [entry.name for entry in session.get_inputs()]
     feeds = dict(zip(names, (arg.numpy() for arg in args), strict=True))
     return _warm(lambda: torch.from_numpy(session.run(None, feeds)[0]))
@@ -194,8 +194,7 @@ def open_vino(subject: Subject) -> Call:
 
     def make(folder: Path) -> None:
         if subject.onnx is not None:
-            (folder / "model.onnx").write_bytes(subject.onnx())
-            model = openvino.convert_model(folder / "model.onnx")
+            model = openvino.convert_model(onnx_file(subject))
         else:
             model = openvino.convert_model(module, example_input=args)
         for entry, arg in zip(model.inputs, args, strict=True):
@@ -204,12 +203,7 @@ def open_vino(subject: Subject) -> Call:
         openvino.save_model(model, folder / "model.xml", compress_to_fp16=False)
 
     path = kept(subject, "openvino", make) / "model.xml"
-    options = {
-        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "INFERENCE_PRECISION_HINT": "bf16" if subject.kind == HALVES else "f32",
-    }  # fmt: skip
-    compiled = openvino.Core().compile_model(path, "CPU", options)
-    request = compiled.create_infer_request()
+    request = open_vino_request(path, "bf16" if subject.kind == HALVES else "f32")
     feeds = [arg.numpy() for arg in args]
     follow = _followed(subject.args, args)
 

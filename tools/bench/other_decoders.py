@@ -10,6 +10,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from tools.bench.peers import open_vino_request
+
 
 def write_llama(path: Path, config: Any, kind: str, seed: int) -> None:
     """Write a file (GGUF) for a config of transformers, with random weights; all matrices are of
@@ -82,9 +84,9 @@ class _Step(nn.Module):
 class _Compiled:
     """The compiled step; `reset` empties the cache."""
 
-    def __init__(self, compiled: Any) -> None:
-        self.request = compiled.create_infer_request()
-        self.reset = self.request.reset_state
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.reset = request.reset_state
 
     def __call__(self, token: int, position: int) -> int:
         feeds = [np.array([[number]], np.int64) for number in (token, position)]
@@ -119,8 +121,4 @@ def step_of(model: Any) -> _Compiled:
             states[f"past.{number - 2}"] = f"kept.{number - 2}"
     converted.validate_nodes_and_infer_types()
     apply_make_stateful_transformation(converted, states)
-    options = {
-        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "bf16",
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-    }  # fmt: skip
-    return _Compiled(openvino.Core().compile_model(converted, "CPU", options))
+    return _Compiled(open_vino_request(converted, "bf16"))

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from kernelmill.integrations import sentence_transformers
 from kernelmill.integrations.sentence_transformers import Encoder
-from tools.bench.harness import Page, Rows, Subject, Table, in_turns
+from tools.bench.harness import Page, Rows, Subject, Table, in_turns, times_faster
+from tools.bench.peers import export_onnx, onnx_session, open_vino_request
 
 Encode = Callable[..., Tensor]
 _WORDS = (
@@ -76,12 +77,10 @@ def _onnx_file() -> Path:
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     # The exporter takes one tensor that is passed three times for one input.
     ids, mask, types = (torch.ones(2, 16, dtype=torch.int64) for _ in range(3))
-    program = torch.onnx.export(
-        _Embedding(), (ids, mask, types), dynamo=True, verbose=False, dynamic_shapes=(sizes,) * 3,
+    export_onnx(
+        path, _Embedding(), (ids, mask, types), dynamic_shapes=(sizes,) * 3,
         input_names=["input_ids", "attention_mask", "token_type_ids"],
     )  # fmt: skip
-    assert program is not None
-    program.save(str(path))
     return path
 
 
@@ -97,11 +96,7 @@ class _Embedding(torch.nn.Module):
 
 
 def _onnx_runtime(path: Callable[[], Path]) -> Encode:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path()), options)
+    session = onnx_session(path())
     names = [entry.name for entry in session.get_inputs()]
 
     def forward(features: dict[str, Tensor]) -> dict[str, Any]:
@@ -125,9 +120,7 @@ def _open_vino() -> Encode:
 
     model = openvino.convert_model(_onnx_file())
     names = [entry.get_any_name() for entry in model.inputs]
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_NUM_THREADS": torch.get_num_threads()}  # fmt: skip
-    request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+    request = open_vino_request(model)
 
     def forward(features: dict[str, Tensor]) -> dict[str, Any]:
         request.infer({name: features[name].numpy() for name in names}, share_inputs=True)
@@ -177,9 +170,7 @@ def _row(kind: str, batch: int) -> Rows:
     ranks = {name: _ranks(run(encode)) for name, encode in calls.items()}
     found = in_turns({name: lambda own=own: run(own) for name, own in calls.items()}, _TURNS)
     cells = dict.fromkeys(CONTESTANTS, "-")
-    for name in calls:
-        pairs = zip(found["eager"], found[name], strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
+    for name, ratio in times_faster(found, "eager").items():
         quality = torch.corrcoef(torch.stack([ranks["eager"], ranks[name]]))[0, 1]
         cells[name] = f"{ratio:.2f} ({100 * quality:.2f} %)"
     cells["eager"] = f"{len(texts) / statistics.median(found['eager']):.0f} texts/s"

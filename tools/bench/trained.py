@@ -15,11 +15,10 @@ with its own tool for static ranges (weights by channel), from the same examples
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from torch.nn import functional
 
 import kernelmill
 from tools.bench.harness import Page, Rows, Subject, Table
+from tools.bench.peers import export_onnx, onnx_session, quantise_onnx
 
 Network = Callable[[Tensor], Tensor]
 Weights = Mapping[str, Tensor]
@@ -181,36 +181,12 @@ def _ours(task: Task) -> Network:
 
 
 def _onnx_runtime(task: Task) -> Network:
-    import onnxruntime
-    from onnxruntime.quantization import QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    whole, ready, small = (Path(tempfile.mkdtemp()) / f"{n}.onnx" for n in ("f32", "ready", "int8"))
-    program = torch.onnx.export(
-        task.model, (task.examples,), dynamo=True, verbose=False, input_names=["x"],
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-    )  # fmt: skip
-    assert program is not None
-    program.save(str(whole))
-    quant_pre_process(whole, ready)
-    quantize_static(
-        ready, small, _Examples(task.examples), per_channel=True,
-        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-    )  # fmt: skip
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(small), options)
+    whole, small = (Path(tempfile.mkdtemp()) / f"{name}.onnx" for name in ("f32", "int8"))
+    sizes = ({0: torch.export.Dim("batch")},)
+    export_onnx(whole, task.model, (task.examples,), input_names=["x"], dynamic_shapes=sizes)
+    quantise_onnx(whole, [task.examples], small)
+    session = onnx_session(small)
     return lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0])
-
-
-class _Examples:
-    """What ONNX Runtime's tool takes examples from."""
-
-    def __init__(self, examples: Tensor) -> None:
-        self._batches: Iterator[Any] = iter([{"x": examples.numpy()}])
-
-    def get_next(self) -> Any:
-        return next(self._batches, None)
 
 
 CONTESTANTS: Mapping[str, Callable[[Task], Network]] = {
