@@ -97,12 +97,8 @@ def _first_calls() -> Rows:
         f"inductor static, {count}": _fresh("inductor static"),
     })  # fmt: skip
     for name, found in _found.items():
-        yield (
-            name,
-            f"{found['traces']:.0f}",
-            duration(found["seconds"]),
-            duration(found.get("compile")),
-        )
+        spans = [duration(found.get(span)) for span in ("seconds", "compile")]
+        yield name, f"{found['traces']:.0f}", *spans
 
 
 def _profiles() -> Rows:
