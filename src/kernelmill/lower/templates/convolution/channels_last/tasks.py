@@ -49,7 +49,7 @@ def choose_task(
     """Choose a task's rows and panels by the least time summed over several numbers of threads;
     return also the nanoseconds of all tasks on one core."""
     planes, height, _ = tile.outputs
-    batch = size_hint(geometry.images) * planes * geometry.groups
+    batch = size_hint(geometry.images) * planes * tile.groups(geometry)
     rows = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
 
     def tasks(cut: Pair) -> tuple[int, float]:

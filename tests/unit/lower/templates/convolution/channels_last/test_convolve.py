@@ -386,6 +386,13 @@ def test_a_schedule_depends_on_the_range_of_a_size_and_not_on_its_name() -> None
     assert plan_convolution(replace(many, images=sym("other", 1)), target).work == first[1]
 
 
+@pytest.mark.parametrize("channels", [16, 72, 480])
+def test_depthwise_convolutions_have_tasks_for_many_threads(channels: int) -> None:
+    made = replace(geometry(1, 1, 56, 3), groups=channels, direct=False)
+    schedule = plan_convolution(made, profile("x86-64-v4"))
+    assert schedule.row_blocks() * schedule.panel_blocks(made) >= 8
+
+
 def order_of(geometry: Geometry) -> Order:
     schedule = plan_convolution(geometry, profile("x86-64-v4"))
     assert isinstance(schedule, Dense)
