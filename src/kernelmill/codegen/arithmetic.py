@@ -6,9 +6,10 @@ before the division and its result afterwards.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
-from kernelmill.codegen.code import Code, Reg, llvm_type, suffix
+from kernelmill.codegen.code import Code, Reg, llvm_type, suffix, vector
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.ir import VType
@@ -24,10 +25,6 @@ def lowest(dtype: DType) -> int:
 
 def add(a: Reg, b: Reg) -> Reg:
     return a | b if a.dtype == BOOL else a + b
-
-
-def sub(a: Reg, b: Reg) -> Reg:
-    return a - b
 
 
 def mul(a: Reg, b: Reg) -> Reg:
@@ -75,10 +72,6 @@ def _quotient(a: Reg, b: Reg) -> Reg:
     return code.convert("trunc", code.convert("fptosi", ratio, I32), dtype)
 
 
-def neg(a: Reg) -> Reg:
-    return -a
-
-
 def absolute(a: Reg) -> Reg:
     return a if a.dtype.kind in ("uint", "bool") else a.code.absolute(a)
 
@@ -114,22 +107,6 @@ def copysign(a: Reg, b: Reg) -> Reg:
     return a.code.intrinsic("copysign", a, b)
 
 
-def bit_and(a: Reg, b: Reg) -> Reg:
-    return a & b
-
-
-def bit_or(a: Reg, b: Reg) -> Reg:
-    return a | b
-
-
-def bit_xor(a: Reg, b: Reg) -> Reg:
-    return a ^ b
-
-
-def bit_not(a: Reg) -> Reg:
-    return ~a
-
-
 def shl(a: Reg, b: Reg) -> Reg:
     """Shift left: a * 2^b, 0 for a count that is negative or reaches the width."""
     code, bits = a.code, a.dtype.bits
@@ -147,28 +124,28 @@ def shr(a: Reg, b: Reg) -> Reg:
 
 
 UNARY: dict[str, Unary] = {
-    "neg": neg,
+    "neg": operator.neg,
     "abs": absolute,
     "sqrt": _float_intrinsic("sqrt"),
     "floor": _float_intrinsic("floor"),
     "ceil": _float_intrinsic("ceil"),
     "trunc": _float_intrinsic("trunc"),
     "round": _float_intrinsic("roundeven"),
-    "not": bit_not,
+    "not": operator.invert,
 }
 
 BINARY: dict[str, Binary] = {
     "add": add,
-    "sub": sub,
+    "sub": operator.sub,
     "mul": mul,
     "div": div,
     "rem": rem,
     "min": minimum,
     "max": maximum,
     "copysign": copysign,
-    "and": bit_and,
-    "or": bit_or,
-    "xor": bit_xor,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
     "shl": shl,
     "shr": shr,
 }
@@ -310,19 +287,13 @@ def f32_to_f16(value: Reg) -> Reg:
 
 
 def _native_half(value: Reg, dtype: DType, extend: bool) -> Reg:
-    code, lanes = value.code, value.lanes
-    half = "half" if lanes == 1 else f"<{lanes} x half>"
+    code, lanes, type = value.code, value.lanes, VType(dtype, value.lanes)
+    half, single = vector("half", lanes), vector("float", lanes)
     if extend:
         bits = code.result(f"bitcast {value.typed} to {half}", value.type)
-        text = f"fpext {half} {bits.text} to {_float_name(lanes)}"
-        return code.result(text, type(value.type)(dtype, lanes))
+        return code.result(f"fpext {half} {bits.text} to {single}", type)
     short = code.result(f"fptrunc {value.typed} to {half}", value.type)
-    integer = "i16" if lanes == 1 else f"<{lanes} x i16>"
-    return code.result(f"bitcast {half} {short.text} to {integer}", type(value.type)(dtype, lanes))
-
-
-def _float_name(lanes: int) -> str:
-    return "float" if lanes == 1 else f"<{lanes} x float>"
+    return code.result(f"bitcast {half} {short.text} to {llvm_type(type)}", type)
 
 
 def _f16_to_f32_in_integers(value: Reg) -> Reg:

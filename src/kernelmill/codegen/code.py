@@ -275,6 +275,7 @@ class Code:
         self.isa = module.isa
         self._count = 0
         self.definitions: dict[str, str] = {}
+        self._depths: dict[str, int] = {}
         self._blocks = [Block("entry")]
         self.regions = [Region(self._blocks[0])]
 
@@ -297,8 +298,25 @@ class Code:
         """Append an instruction to the current block of region number `depth`."""
         name = self.fresh()
         self.definitions[name] = text
+        self._depths[name] = depth % len(self.regions)
         self.regions[depth].block.lines.append(f"{name} = {text}")
         return name
+
+    def depth(self, *values: Reg) -> int:
+        """Return the number of the outermost region in which all of these are known. Literals stay
+        where they are used: LLVM folds them there only."""
+        names = [value.text for value in values if value.text.startswith("%")]
+        return max((self._depths.get(n, 0) for n in names), default=len(self.regions) - 1)
+
+    @contextmanager
+    def outside(self, depth: int) -> Generator[None]:
+        """Write into the current block of region number `depth`."""
+        inner = self.regions[depth + 1 :]
+        del self.regions[depth + 1 :]
+        try:
+            yield
+        finally:
+            self.regions += inner
 
     def on_stack(self, bytes: int) -> str:
         """Return the address of memory that the function has until it returns."""

@@ -72,6 +72,10 @@ class Indices:
         here = len(self.code.regions) - 1
         return self._offset(address, dtype, str(constant), here)
 
+    def depth(self, dim: Dim) -> int:
+        """Return the number of the outermost region in which this dim is known."""
+        return self._depth(self.resolve(dim))
+
     # ---- addresses --------------------------------------------------------------------------
 
     def _address(self, base: str, dtype: DType, dim: Dim) -> str:

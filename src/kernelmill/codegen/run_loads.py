@@ -3,8 +3,6 @@
 The addresses of a loop's runs go from one to the next, and round the loop. LLVM does not see that,
 or it would find each from the first again, by an instruction of its own.
 
-Neighbouring vectors that one instruction reads, in loops of products.
-
 There every load is one instruction more for each few multiply-adds. Such an instruction takes its
 address from a register alone, and can leave the address of what follows in it, so that runs of one
 operand follow one another: each finds its address from the one before.

@@ -40,6 +40,7 @@ class Body:
         self._target = answers(code.isa)
         self.values: dict[ir.Value, Reg] = {}
         self._elements = {b.name: b.dtype for b in kernel.buffers}
+        self._branch = 0
         self._loads = RunLoads(code, self.indices, pointers, self.values)
         self._write: dict[type, Callable[[Any], None]] = {
             ir.Instr: self.instruction, ir.IndexValue: self.index_value, ir.Load: self.load,
@@ -67,6 +68,10 @@ class Body:
             return self.code.splat(self.values[operand], type.lanes)
         return self.code.const(type, operand)
 
+    def _operands(self, operands: Sequence[ir.Operand], types: Sequence[ir.Value]) -> list[Reg]:
+        """Return operands for registers that are like these."""
+        return [self.operand(a, like.type) for a, like in zip(operands, types, strict=True)]
+
     def _mask(self, mask: ir.Value | None, lanes: int) -> Reg | None:
         return None if mask is None else self.code.splat(self.values[mask], lanes)
 
@@ -86,12 +91,21 @@ class Body:
         if self._loads.load(statement):
             return
         type = statement.result.type
-        access = self._access(statement.buffer, type, statement.index)
-        mask, stride = self._mask(statement.mask, type.lanes), self._stride(statement.stride)
-        if stride == 1:
-            self.values[statement.result] = access.load(type, mask)
-        else:
-            self.values[statement.result] = access.load_strided(type, stride, mask)
+        with self.code.outside(self._depth_of_load(statement)):
+            access = self._access(statement.buffer, type, statement.index)
+            mask, stride = self._mask(statement.mask, type.lanes), self._stride(statement.stride)
+            plain = stride == 1
+            found = access.load(type, mask) if plain else access.load_strided(type, stride, mask)
+        self.values[statement.result] = found
+
+    def _depth_of_load(self, statement: ir.Load) -> int:
+        """As `_depth`, one loop further out at most: the next may have passes where this has none,
+        and nothing can be read then."""
+        here = len(self.code.regions) - 1
+        fixed = statement.mask is None and self.told[statement.buffer].constant
+        if statement.result.type.lanes > 1 or not fixed:
+            return here
+        return min(here, max(self._branch, here - 1, self.indices.depth(statement.index)))
 
     def store(self, statement: ir.Store) -> None:
         value = self.values[statement.value]
@@ -158,8 +172,18 @@ class Body:
         self.indices.bind(statement.symbol, self.values[statement.value].text)
 
     def instruction(self, statement: ir.Instr) -> None:
-        self.values[statement.result] = self._instruction(statement)
+        with self.code.outside(self._depth(statement)):
+            self.values[statement.result] = self._instruction(statement)
         self._loads.computed(statement)
+
+    def _depth(self, statement: ir.Instr) -> int:
+        """Return the number of the region in which to compute this: scalars that do not change in a
+        loop are computed before it. LLVM leaves them inside where it counts many registers."""
+        here, type = len(self.code.regions) - 1, statement.result.type
+        if type.lanes > 1 or type.rows or statement.op == "check":
+            return here
+        args = [self.values[arg] for arg in statement.args if isinstance(arg, ir.Value)]
+        return min(here, max(self._branch, self.code.depth(*args)))
 
     def _instruction(self, statement: ir.Instr) -> Reg:
         op, args, type = statement.op, statement.args, statement.result.type
@@ -271,10 +295,7 @@ class Body:
                 return
         elif statement.unroll:
             raise CodegenError(f"kernel {self.kernel.name}: unrolled loop of unknown length")
-        initial = [
-            self.operand(operand, value.type)
-            for operand, value in zip(statement.initial, statement.carried, strict=True)
-        ]
+        initial = self._operands(statement.initial, statement.carried)
 
         chains = self._loads.chains(statement)
 
@@ -285,25 +306,16 @@ class Body:
         carried = list(zip(statement.carried, initial, strict=True))
         carried += [(chain.address, self._loads.beginning(chain, start)) for chain in chains]
         results = self.counted(statement.symbol, (start, stop, step), carried, body)
-        for value, result in zip(statement.results, results, strict=False):
-            self.values[value] = result
+        self.values.update(zip(statement.results, results, strict=False))
 
     def _unrolled(self, statement: ir.For, numbers: range) -> None:
-        state = [
-            self.operand(operand, value.type)
-            for operand, value in zip(statement.initial, statement.carried, strict=True)
-        ]
+        state = self._operands(statement.initial, statement.carried)
         for number in numbers:
             self.indices.replace(statement.symbol, number)
-            for value, register in zip(statement.carried, state, strict=True):
-                self.values[value] = register
+            self.values.update(zip(statement.carried, state, strict=True))
             self.statements(statement.body)
-            state = [
-                self.operand(operand, value.type)
-                for operand, value in zip(statement.yields, statement.carried, strict=True)
-            ]
-        for value, register in zip(statement.results, state, strict=True):
-            self.values[value] = register
+            state = self._operands(statement.yields, statement.carried)
+        self.values.update(zip(statement.results, state, strict=True))
 
     def counted(
         self, symbol: Sym, bounds: tuple[Dim, Dim, Dim], carried: list[tuple[ir.Value, Reg]],
@@ -328,8 +340,7 @@ class Body:
         around = code.regions[-1]
         known = dict(around.known)
         with code.region(head):
-            edges = (entry, exit_)
-            finals, latch = self._passes(symbol, first, last, increment, carried, body, edges)
+            finals, latch = self._passes(symbol, first, last, increment, carried, body, exit_)
         code.line(f"br label %{head.label}")
         code.place(exit_)
         if certain:
@@ -344,17 +355,15 @@ class Body:
 
     def _passes(
         self, symbol: Sym, first: str, last: str, step: str, carried: list[tuple[ir.Value, Reg]],
-        body: Callable[[], list[Reg]], edges: tuple[Block, Block],
+        body: Callable[[], list[Reg]], exit_: Block,
     ) -> tuple[list[Reg], str]:  # fmt: skip
-        """Write the loop's own region: phis, body, test. Return the final values and the last
-        block. `edges` are the blocks before and after the loop."""
-        code, (entry, exit_) = self.code, edges
+        """Write a loop's own region: phis, body, test. Return final values and the last block."""
+        code = self.code
         head = code.regions[-1].block
         counter = code.result("", INDEX)
         phis = [code.result("", start.type, start.special) for _, start in carried]
         self.indices.bind(symbol, counter.text)
-        for (value, _), phi in zip(carried, phis, strict=True):
-            self.values[value] = phi
+        self.values.update(zip((value for value, _ in carried), phis, strict=True))
         finals = body()
         following = code.result(f"add nsw i64 {counter.text}, {step}", INDEX)
         again = code.result(f"icmp slt i64 {following.text}, {last}", ir.VType(BOOL))
@@ -362,20 +371,13 @@ class Body:
         code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}{weights}")
         latch = code.label
         starts = [Reg(code, first, INDEX), *(initial for _, initial in carried)]
-        for i, (phi, begin, end) in enumerate(
-            zip([counter, *phis], starts, [following, *finals], strict=True)
-        ):
-            text = _phi_text([(begin, entry.label), (end, latch)])
-            head.lines[i] = f"{phi.text} = {text}"
+        _write_phis(head, [counter, *phis], starts, [following, *finals])
         return finals, latch
 
     def repeat(self, statement: ir.Repeat) -> None:
         """Write a loop that its own body ends."""
         code = self.code
-        initial = [
-            self.operand(operand, value.type)
-            for operand, value in zip(statement.initial, statement.carried, strict=True)
-        ]
+        initial = self._operands(statement.initial, statement.carried)
         entry, head, exit_ = (code.new_block(hint) for hint in ("enter", "loop", "exit"))
         code.line(f"br label %{entry.label}")
         code.place(entry)
@@ -386,21 +388,14 @@ class Body:
             finals = self._finals(statement)
             again = self.values[statement.condition]
             code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}")
-            latch = code.label
-            for i, (phi, begin, end) in enumerate(zip(phis, initial, finals, strict=True)):
-                text = _phi_text([(begin, entry.label), (end, latch)])
-                head.lines[i] = f"{phi.text} = {text}"
+            _write_phis(head, phis, initial, finals)
         code.line(f"br label %{head.label}")
         code.place(exit_)
-        for value, result in zip(statement.results, finals, strict=True):
-            self.values[value] = result
+        self.values.update(zip(statement.results, finals, strict=True))
 
     def _finals(self, loop: ir.For | ir.Repeat) -> list[Reg]:
         """Return the values that a pass leaves to the next one, the last pass to later code."""
-        finals = [
-            self.operand(operand, value.type)
-            for operand, value in zip(loop.yields, loop.carried, strict=True)
-        ]
+        finals = self._operands(loop.yields, loop.carried)
         tiles = iter(self._target.tiles_carried([value for value in finals if value.type.rows]))
         return [next(tiles) if value.type.rows else value for value in finals]
 
@@ -415,11 +410,10 @@ class Body:
         ends: list[tuple[list[Reg], str]] = []
         for block, body, yields in sides:
             with code.region(block):
+                outer, self._branch = self._branch, len(code.regions) - 1
                 self.statements(body)
-                values = [
-                    self.operand(operand, result.type)
-                    for operand, result in zip(yields, statement.results, strict=True)
-                ]
+                self._branch = outer
+                values = self._operands(yields, statement.results)
                 code.line(f"br label %{done.label}")
                 ends.append((values, code.label))
         other = otherwise if len(sides) == 2 else done
@@ -441,6 +435,15 @@ def _is_short(loop: ir.For, passes: int) -> bool:
 def _phi(code: Code, edges: list[tuple[Reg, str]]) -> Reg:
     first = edges[0][0]
     return code.result(_phi_text(edges), first.type, first.special)
+
+
+def _write_phis(head: Block, phis: list[Reg], begins: list[Reg], ends: list[Reg]) -> None:
+    """Write the first lines of a loop, whose region is the current one: what its registers are at
+    its beginning, and what a pass leaves to the next."""
+    code = phis[0].code
+    before = code.regions[-2].block.label
+    for i, (phi, begin, end) in enumerate(zip(phis, begins, ends, strict=True)):
+        head.lines[i] = f"{phi.text} = {_phi_text([(begin, before), (end, code.label)])}"
 
 
 def _phi_text(edges: list[tuple[Reg, str]]) -> str:

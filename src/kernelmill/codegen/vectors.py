@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from kernelmill.codegen import arithmetic
@@ -86,8 +87,8 @@ _FOLD: dict[str, arithmetic.Binary] = {
     "reduce_mul": arithmetic.mul,
     "reduce_max": arithmetic.maximum,
     "reduce_min": arithmetic.minimum,
-    "reduce_and": arithmetic.bit_and,
-    "reduce_or": arithmetic.bit_or,
+    "reduce_and": operator.and_,
+    "reduce_or": operator.or_,
 }
 
 
@@ -125,10 +126,12 @@ def in_pieces(instruction: Callable[..., Reg], lanes: int, *arguments: Reg) -> R
     """Apply an instruction on `lanes` lanes to arguments that have a multiple of them."""
     if arguments[0].lanes == lanes:
         return instruction(*arguments)
-    parts = [
-        instruction(*(slice_lanes(each, start, lanes) for each in arguments))
-        for start in range(0, arguments[0].lanes, lanes)
-    ]
+    starts = range(0, arguments[0].lanes, lanes)
+    return joined([instruction(*(slice_lanes(a, at, lanes) for a in arguments)) for at in starts])
+
+
+def joined(parts: list[Reg]) -> Reg:
+    """Concatenate the lanes of all parts."""
     while len(parts) > 1:
         pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = pairs + parts[len(pairs) * 2 :]

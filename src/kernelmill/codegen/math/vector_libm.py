@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kernelmill.codegen.code import Code, Reg, llvm_type
 from kernelmill.codegen.targets import answers
-from kernelmill.codegen.vectors import concat, extract, shuffle, slice_lanes
+from kernelmill.codegen.vectors import extract, joined, shuffle, slice_lanes
 from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.kernel.ir import VType
 
@@ -44,7 +44,7 @@ def _in_pieces(function: str, width: int, arguments: list[Reg]) -> Reg:
         pieces = [_padded(argument, start, count, width) for argument in arguments]
         result = code.call(function, piece, *pieces)
         parts.append(result if count == width else slice_lanes(result, 0, count))
-    return _joined(parts)
+    return joined(parts)
 
 
 def _padded(value: Reg, start: int, count: int, width: int) -> Reg:
@@ -60,13 +60,6 @@ def _padded(value: Reg, start: int, count: int, width: int) -> Reg:
         return code.result(f"insertelement {whole.typed}, {value.typed}, i64 0", whole.type)
     order = [start + lane if lane < count else value.lanes for lane in range(width)]
     return shuffle(value, zeros, order)
-
-
-def _joined(parts: list[Reg]) -> Reg:
-    while len(parts) > 1:
-        pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = pairs + parts[len(pairs) * 2 :]
-    return parts[0]
 
 
 def _lane_by_lane(name: str, arguments: list[Reg]) -> Reg:
