@@ -14,7 +14,7 @@ from kernelmill.codegen.memory import Access, Promises, fills_vectors
 from kernelmill.codegen.run_loads import RunLoads
 from kernelmill.codegen.targets import answers, tiles
 from kernelmill.core.dim import Dim, Sym, provably_less
-from kernelmill.core.dtype import BOOL, F64, I64, DType
+from kernelmill.core.dtype import BOOL, F32, F64, I8, I16, I32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.target.dot_units import DOT_UNITS, DotUnit
 from kernelmill.kernel import ir
@@ -234,6 +234,8 @@ class Body:
         source = self.operand(args[0], ir.VType(self._dtype_of(args[:1])))
         if op == "cast":
             outside = str(statement.attrs.get("outside", ""))
+            if outside == "lowest" and source.dtype == F32 and type.dtype in (I8, I16, I32):
+                source = self._target.truncate(source) or source
             return self.code.splat(arithmetic.cast(source, type.dtype, outside), type.lanes)
         if op == "bitcast":
             return arithmetic.bitcast(source, type)

@@ -118,6 +118,20 @@ def test_what_no_integer_holds_becomes_what_the_kernel_says(
 
 
 @pytest.mark.parametrize("level", TARGETS)
+@pytest.mark.parametrize("lanes", [1, 3, 4, 12, 16, 32])
+def test_any_number_of_lanes_is_truncated_alike(lanes: int, level: int) -> None:
+    values = to_numpy(samples(F32))
+    for result in (I32, I8):
+        got = run_map(
+            lambda builder, x, to=result: builder.op("cast", x, dtype=to, outside="lowest"),
+            [values], [F32], result, lanes, TARGETS[level],
+        )  # fmt: skip
+        with np.errstate(all="ignore"):
+            expected = numeric.cast(values, F32, result, "lowest")
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("level", TARGETS)
 def test_every_half_value_comes_back(level: int) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
     for dtype in (F16, BF16):

@@ -75,6 +75,10 @@ class Generic:
         """Return x - floor(x) in f32, rounded once, 0 for infinities; None if unavailable."""
         return None
 
+    def truncate(self, x: Reg) -> Reg | None:
+        """Return f32 truncated to i32, the lowest where none is near; None if unavailable."""
+        return None
+
     def vector_function(self, name: str, dtype: DType, accuracy: str) -> tuple[str, int] | None:
         """A vector function of libtorch_cpu by its C name for doubles, and its lanes; None: there
         is none, and the C library's is called for each lane. `accuracy`: SLEEF's "u10", ..."""

@@ -80,8 +80,14 @@ _PAIRS = {
 }
 """By bits of a vector: products of 16-bit numbers, neighbours added."""
 
+_TRUNCATED = {
+    16: "llvm.x86.avx512.mask.cvttps2dq.512",
+    8: "llvm.x86.avx.cvtt.ps2dq.256",
+    4: "llvm.x86.sse2.cvttps2dq",
+}
+"""By lanes: f32 to i32, the lowest one for NaN and what is out of range."""
+
 _SCALED_LANES = 16
-_SCALED = VType(F32, _SCALED_LANES)
 _TO_FLOOR = 9
 """Of a reduction: rounding down to integers, and no exception for a result that is not exact."""
 
@@ -136,26 +142,24 @@ class X86(Generic):
     def scale(self, p: Reg, k: Reg) -> Reg | None:
         if not self._scales(p.lanes):
             return None
-        code, kind = p.code, llvm_type(_SCALED)
-        name = "llvm.x86.avx512.mask.scalef.ps.512"
-        code.module.declare(name, kind, [kind, kind, kind, "i16", "i32 immarg"])
-        whole, mode = _whole_and_mode(code)
-        return in_pieces(
-            lambda a, power: code.call(name, _SCALED, a, power, a, whole, mode),
-            _SCALED_LANES, p, k,
-        )  # fmt: skip
+        name, rest = "llvm.x86.avx512.mask.scalef.ps.512", _whole_and_mode(p.code)
+        return in_pieces(lambda a, power: _call(name, a, power, a, *rest), _SCALED_LANES, p, k)
 
     def above_floor(self, x: Reg) -> Reg | None:
         if not self._scales(x.lanes):
             return None
-        code, kind = x.code, llvm_type(_SCALED)
-        name = "llvm.x86.avx512.mask.reduce.ps.512"
-        code.module.declare(name, kind, [kind, "i32 immarg", kind, "i16", "i32 immarg"])
-        whole, mode = _whole_and_mode(code)
-        down = code.const(VType(I32), _TO_FLOOR)
-        return in_pieces(
-            lambda a: code.call(name, _SCALED, a, down, a, whole, mode), _SCALED_LANES, x
-        )
+        name, rest = "llvm.x86.avx512.mask.reduce.ps.512", _whole_and_mode(x.code)
+        down = x.code.const(VType(I32), _TO_FLOOR)
+        return in_pieces(lambda a: _call(name, a, down, a, *rest), _SCALED_LANES, x)
+
+    def truncate(self, x: Reg) -> Reg | None:
+        most = self.isa.vector_bits // 32
+        lanes = next((n for n in _TRUNCATED if n <= most and x.lanes % n == 0), 0)
+        if not lanes:
+            return None
+        kind = VType(I32, lanes)
+        rest = (x.code.const(kind, 0), *_whole_and_mode(x.code)) if lanes == _SCALED_LANES else ()
+        return in_pieces(lambda a: _call(_TRUNCATED[lanes], a, *rest, result=kind), lanes, x)
 
     def _scales(self, lanes: int) -> bool:
         return self.isa.has_scale and lanes % _SCALED_LANES == 0
