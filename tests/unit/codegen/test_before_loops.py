@@ -33,15 +33,17 @@ def where(kernel: Kernel, instruction: str) -> list[str]:
             if instruction in text]  # fmt: skip
 
 
-def scaled(columns: Dim, factor: Callable[[KernelBuilder, Value, Dim], Value]) -> Kernel:
-    """y = x * factor(scale of the row), over rows and vectors of columns."""
+def scaled(
+    columns: Dim, factor: Callable[[KernelBuilder, Value, Dim], Value], shared: bool = False
+) -> Kernel:
+    """y = x * factor(scale of the row, or of all rows), over rows and vectors of columns."""
     builder = KernelBuilder("kernel", "Map", tasks=1)
     builder.buffer("scale", F32, ROWS, "in")
     builder.buffer("x", F32, columns * ROWS, "in")
     builder.buffer("y", F32, columns * ROWS, "out")
     with builder.loop(0, ROWS) as row, builder.loop(0, columns, 4) as loop:
         at = row.index * columns + loop.index
-        scale = builder.load("scale", row.index, F32)
+        scale = builder.load("scale", 0 if shared else row.index, F32)
         value = builder.op("mul", builder.load("x", at, F32, 4), factor(builder, scale, loop.index))
         builder.store("y", at, value)
     return builder.kernel
@@ -97,7 +99,7 @@ def test_literals_are_folded_where_they_are_used() -> None:
 
 def test_nothing_is_read_before_a_loop_that_may_have_no_pass() -> None:
     columns = of_atom(Sym("d0", 0, None))
-    kernel = scaled(columns, inverse)
+    kernel = scaled(columns, inverse, shared=True)
     kernel.dims.append(Sym("d0", 0, None))
     text = blocks(kernel)
     (reading,) = (label for label, lines in text.items() if "ptr %b0" in lines)
