@@ -7,6 +7,8 @@ before the division and its result afterwards.
 from __future__ import annotations
 
 import operator
+import re
+import struct
 from collections.abc import Callable
 
 from kernelmill.codegen.code import Code, Reg, llvm_type, suffix, vector
@@ -16,6 +18,8 @@ from kernelmill.kernel.ir import VType
 
 Binary = Callable[[Reg, Reg], Reg]
 Unary = Callable[[Reg], Reg]
+
+_LITERAL = re.compile(r"(?:splat \(\w+ )?0x(\w{16})\)?")
 
 
 def lowest(dtype: DType) -> int:
@@ -91,8 +95,17 @@ def _extreme(a: Reg, b: Reg, ordered: str, signed: str, unsigned: str) -> Reg:
     if a.dtype.is_integer:
         return code.intrinsic(signed if a.dtype.kind == "int" else unsigned, a, b)
     # One min or max instruction, which gives b when either is NaN, and then a's NaN.
+    if _is_number(b):
+        return code.select(b.compare(ordered, a), b, a)
     picked = code.select(a.compare(ordered, b), a, b)
     return code.select(a.compare("uno", a), a, picked)
+
+
+def _is_number(x: Reg) -> bool:
+    """Return whether this is a literal, and neither NaN nor a zero, whose sign would matter."""
+    found = _LITERAL.fullmatch(x.text)
+    (value,) = struct.unpack(">d", bytes.fromhex(found[1] if found else "0" * 16))
+    return value == value and value != 0
 
 
 def _float_intrinsic(name: str) -> Unary:
@@ -272,27 +285,21 @@ def f32_to_bf16(value: Reg) -> Reg:
 
 def f16_to_f32(value: Reg) -> Reg:
     """Convert exactly; denormals are kept."""
-    code = value.code
+    code, half = value.code, vector("half", value.lanes)
     if not code.isa.has_half:
         return _f16_to_f32_in_integers(value)
-    return _native_half(value, F32, extend=True)
+    bits = code.result(f"bitcast {value.typed} to {half}", value.type)
+    type = VType(F32, value.lanes)
+    return code.result(f"fpext {half} {bits.text} to {llvm_type(type)}", type)
 
 
 def f32_to_f16(value: Reg) -> Reg:
     """Round to nearest even; denormals are kept."""
-    code = value.code
+    code, half = value.code, vector("half", value.lanes)
     if not code.isa.has_half:
         return _f32_to_f16_in_integers(value)
-    return _native_half(value, F16, extend=False)
-
-
-def _native_half(value: Reg, dtype: DType, extend: bool) -> Reg:
-    code, lanes, type = value.code, value.lanes, VType(dtype, value.lanes)
-    half, single = vector("half", lanes), vector("float", lanes)
-    if extend:
-        bits = code.result(f"bitcast {value.typed} to {half}", value.type)
-        return code.result(f"fpext {half} {bits.text} to {single}", type)
     short = code.result(f"fptrunc {value.typed} to {half}", value.type)
+    type = VType(F16, value.lanes)
     return code.result(f"bitcast {half} {short.text} to {llvm_type(type)}", type)
 
 

@@ -99,7 +99,7 @@ def reduce(op: str, value: Reg) -> Reg:
     """
     fold: Callable[[Reg, Reg], Reg] = _FOLD[op]
     if value.dtype == BOOL and value.lanes > 1:
-        return _reduce_bits(_bit_name(op), value)
+        return _reduce_bits(op, value)
     while value.lanes > 1:
         half = (value.lanes + 1) // 2
         rest = value.lanes - half
@@ -112,11 +112,8 @@ def reduce(op: str, value: Reg) -> Reg:
     return value
 
 
-def _bit_name(op: str) -> str:
-    return "and" if op in ("reduce_and", "reduce_min", "reduce_mul") else "or"
-
-
-def _reduce_bits(name: str, value: Reg) -> Reg:
+def _reduce_bits(op: str, value: Reg) -> Reg:
+    name = "and" if op in ("reduce_and", "reduce_min", "reduce_mul") else "or"
     full = f"llvm.vector.reduce.{name}.v{value.lanes}i1"
     value.code.module.declare(full, "i1", [llvm_type(value.type)])
     return value.code.call(full, VType(BOOL), value)

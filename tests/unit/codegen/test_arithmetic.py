@@ -138,6 +138,26 @@ def test_min_max_keep_nan(dtype: DType, lanes: int) -> None:
     np.testing.assert_array_equal(got_max, np.maximum(a, b))
 
 
+@pytest.mark.parametrize("level", TARGETS)
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_min_max_with_a_literal_are_those_with_a_register(
+    dtype: DType, lanes: int, level: int
+) -> None:
+    values = samples(dtype)
+    for op, literal in itertools.product(("min", "max"), (127.0, -2.5, 0.0, -0.0, np.inf, np.nan)):
+        number = values.dtype.type(literal)
+        got, expected = (
+            run_map(body, [values, np.full_like(values, number)], [dtype, dtype], dtype, lanes,
+            TARGETS[level])
+            for body in (
+                lambda b, x, _, op=op, number=float(number): b.op(op, x, number),
+                lambda b, x, y, op=op: b.op(op, x, y),
+            )
+        )  # fmt: skip
+        check(got, expected)
+
+
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, BOOL], ids=str)
 def test_compare(dtype: DType, lanes: int) -> None:

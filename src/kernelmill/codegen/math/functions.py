@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernelmill.codegen.arithmetic import lowest
 from kernelmill.codegen.code import Code, Reg, llvm_type, suffix
 from kernelmill.codegen.math import elementary, libm_fixups, special
 from kernelmill.core.dtype import F32, I32, I64
@@ -68,13 +69,7 @@ def nextafter(a: Reg, b: Reg) -> Reg:
     bits = a.bits_as(integer)
     away = a.compare("olt", b) ^ a.compare("olt", 0.0)
     step = code.select(away, bits.like(1), -1)
-    smallest = copysign_bits(bits.like(1), b.bits_as(integer))
+    smallest = (b.bits_as(integer) & lowest(integer)) | 1
     moved = code.select(a.compare("oeq", 0.0), smallest, bits + step).bits_as(a.dtype)
     moved = code.select(a.compare("oeq", b), b, moved)
     return code.select(a.compare("uno", b), a + b, moved)
-
-
-def copysign_bits(magnitude: Reg, sign: Reg) -> Reg:
-    """The magnitude's bits with the sign bit of the other."""
-    lowest = -(1 << (sign.dtype.bits - 1))
-    return magnitude | (sign & lowest)
