@@ -21,7 +21,6 @@ import torch
 
 from kernelmill.artifact.bytecode import is_tracers
 from kernelmill.core.digest import DIGEST_BYTES, digest_of
-from kernelmill.core.log import get_logger
 
 _ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
           torch.memory_format, type(Ellipsis))  # fmt: skip
@@ -340,9 +339,6 @@ def function_digest(function: types.FunctionType, deep: int = 3) -> str:
     ]
     data = (*defaults, cells)
     return digest_of(f"{code_digest(function.__code__)} {data}".encode())
-
-
-_log = get_logger("artifact")
 
 
 # ---- installed packages ----------------------------------------------------------------------

@@ -23,6 +23,7 @@ from kernelmill.fleet.task import (
     compile_task,
 )
 from kernelmill.store.entry import Entry, decode, encode
+from kernelmill.store.folder import FirstWarnings
 from kernelmill.store.remote import SharedStore
 from kernelmill.store.store import Store
 
@@ -90,7 +91,7 @@ class Sharing:
         self._serves = shared is not None
         self._writers = Workers(_WRITERS)
         self._writes: list[WorkItem[bool]] = []
-        self._told = False
+        self._warn = FirstWarnings(_log)
         self.missed = 0
 
     def good(self, names: list[str]) -> dict[str, tuple[Entry, dict[str, bytes]]]:
@@ -137,9 +138,7 @@ class Sharing:
 
     def _lost(self, error: StoreError) -> None:
         self._serves = False
-        if not self._told:
-            self._told = True
-            _log.warning("%s; what is compiled stays in the folder of this machine", error)
+        self._warn("lost", f"{error}; what is compiled stays in the folder of this machine")
 
 
 ATTEMPTS = 3
@@ -212,7 +211,7 @@ class Dispatch:
         self._costs = TaskCosts()
         self._workers: set[str] = set()
         self._lost_at_first = 0
-        self._told_elsewhere = False
+        self._warn = FirstWarnings(_log)
         self.progress = Progress()
         self.failures: dict[str, Failure] = {}
         track(self)
@@ -322,9 +321,9 @@ class Dispatch:
             self._again(batch, _shown(error))
             return
         self._workers.add(done.worker)
-        for task, outcome in zip(batch, done.outcomes, strict=True):
-            self._costs.learn(task, outcome.seconds)
-        self._take_results(batch, [outcome.result for outcome in done.outcomes], images)
+        for task, seconds in zip(batch, done.seconds, strict=True):
+            self._costs.learn(task, seconds)
+        self._take_results(batch, done.results, images)
 
     def _again(self, batch: Batch, reason: str) -> None:
         first = batch[0]
@@ -350,9 +349,9 @@ class Dispatch:
     ) -> None:
         for task, result in zip(batch, results, strict=True):
             if isinstance(result, Declined) and result.elsewhere:
-                if not self._told_elsewhere:
-                    self._told_elsewhere = True
-                    _log.warning("a worker has %s; its kernels are compiled here", result.reason)
+                self._warn(
+                    "elsewhere", f"a worker has {result.reason}; its kernels are compiled here"
+                )
                 result = compile_task(task)
             if isinstance(result, Declined):
                 self._fail(task, result.reason)

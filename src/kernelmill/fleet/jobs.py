@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, cast
 
+from kernelmill.config.tree import is_int_list
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.target.isa import NAMED
@@ -109,11 +110,14 @@ def _job(table: Any, where: str) -> Job:
     _check_names(table, _FIELDS, where)
     if not isinstance(table.get("model"), str):
         raise ConfigError(f"{where}: model must be a text: module:function, or a .kmill file")
+    targets: Any = table.get("targets", [NATIVE])
+    if not isinstance(targets, list):
+        raise ConfigError(f"{where}: targets: expected a list")
     try:
         return Job(
             table["model"],
             _text(table.get("name", ""), "name"),
-            tuple(_text(one, "targets") for one in _list(table.get("targets", [NATIVE]))),
+            tuple(_text(one, "targets") for one in cast(list[Any], targets)),
             _gears(table.get("gears", {})),
             _flat(_table(table.get("options", {}), "options")),
         )
@@ -139,23 +143,14 @@ def _text(value: Any, what: str) -> str:
     return value
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ConfigError("targets: expected a list")
-    return cast(list[Any], value)
-
-
 def _gears(value: Any) -> Gears:
     found: dict[str, dict[int, list[int]]] = {}
     for argument, dims in _table(value, "gears").items():
         found[argument] = {}
         for dim, sizes in _table(dims, f"gears.{argument}").items():
-            whole = isinstance(sizes, list) and all(
-                type(size) is int for size in cast(list[Any], sizes)
-            )
-            if not dim.isdecimal() or not whole:
+            if not dim.isdecimal() or not is_int_list(sizes):
                 raise ConfigError(f"gears.{argument}.{dim}: expected dim = [sizes]")
-            found[argument][int(dim)] = cast(list[int], sizes)
+            found[argument][int(dim)] = sizes
     return found
 
 

@@ -12,23 +12,22 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 
 from kernelmill.core.dataclass import dataclass
-from kernelmill.core.errors import ConfigError, DeniedFileError, StoreError, file_errors
+from kernelmill.core.errors import DeniedFileError, StoreError, file_errors
 from kernelmill.core.generator import GENERATOR_VERSION
-from kernelmill.core.log import get_logger
 from kernelmill.core.target.isa import Isa, named_isa
 from kernelmill.core.version import ABI_VERSION, VERSION
 from kernelmill.store.backends import Stored
 from kernelmill.store.entry import NAME as ENTRY_NAME
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
-from kernelmill.store.remote import SharedStore, open_shared
+from kernelmill.store.remote import SharedStore, named_shared, open_shared
 from kernelmill.store.store import Store, default_folders
 from kernelmill.store.upkeep import export_archive
 
@@ -56,15 +55,7 @@ class ModelManifest:
 
     def text(self) -> bytes:
         """Return the manifest as stored."""
-        document = {
-            "format": FORMAT,
-            "model": self.model,
-            "compiler": self.compiler,
-            "isa": self.isa,
-            "written": self.written,
-            "entries": list(self.entries),
-        }
-        return json.dumps(document, indent=1).encode()
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode()
 
 
 @cache
@@ -200,9 +191,6 @@ def _shown(read: Callable[[str], ModelManifest | None], name: str) -> str:
     return one.isa if one.compiler == own_compiler() else f"{one.isa} by {one.compiler}"
 
 
-_log = get_logger("fleet")
-
-
 @dataclass(frozen=True)
 class Cleaned:
     """The result of `clean`: entries and manifests removed, their bytes, and entries left."""
@@ -271,8 +259,8 @@ def pull(
     Raises StoreError when there is no such manifest, or the store does not answer; ConfigError
     without a store or its key; FileError when the folder cannot be written.
     """
-    shared = _shared(store)
-    manifest = SharedManifests(shared).needed(model, _isa(target))
+    shared = named_shared(store)
+    manifest = SharedManifests(shared).needed(model, named_isa(target))
     kernels = Store(os.fspath(folder) if folder is not None else default_folders()[-1])
     wanted = [name for name in manifest.entries if not _is_good(kernels.folder, name)]
     fetched = list(shared.fetch(wanted))
@@ -311,7 +299,7 @@ def pack(
                 f"{pulled.missing[0]} for one; precompile it again"
             )
     kernels = Folder(path)
-    names = FolderManifests(kernels).needed(model, _isa(target)).entries
+    names = FolderManifests(kernels).needed(model, named_isa(target)).entries
     missing = [name for name in names if not _is_good(kernels, name)]
     if missing:
         raise StoreError(
@@ -320,20 +308,6 @@ def pack(
         )
     with file_errors(archive):
         return export_archive(kernels.path, os.fspath(archive), names)
-
-
-def _shared(url: str | None) -> SharedStore:
-    shared = open_shared(url)
-    if shared is None:
-        raise ConfigError("there is no shared store: give its URL, or set KERNELMILL_REMOTE")
-    return shared
-
-
-def _isa(target: str) -> Isa:
-    try:
-        return named_isa(target)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _is_good(folder: Folder, name: str) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -234,7 +234,7 @@ def precompile(
     failures: list[Failure] = []
     done: list[str] = []
     with (
-        _own_or(executor) as workers,
+        nullcontext(executor) if executor is not None else LocalPool() as workers,
         Dispatch(workers, kernels, shared, progress or (lambda _: None)) as dispatch,
     ):
         runs = [
@@ -282,16 +282,13 @@ def _trace(job: Job, kernels: Store, dispatch: Dispatch, failures: list[Failure]
     except Exception as error:
         known = isinstance(error, (KernelmillError, OSError))
         _log.info("job %s", job.name, exc_info=error)
-        failures.append(Failure(job.name, str(error) if known else f"{_name(error)}: {error}"))
+        what = str(error) if known else f"{type(error).__name__}: {error}"
+        failures.append(Failure(job.name, what))
         return None
     if not run.entries:
         failures.append(Failure(job.name, "nothing of it was compiled; it runs in torch"))
         return None
     return run
-
-
-def _name(error: Exception) -> str:
-    return type(error).__name__
 
 
 def _finish(run: _Run, kernels: Store, shared: SharedStore | None) -> int:
@@ -313,16 +310,3 @@ def _open(folder: str | os.PathLike[str] | None) -> Store:
     """Return the kernel folder, without its own shared store: a run uses that in batches."""
     paths = default_folders() if folder is None else (os.fspath(folder),)
     return Store(paths[-1], paths[:-1])
-
-
-@contextmanager
-def _own_or(executor: Executor | None) -> Generator[Executor]:
-    """Yield the caller's executor, which is not shut down; or one for this call."""
-    if executor is not None:
-        yield executor
-        return
-    pool = LocalPool()
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)

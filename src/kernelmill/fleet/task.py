@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from kernelmill import codegen
@@ -62,31 +63,24 @@ class Declined:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The outcome of a task: its ELF object, or a refusal; and the time it took."""
-
-    result: bytes | Declined
-    seconds: float
-
-
-@dataclass(frozen=True)
 class BatchOutcome:
-    """The outcomes of the tasks of a batch, in their order. `worker` identifies the thread, process
-    and machine."""
+    """The outcomes of the tasks of a batch, in their order: the ELF object of each, or a refusal,
+    and the seconds it took. `worker` identifies the thread, process and machine."""
 
     worker: str
-    outcomes: tuple[Outcome, ...]
+    results: tuple[bytes | Declined, ...]
+    seconds: tuple[float, ...]
 
 
 def compile_batch(tasks: Sequence[CompileTask]) -> BatchOutcome:
     """Compile one task after the other, as the function that an executor runs."""
     worker = f"{socket.gethostname()} {os.getpid()} {threading.get_ident()}"
-    return BatchOutcome(worker, tuple(map(_timed, tasks)))
-
-
-def _timed(task: CompileTask) -> Outcome:
-    start = time.perf_counter()
-    return Outcome(compile_task(task), time.perf_counter() - start)
+    times, results = [time.perf_counter()], list[bytes | Declined]()
+    for task in tasks:
+        results.append(compile_task(task))
+        times.append(time.perf_counter())
+    seconds = tuple(end - begin for begin, end in pairwise(times))
+    return BatchOutcome(worker, tuple(results), seconds)
 
 
 def compile_task(task: CompileTask) -> bytes | Declined:

@@ -85,12 +85,7 @@ class _Redis:
         )
 
     def read(self, name: str) -> bytes | None:
-        try:
-            return self._client.get(_PREFIX + name)
-        except Exception as error:
-            if _is_of_another_type(error):
-                return None
-            raise
+        return self._client.mget([_PREFIX + name])[0]
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -132,15 +127,11 @@ class _Redis:
 
 def _size(answer: Any) -> int:
     """Return the size from an answer to STRLEN."""
-    if _is_of_another_type(answer):
+    if not isinstance(answer, Exception):
+        return answer
+    if str(answer).startswith("WRONGTYPE"):
         return 0
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
-def _is_of_another_type(answer: Any) -> bool:
-    return isinstance(answer, Exception) and str(answer).startswith("WRONGTYPE")
+    raise answer
 
 
 class _Files:

@@ -26,13 +26,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import logging
 import os
 import shlex
 import stat
 import threading
 import time
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO, Literal, NamedTuple
@@ -100,7 +101,8 @@ def file_lock(folder: int, filename: str, patience: float) -> Generator[FileLock
         if file is not None and not file.closed:
             # While the lock is held: who waits on this file finds that the name is gone, and starts
             # over with a new one.
-            _unlink_quietly(folder, filename)
+            with suppress(OSError):  # the folder may have been cleaned
+                os.unlink(filename, dir_fd=folder)
             _HELD.discard(file)
             file.close()
 
@@ -134,11 +136,6 @@ def _try_lock(folder: int, filename: str) -> tuple[io.FileIO | None, bool]:
     return None, existed
 
 
-def _unlink_quietly(folder: int, filename: str) -> None:
-    with suppress(OSError):  # the folder may have been cleaned
-        os.unlink(filename, dir_fd=folder)
-
-
 _HELD: set[io.FileIO] = set()
 
 
@@ -148,6 +145,18 @@ def _let_go() -> None:
     for file in _HELD:
         file.close()
     _HELD.clear()
+
+
+class FirstWarnings:
+    """Messages to a log: the first of each kind is a warning, later ones are at INFO."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self.kinds: set[str] = set()
+
+    def __call__(self, kind: str, message: str) -> None:
+        self._log.log(logging.INFO if kind in self.kinds else logging.WARNING, "%s", message)
+        self.kinds.add(kind)
 
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -294,13 +303,18 @@ class Folder:
     def load(self, name: str) -> Entry | None:
         """Return the entry, checked; None if one of its files is missing. No lock is taken. Raises
         as `read`, and BadEntry for damaged files."""
-        sealed = self.read(f"{name}.json")
-        if sealed is None:
-            return None
-        info, object = self.read(f"{name}.info"), self.read(f"{name}.o")
-        if info is None or object is None:
-            return None
-        return decode(name, {".json": sealed, ".info": info, ".o": object})
+        files = self.files_of(name)
+        return decode(name, files) if files else None
+
+    def files_of(self, name: str) -> dict[str, bytes]:
+        """Return the files of an entry by suffix, unchecked; none if one is missing."""
+        files: dict[str, bytes] = {}
+        for suffix in reversed(SUFFIXES):
+            data = self.read(f"{name}{suffix}")
+            if data is None:
+                return {}
+            files[suffix] = data
+        return files
 
     def read(self, filename: str) -> bytes | None:
         """Return the bytes of a file, None if it is missing or refused. StoreError if refusal is an
@@ -395,20 +409,22 @@ class Folder:
         """
         folder = self._made()
         mark = f".tmp-{os.getpid()}-{threading.get_ident()}"
-        filenames = [f"{name}{suffix}" for name, files in entries.items() for suffix in files]
+        contents = {
+            f"{name}{suffix}": data for name in entries for suffix, data in entries[name].items()
+        }
         try:
             with ExitStack() as opened:
                 descriptors: list[int] = []
-                for filename, data in zip(filenames, _contents(entries), strict=True):
+                for filename, data in contents.items():
                     file = opened.enter_context(_created(folder, f"{filename}{mark}"))
                     file.write(data)
                     file.flush()
                     descriptors.append(file.fileno())
                 _sync(descriptors)
-            for final in filenames:
+            for final in contents:
                 os.replace(f"{final}{mark}", final, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
-            for filename in filenames:
+            for filename in contents:
                 _remove(folder, f"{filename}{mark}")
             raise
 
@@ -432,11 +448,6 @@ class Folder:
         for filename in self.files():
             if filename.startswith(f"{name}.") and ".tmp-" in filename:
                 _remove(self._made(), filename)
-
-
-def _contents(entries: Mapping[str, Mapping[str, bytes]]) -> Iterator[bytes]:
-    for files in entries.values():
-        yield from files.values()
 
 
 def _sync(descriptors: Sequence[int]) -> None:

@@ -27,6 +27,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 DEFAULT_FOLDER = "~/.local/share/kernelmill/static_kernels"
@@ -134,8 +135,7 @@ def check_folder(path: str) -> None:
 def active(folder: str) -> list[str]:
     """Return names of the packages that programs use, newest first; none without the file."""
     try:
-        with open(os.path.join(folder, ACTIVE), "rb") as file:
-            names = json.load(file)["packages"]
+        names = json.loads(Path(folder, ACTIVE).read_bytes())["packages"]
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError):
@@ -149,8 +149,7 @@ def installed_manifest(folder: str, name: str) -> dict[str, Any]:
     """Return the manifest of an installed package. Refused if it is missing or damaged."""
     path = os.path.join(folder, name, MANIFEST)
     try:
-        with open(path, "rb") as file:
-            return unseal(file.read(), path)
+        return unseal(Path(path).read_bytes(), path)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from None
 
@@ -162,8 +161,7 @@ def check_installed(folder: str, name: str) -> dict[str, Any]:
     for filename in manifest["files"]:
         path = os.path.join(folder, name, filename)
         try:
-            with open(path, "rb") as file:
-                files[filename] = file.read()
+            files[filename] = Path(path).read_bytes()
         except OSError as error:
             raise Refused(f"{path}: {error.strerror}") from None
     _compare(manifest, files, os.path.join(folder, name))

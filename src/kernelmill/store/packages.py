@@ -201,14 +201,11 @@ def packages_in(folder: str) -> list[Package]:
 
 
 def _wheels() -> list[Package]:
-    found: list[Package] = []
     if not any(map(_has_wheels, sys.path)):
-        return found
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.dist is not None:
-            package = _package(str(point.dist.locate_file(point.value)))
-            found += [] if package is None else [package]
-    return found
+        return []
+    points = metadata.entry_points(group=ENTRY_POINTS)
+    places = (point.dist.locate_file(point.value) for point in points if point.dist is not None)
+    return [package for package in map(_package, map(str, places)) if package is not None]
 
 
 def _has_wheels(folder: str) -> bool:

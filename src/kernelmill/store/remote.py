@@ -28,8 +28,8 @@ from __future__ import annotations
 import atexit
 import hashlib
 import hmac
+import io
 import json
-import logging
 import queue
 import random
 import threading
@@ -46,6 +46,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.store import backends
 from kernelmill.store.backends import RemoteBackend, Stored
 from kernelmill.store.entry import SUFFIXES, BadEntry, Entry, decode
+from kernelmill.store.folder import FirstWarnings
 from kernelmill.store.upkeep import check
 
 FIRST_SECONDS = 0.1
@@ -81,7 +82,7 @@ class BackOff:
             if self.is_resting:
                 return False
             if self._failures:
-                self._next = self._clock() + self._pause()
+                self._next = self._clock() + pause(self._failures, self._chance())
             return True
 
     def served(self) -> None:
@@ -97,14 +98,11 @@ class BackOff:
                 return
             self._failures += 1
             self._failed = self._clock()
-            self._next = self._failed + self._pause()
+            self._next = self._failed + pause(self._failures, self._chance())
 
     def now(self) -> float:
         """Return the time of the clock, for `failed`."""
         return self._clock()
-
-    def _pause(self) -> float:
-        return pause(self._failures, self._chance())
 
 
 def pause(failures: int, chance: float) -> float:
@@ -163,7 +161,7 @@ class Remote:
         self._key = key
         self._connect = connect
         self._backoff = BackOff()
-        self._warned: set[str] = set()
+        self._tell = FirstWarnings(_log)
         self._begin()
         track(self)
         try:  # here, since it takes longer than an answer may
@@ -263,11 +261,6 @@ class Remote:
             f"{hint}; kernels are compiled here until it does",
         )
 
-    def _tell(self, kind: str, message: str) -> None:
-        """Log a message, as a warning the first time for each kind, then at INFO."""
-        _log.log(logging.INFO if kind in self._warned else logging.WARNING, "%s", message)
-        self._warned.add(kind)
-
 
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return the files of an entry as one value."""
@@ -285,11 +278,8 @@ def unpack(value: bytes) -> dict[str, bytes]:
     start = len(head) + 1
     if len(sizes) != len(SUFFIXES) or min(sizes) < 0 or start + sum(sizes) != len(value):
         raise BadEntry(f"cut or damaged: {len(value)} bytes do not add up")
-    files: dict[str, bytes] = {}
-    for suffix, size in zip(SUFFIXES, sizes, strict=True):
-        files[suffix] = value[start : start + size]
-        start += size
-    return files
+    source = io.BytesIO(value[start:])
+    return {suffix: source.read(size) for suffix, size in zip(SUFFIXES, sizes, strict=True)}
 
 
 def default_remote() -> Remote | None:
@@ -337,7 +327,7 @@ class SharedStore:
         except ImportError as error:
             raise StoreError(f"{self.shown}: {error}: pip install 'kernelmill[remote]'") from None
         self._backend: RemoteBackend | None = None
-        self._warned = False
+        self._tell = FirstWarnings(_log)
 
     # ---- entries ----------------------------------------------------------------------------
 
@@ -355,14 +345,13 @@ class SharedStore:
                 entry = decode(name, files, "remote")
                 check(entry)
             except (BadEntry, ValueError) as bad:
-                self._tell_bad(str(bad))
+                self._tell("bad", f"{self.shown}: {bad}; taken for missing")
                 continue
             yield entry, files
 
     def keep(self, name: str, files: Mapping[str, bytes]) -> None:
         """Write an entry."""
-        value = sign(self._key, name, pack(files))
-        self._ask(lambda backend: backend.write(name, value))
+        self.keep_document(name, pack(files))
 
     # ---- documents and upkeep ---------------------------------------------------------------
 
@@ -402,18 +391,11 @@ class SharedStore:
                 if attempt == ATTEMPTS:
                     raise StoreError(
                         f"the shared store {self.shown} does not answer "
-                        f"({type(error).__name__}: {_shown(error, self.url, self.shown)})"
+                        f"({type(error).__name__}: {str(error).replace(self.url, self.shown)})"
                     ) from error
                 _log.info("%s: attempt %d: %s", self.shown, attempt, type(error).__name__)
                 time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 1))
         raise AssertionError  # the last attempt returns or raises
-
-    def _tell_bad(self, text: str) -> None:
-        if self._warned:
-            _log.info("%s: %s", self.shown, text)
-        else:
-            self._warned = True
-            _log.warning("%s: %s; taken for missing", self.shown, text)
 
 
 def open_shared(url: str | None = None) -> SharedStore | None:
@@ -436,5 +418,9 @@ def open_shared(url: str | None = None) -> SharedStore | None:
     return SharedStore(url, key)
 
 
-def _shown(error: Exception, url: str, shown: str) -> str:
-    return str(error).replace(url, shown)
+def named_shared(url: str | None) -> SharedStore:
+    """Return the store of `open_shared`. ConfigError when neither is given too."""
+    shared = open_shared(url)
+    if shared is None:
+        raise ConfigError("there is no shared store: give its URL, or set KERNELMILL_REMOTE")
+    return shared

@@ -31,7 +31,7 @@ from kernelmill.store.entry import (
     entry_name,
     key_of,
 )
-from kernelmill.store.folder import Folder, OnUntrusted, ThreadLocks, when_untrusted
+from kernelmill.store.folder import FirstWarnings, Folder, OnUntrusted, ThreadLocks, when_untrusted
 from kernelmill.store.packages import Package, installed
 from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.upkeep import Uses
@@ -104,7 +104,7 @@ class Store:
         self._memory: dict[str, Entry] = {}
         self._thread_locks = ThreadLocks()
         self._counting = RenewedLock()
-        self._warned: set[str] = set()
+        self._warn = FirstWarnings(_log)
         for missing in (f.path for f in self.read_only if not os.path.isdir(f.path)):
             self._warn(missing, f"no folder {missing}, which was to be looked at first; skipped")
         self._tell_refused()
@@ -312,16 +312,8 @@ class Store:
     def _tell_refused(self) -> None:
         """Warn of refused read-only folders and packages; the last folder warns on writing."""
         for folder in (*self.packages.values(), *self.read_only):
-            if folder.refused and folder.path not in self._warned:
+            if folder.refused and folder.path not in self._warn.kinds:
                 self._warn(folder.path, f"not used: {folder.refused}")
-
-    def _warn(self, kind: str, message: str) -> None:
-        """Log a message, as a warning the first time for each kind, then at INFO."""
-        if kind in self._warned:
-            _log.info(message)
-        else:
-            self._warned.add(kind)
-            _log.warning(message)
 
     def _log_miss(self, key: Key, type: str) -> None:
         if not _log.isEnabledFor(logging.INFO):

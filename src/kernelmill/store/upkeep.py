@@ -142,23 +142,25 @@ def collect(path: str, max_bytes: int) -> Cleanup:
     written.
     """
     folder = Folder(path)
-    entries = sorted(_Stored.of(folder, name) for name in folder.names())
-    total = sum(entry.bytes for entry in entries)
+    entries = sorted(_last_use(folder, name) for name in folder.names())
+    total = sum(size for _, _, size in entries)
     leftovers = _remove_leftovers(folder, max_bytes - total)
     used = names_in_use(folder)
     removed = freed = 0
-    for entry in entries:
+    for _, name, size in entries:
         if total - freed <= max_bytes:
             break
-        if entry.name not in used and _remove_unused(folder, entry.name):
+        if name not in used and _remove_unused(folder, name):
             removed += 1
-            freed += entry.bytes
+            freed += size
     return Cleanup(removed, freed, total - freed, len(used), leftovers)
 
 
 def _remove_leftovers(folder: Folder, room: int) -> int:
     """Remove old leftovers; return how many. `room` is the number of bytes that may stay."""
-    found = [(status.st_mtime, name, status.st_size) for name, status in _leftovers(folder)]
+    names = [name for name in folder.files() if _SET_ASIDE in name or _TEMPORARY in name]
+    there = [(status, name) for name in names if (status := folder.status(name))]
+    found = [(status.st_mtime, name, status.st_size) for status, name in there]
     removed = 0
     for written, name, size in sorted(found, reverse=True):
         # A younger temporary file may still be written.
@@ -170,14 +172,6 @@ def _remove_leftovers(folder: Folder, room: int) -> int:
     return removed
 
 
-def _leftovers(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
-    for name in folder.files():
-        if _SET_ASIDE in name or _TEMPORARY in name:
-            status = folder.status(name)
-            if status is not None:
-                yield name, status
-
-
 def _remove_unused(folder: Folder, name: str) -> bool:
     """Remove the entry unless a process began to use it; return whether it was removed."""
     with folder.lock(name, _PATIENCE_SECONDS):
@@ -187,19 +181,11 @@ def _remove_unused(folder: Folder, name: str) -> bool:
         return True
 
 
-@dataclass(frozen=True, order=True)
-class _Stored:
-    """An entry as files: its last use in nanoseconds, its name, its size."""
-
-    used: int
-    name: str
-    bytes: int
-
-    @classmethod
-    def of(cls, folder: Folder, name: str) -> _Stored:
-        found = [s for s in (folder.status(f"{name}{suffix}") for suffix in SUFFIXES) if s]
-        used = max((max(s.st_atime_ns, s.st_mtime_ns) for s in found), default=0)
-        return cls(used, name, sum(s.st_size for s in found))
+def _last_use(folder: Folder, name: str) -> tuple[int, str, int]:
+    """Return the last use of an entry in nanoseconds, its name, and the size of its files."""
+    found = [s for s in (folder.status(f"{name}{suffix}") for suffix in SUFFIXES) if s]
+    used = max((max(s.st_atime_ns, s.st_mtime_ns) for s in found), default=0)
+    return used, name, sum(s.st_size for s in found)
 
 
 def export_archive(path: str, archive: str, names: Sequence[str] | None = None) -> int:
@@ -226,14 +212,9 @@ def export_archive(path: str, archive: str, names: Sequence[str] | None = None) 
 
 def _good_files(folder: Folder, name: str) -> dict[str, bytes]:
     """Return the three files; none if one is missing or damaged."""
-    files: dict[str, bytes] = {}
     try:
-        for suffix in SUFFIXES:
-            data = folder.read(f"{name}{suffix}")
-            if data is None:
-                return {}
-            files[suffix] = data
-        check(decode(name, files))
+        if files := folder.files_of(name):
+            check(decode(name, files))
     except BadEntry:
         return {}
     return files
@@ -381,8 +362,7 @@ def _row(folder: Folder, name: str) -> EntryState:
         entry = folder.load(name)
         if entry is None:
             return EntryState(name, "incomplete")
-        if not name.endswith(f"_{entry.key.digest}"):
-            raise BadEntry(f"{name}.info: its ingredients give the digest {entry.key.digest}")
+        check(entry)
     except BadEntry as bad:
         return EntryState(name, "bad", reason=str(bad))
     except OSError as error:

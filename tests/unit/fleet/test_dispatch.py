@@ -16,7 +16,6 @@ from kernelmill.fleet.task import (
     BatchOutcome,
     CompileTask,
     Declined,
-    Outcome,
     Wanted,
     compile_task,
 )
@@ -169,8 +168,8 @@ def test_what_a_worker_with_another_compiler_is_given_is_compiled_here(tmp_path,
     class Older(Here):
         def submit(self, fn, batch, /):
             refusal = Declined("llvm 14 where 22 is asked for", True)
-            outcomes = tuple(Outcome(refusal, 0.0) for _ in batch)
-            return super().submit(lambda _: BatchOutcome("older", outcomes), batch)
+            done = BatchOutcome("older", (refusal,) * len(batch), (0.0,) * len(batch))
+            return super().submit(lambda _: done, batch)
 
     done = run(tmp_path / "k", [[wanted(1), wanted(2)]], Older())
     assert (done.progress.compiled, done.failures) == (2, {})

@@ -283,11 +283,11 @@ work on machines without it."""
 
 
 def named_isa(name: str) -> Isa:
-    """Return the ISA called "native" (`host_isa`) or one of `NAMED`. ValueError for others."""
+    """Return the ISA called "native" (`host_isa`) or one of `NAMED`. ConfigError for others."""
     if name == "native":
         return host_isa()
     if name not in NAMED:
-        raise ValueError(f"no instruction set {name!r}; there are: native, {', '.join(NAMED)}")
+        raise ConfigError(f"no instruction set {name!r}; there are: native, {', '.join(NAMED)}")
     return NAMED[name]
 
 

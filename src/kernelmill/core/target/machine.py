@@ -213,7 +213,7 @@ def parse_machine(text: str) -> Machine:
 
 def profile(name: str) -> Machine:
     """Return the committed profile of the ISA of this name, or of this machine's with its own
-    caches for "native". ValueError for no such name."""
+    caches for "native". ConfigError for no such name."""
     if name == "native":
         return host()
     return PROFILES.get(name) or committed(named_isa(name))
