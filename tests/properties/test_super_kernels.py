@@ -21,7 +21,7 @@ from kernelmill.plan.text import parse_plan, print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
 from kernelmill.superkernel.driver import driver_ir
-from kernelmill.superkernel.footprint import footprints
+from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.launch_fusion import form
 from tests.unit.runtime.kernels import buffer, tensor_input
 from tests.unit.superkernel.checker import uncovered
@@ -136,7 +136,7 @@ def test_waits_on_paper(
     plan = form(plan_of(steps, results, options), kernels, threads=expected).plan
     (one,) = plan.supers
     launches = list(sub_launches(plan, one))
-    touches = [footprints(plan, launch, kernels[launch.kernel]) for launch in launches]
+    touches = list(map(Footprints(plan, kernels).of, launches))
     tasks = [evaluate(launch.tasks, {}) for launch in launches]
     teams = range(1, 9)
     assert not any(uncovered(tasks, one.parts, one.waits, touches, team) for team in teams)

@@ -67,13 +67,9 @@ def _called(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 def _import_at_fault(actual: Any, expected: Any, factor: float) -> Difference | None:
     """Compare results of graphs run in torch: differences come from wrong graphs."""
-    for mine, theirs in zip(leaves_of(actual), leaves_of(expected), strict=True):
-        if not isinstance(mine, Tensor):
-            continue
-        found = difference(mine, theirs, factor)
-        if found:
-            return Difference("import", "", found)
-    return None
+    pairs = zip(leaves_of(actual), leaves_of(expected), strict=True)
+    found = (difference(mine, theirs, factor) for mine, theirs in pairs if isinstance(mine, Tensor))
+    return next((Difference("import", "", text) for text in found if text), None)
 
 
 class _Search:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import InputError, file_errors
-from kernelmill.report.facts import Break, Explained, GraphCounts, ProgramFacts
+from kernelmill.report.facts import Break, Explained
+from kernelmill.report.gather import machine_facts, program_facts
+from kernelmill.report.measuring import measured
 from kernelmill.report.sums import kernel_sums, module_sums
+from kernelmill.report.text import changes_text, frame_of, page_of, text_of, trace_of
+from kernelmill.torch_internals.dynamo import graph_breaks
 
 if TYPE_CHECKING:
     import os
@@ -68,27 +74,24 @@ class Explanation(Explained):
             "call": {
                 **asdict(self.call), "speedup": self.call.speedup, "outcome": self.call.outcome,
             },
-            "programs": [_program_data(facts) for facts in self.programs],
+            "programs": [
+                {**asdict(facts), "steps": [{**asdict(s), "share": s.share} for s in facts.steps]}
+                for facts in self.programs
+            ],
             "by_kernel": list(map(asdict, kernel_sums(self.programs))),
             "by_module": list(map(asdict, module_sums(self.programs))),
         }  # fmt: skip
 
     def __str__(self) -> str:
-        from kernelmill.report.text import text_of
-
         return text_of(self)
 
     __repr__ = __str__
 
     def html(self) -> str:
         """Return the report as one page that loads nothing from elsewhere."""
-        from kernelmill.report.text import page_of
-
         return page_of(self)
 
     def _repr_html_(self) -> str:
-        from kernelmill.report.text import frame_of
-
         return frame_of(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -100,25 +103,13 @@ class Explanation(Explained):
         """Return a table of what an earlier report, or its `as_dict()`, and this one say of the
         time of a call: the whole, then steps by operators, the largest change first. InputError for
         anything else."""
-        from kernelmill.report.text import changes_text
-
         return changes_text(
             before.as_dict() if isinstance(before, Explanation) else before, self.as_dict()
         )
 
     def trace(self) -> dict[str, Any]:
         """Return a call as a JSON document for Perfetto and chrome://tracing, a track a thread."""
-        from kernelmill.report.text import trace_of
-
         return trace_of(self)
-
-
-def _program_data(facts: ProgramFacts) -> dict[str, Any]:
-    shares = {step.number: step.share for step in facts.steps}
-    found = asdict(facts)
-    for step in found["steps"]:
-        step["share"] = shares[step["number"]]
-    return found
 
 
 def explain(
@@ -145,10 +136,6 @@ def explain(
     >>> report.as_dict()["fallbacks"]
     []
     """
-    import torch
-
-    from kernelmill.torch_internals.dynamo import graph_breaks
-
     if not callable(model):
         what = type(model).__name__  # type: ignore[reportUnreachable]
         raise InputError(f"explain takes a model and its arguments, got {what}: explain(model, x)")
@@ -164,7 +151,7 @@ def explain(
     end = time.perf_counter()
     programs = list(programs)  # measuring under another setting may compile more
     breaks = graph_breaks(since=before)
-    explanation = Explanation(
+    found = Explanation(
         tuple(backend.captures),
         tuple(program.report for program in programs),
         len(breaks),
@@ -172,10 +159,12 @@ def explain(
         end - middle,
         advice(breaks),
         tuple(dict.fromkeys(Break(in_short(b), place_of(b), b.code) for b in breaks)),
-        name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
+        machine_facts(programs[0].machine) if programs else None,
+        tuple(map(program_facts, programs)),
+        name=_name(model),
         kernels=_kernels(programs),
     )
-    return _with_facts(explanation, programs, _ModelCalls(model, compiled, args, kwargs), measure)
+    return measured(found, programs, compiled, model, args, kwargs) if measure else found
 
 
 def _kernels(programs: list[Compiled[Program]]) -> dict[str, tuple[Kernel, Isa]]:
@@ -205,44 +194,3 @@ def _as_one_argument(model: object, args: tuple[Any, ...], kwargs: Any) -> Gener
 
 def _name(model: object) -> str:
     return str(getattr(model, "__qualname__", type(model).__name__))
-
-
-@dataclass(frozen=True)
-class _ModelCalls:
-    """A model before and after its compile, and the arguments of a call."""
-
-    model: Callable[..., Any]
-    compiled: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-    def call(self) -> object:
-        return self.compiled(*self.args, **self.kwargs)
-
-    def eager(self) -> object:
-        """Call the given model, or the one that it was compiled from."""
-        from kernelmill.torch_internals.modules import original_module
-
-        return original_module(self.model)(*self.args, **self.kwargs)
-
-
-def _with_facts(
-    explanation: Explanation,
-    compiled: list[Compiled[Program]],
-    calls: _ModelCalls,
-    measure: bool,
-) -> Explanation:
-    from kernelmill.report.gather import machine_facts, program_facts
-    from kernelmill.report.measuring import measured
-
-    before = tuple(program_facts(each) for each in compiled)
-    machine = machine_facts(compiled[0].machine) if compiled else None
-    if not measure:
-        return replace(explanation, machine=machine, programs=before)
-    given = (calls.args, dict(calls.kwargs))
-    refused = sum(bool(capture.refused) for capture in explanation.captures)
-    graphs = GraphCounts(len(explanation.captures), refused, explanation.graph_breaks)
-    call, programs = measured(
-        calls.call, calls.eager, calls.model, given, compiled, before, machine, graphs
-    )
-    return replace(explanation, machine=machine, programs=programs, call=call)

@@ -164,11 +164,9 @@ class _Counting:
             case ir.Instr():
                 self._count_instruction(statement, work)
             case ir.Load() | ir.Gather() | ir.TileLoad():
-                kind = statement.result.type
-                _touch(work, statement.buffer, kind.lanes * max(1, kind.rows))
+                _touch(work, statement.buffer, statement.result.type)
             case ir.Store() | ir.Scatter() | ir.TileStore():
-                kind = statement.value.type
-                _touch(work, statement.buffer, kind.lanes * max(1, kind.rows))
+                _touch(work, statement.buffer, statement.value.type)
             case _:
                 pass
 
@@ -222,9 +220,9 @@ def _known(dim: Dim, values: Mapping[str, int]) -> int | None:
         return None
 
 
-def _touch(work: CountedWork, buffer: str, elements: int) -> None:
+def _touch(work: CountedWork, buffer: str, kind: ir.VType) -> None:
     if buffer != ir.SCRATCH:
-        work.elements[buffer] += elements
+        work.elements[buffer] += kind.lanes * max(1, kind.rows)
 
 
 def compute_time(work: CountedWork, machine: Machine, threads: int) -> float:
@@ -295,8 +293,8 @@ class _Gathering:
         )
 
     def _user_tensors(self) -> list[TensorInput]:
-        entries = [entry for entry in self.plan.inputs if isinstance(entry, TensorInput)]
-        return [entry for entry in entries if entry.role == InputRole.USER]
+        inputs = self.plan.inputs
+        return [e for e in inputs if isinstance(e, TensorInput) and e.role == InputRole.USER]
 
     # ---- steps ----------------------------------------------------------------------------------
 
@@ -436,12 +434,9 @@ class _Gathering:
         return f"step {makers[-1]}" if makers else "empty"
 
     def _number(self, dim: Dim) -> int | None:
-        try:
-            return evaluate(dim, self.sizes)
-        except KeyError:
-            return None
+        return _known(dim, self.sizes)
 
-    def _bytes(self, spec: BufferSpec) -> int | None:
+    def _bytes(self, spec: BufferSpec | TensorInput) -> int | None:
         count = self._number(product(spec.shape))
         return None if count is None else count * spec.dtype.bytes
 
@@ -458,7 +453,7 @@ class _Gathering:
 
     def _memory(self, packed: int) -> Memory:
         weights = sum(
-            self._bytes_of_input(entry)
+            self._bytes(entry) or 0
             for entry in self.plan.inputs
             if isinstance(entry, TensorInput) and entry.role != InputRole.USER
         )
@@ -478,10 +473,6 @@ class _Gathering:
         )
         return Memory(arena, live, tuple(placed), weights, packed)
 
-    def _bytes_of_input(self, entry: TensorInput) -> int:
-        count = self._number(product(entry.shape))
-        return (count or 0) * entry.dtype.bytes
-
 
 _MODULE = re.compile(r"(?:^|\()\w+ ([\w.]+)\)?$")
 
@@ -494,10 +485,6 @@ def _module(origin: str) -> str:
 
 def _tensor(spec: BufferSpec | TensorInput, sizes: Mapping[str, int]) -> str:
     """Return "f32[3, 4]"; symbols without a value by their names."""
-    shape: list[str] = []
-    for dim in spec.shape:
-        try:
-            shape.append(str(evaluate(dim, sizes)))
-        except KeyError:
-            shape.append(str(dim))
+    sizes_known = [_known(dim, sizes) for dim in spec.shape]
+    shape = [str(d if n is None else n) for d, n in zip(spec.shape, sizes_known, strict=True)]
     return f"{spec.dtype.name}[{', '.join(shape)}]"

@@ -7,24 +7,26 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from kernelmill.compiler.linking import Compiled
 from kernelmill.core.dataclass import dataclass
 from kernelmill.plan.ir import TensorInput
-from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
+from kernelmill.report.facts import Bar, CallFacts, Explained, GraphCounts, ProgramFacts, Step
 from kernelmill.report.gather import program_facts
 from kernelmill.report.sums import reasons_of
 from kernelmill.runtime import background
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.recorder import Recorder, Span
 from kernelmill.torch_internals.export import leaves_of
+from kernelmill.torch_internals.modules import original_module
 
 MOST_ROUNDS = 25
 LEAST_ROUNDS = 3
@@ -35,6 +37,7 @@ LONG_SECONDS = 5.0
 """Time after which fewer than the least rounds suffice."""
 
 Run = Callable[[], object]
+Told = TypeVar("Told", bound=Explained)
 
 
 @dataclass(frozen=True)
@@ -47,28 +50,32 @@ class Recorded:
 
 
 def measured(
-    compiled: Run,
-    eager: Run,
-    model: object,
-    given: Any,
+    told: Told,
     made: Sequence[Compiled[Program]],
-    before: Sequence[ProgramFacts],
-    machine: MachineFacts | None,
-    graphs: GraphCounts,
-) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
-    """Return the facts of a call, and of the programs with their times. `before` are those of the
-    programs until now, `given` the arguments. An error of a call is one of the facts."""
-    programs = [each.program for each in made]
+    compiled: Callable[..., object],
+    model: Callable[..., object],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Told:
+    """Return the report with the facts of a call, and the times of the programs. An error of a call
+    is one of the facts."""
+    programs, given, before = [each.program for each in made], (args, kwargs), told.programs
+    run, eager = (partial(each, *args, **kwargs) for each in (compiled, original_module(model)))
     try:
         with preserved(model, given, programs):
-            _finish_packing(compiled, programs)
-            before = [program_facts(each) for each in made]
-            call, recorded = measure(compiled, eager, programs)
+            _finish_packing(run, programs)
+            before = tuple(map(program_facts, made))
+            call, recorded = measure(run, eager, programs)
     except Exception as error:
-        return CallFacts(error=f"{type(error).__name__}: {error}"), tuple(before)
+        return replace(
+            told, programs=before, call=CallFacts(error=f"{type(error).__name__}: {error}")
+        )
     now = [_enlarged(program_facts(each), given) for each in made]
     call, timed = with_times(call, recorded, now)
-    return replace(call, reasons=reasons_of(call, timed, machine, before, graphs)), timed
+    refused = sum(bool(capture.refused) for capture in told.captures)
+    graphs = GraphCounts(len(told.captures), refused, told.graph_breaks)
+    reasons = reasons_of(call, timed, told.machine, before, graphs)
+    return replace(told, programs=timed, call=replace(call, reasons=reasons))
 
 
 _MOST_CALLS_TO_PACK = 20

@@ -178,7 +178,7 @@ def reasons_of(
         _padding(programs, call),
     ]
     least = _MATTERS * call.recorded
-    kept = [reason for reason in found if reason is not None and reason.time >= least]
+    kept = [reason for reason in found if reason is not None and reason.time >= least > 0]
     return tuple(sorted(kept, key=lambda reason: -reason.time))
 
 
@@ -186,10 +186,8 @@ def _run(steps: Sequence[Step], noun: str) -> str:
     return f"{counted(len(steps), noun)} run{'s' * (len(steps) == 1)}"
 
 
-def _fallbacks(call: CallFacts, programs: Sequence[ProgramFacts]) -> Reason | None:
+def _fallbacks(call: CallFacts, programs: Sequence[ProgramFacts]) -> Reason:
     aten = [step for step in timed_steps(programs) if step.kind == "aten"]
-    if not aten:
-        return None
     names = ", ".join(dict.fromkeys(step.title for step in aten))
     text = f"fallbacks: in ATen {_run(aten, 'operator')}: {names}"
     advice = "read why in the list of fallbacks, and write your line with other operators"
@@ -232,10 +230,8 @@ def _launch_bound(call: CallFacts, programs: Sequence[ProgramFacts]) -> Reason |
     return Reason("launches", call.between + time_of(small), text, advice)
 
 
-def _memory_bound(programs: Sequence[ProgramFacts]) -> Reason | None:
+def _memory_bound(programs: Sequence[ProgramFacts]) -> Reason:
     bound = [s for s in timed_steps(programs) if s.bound == "bytes" and (s.share or 0.0) >= _NEAR]
-    if not bound:
-        return None
     text = (
         f"memory-bound: at {_NEAR:.0%} or more of the rate of caches or memory "
         f"{_run(bound, 'kernel')}"
@@ -248,8 +244,6 @@ def _threads(programs: Sequence[ProgramFacts], machine: MachineFacts | None) -> 
     if machine is None or machine.threads == 1:
         return None
     few = [s for s in timed_steps(programs) if s.kind == "kernel" and s.threads == 1]
-    if not few:
-        return None
     text = (
         f"threads: on one of {counted(machine.threads, 'thread')} {_run(few, 'kernel')}, with "
         "work too small to be shared, or that cannot be split; this is what the others "

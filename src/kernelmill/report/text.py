@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from kernelmill.compiler.report import GraphReport
 
 
-def text_of(explanation: Explained) -> str:
+def text_of(told: Explained) -> str:
     """Return the whole report."""
-    told = explanation
     lines = [
         f"{counted(len(told.captures), 'graph')}, {counted(told.graph_breaks, 'graph break')}; "
         "first call "
@@ -176,7 +175,10 @@ def _compiled(report: GraphReport) -> list[str]:
             lines.append(f"         schedule: {kernel.schedule}")
         if kernel.classes:
             lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
-    return lines + _ranges(report) + _fallbacks(report)
+    lines += _ranges(report)
+    for operator, reason, origin in report.fallbacks:
+        lines.append(f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})")
+    return lines
 
 
 def product_lines(products: Mapping[str, int]) -> list[str]:
@@ -200,13 +202,6 @@ def _ranges(report: GraphReport) -> list[str]:
         lines += [f"    split: {reason}" for reason in one.splits]
         lines += [f"    goes on behind the collective {name}" for name in one.collectives]
     return lines
-
-
-def _fallbacks(report: GraphReport) -> list[str]:
-    return [
-        f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})"
-        for operator, reason, origin in report.fallbacks
-    ]
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -237,36 +232,31 @@ def _scaled(value: float | None, units: Sequence[tuple[str, float]], smallest: s
 def page_of(explanation: Explained, framed: bool = False) -> str:
     """Return the page's text; `framed` for the `srcdoc` of a frame."""
     call = explanation.call
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            told=explanation,
-            framed=framed,
-            call=call,
-            machine=explanation.machine,
-            programs=explanation.programs,
-            codes={
-                name: (print_kernel(kernel), assembly(kernel, isa))
-                for name, (kernel, isa) in explanation.kernels.items()
-            },
-            products=product_lines,
-            kernels=kernel_sums(explanation.programs),
-            modules=module_sums(explanation.programs),
-            other_work="" if call.other_work is None else other_work(call.other_work),
-            verdict="" if call.speedup is None else verdict(call),
-            version=VERSION,
-        )
+    page = _environment().get_template("page.html")
+    return page.render(
+        told=explanation,
+        framed=framed,
+        call=call,
+        machine=explanation.machine,
+        programs=explanation.programs,
+        codes={
+            name: (print_kernel(kernel), assembly(kernel, isa))
+            for name, (kernel, isa) in explanation.kernels.items()
+        },
+        products=product_lines,
+        kernels=kernel_sums(explanation.programs),
+        modules=module_sums(explanation.programs),
+        other_work="" if call.other_work is None else other_work(call.other_work),
+        verdict="" if call.speedup is None else verdict(call),
+        version=VERSION,
     )
 
 
 def frame_of(explanation: Explained) -> str:
     """Return the page in a frame, for notebooks: its ids, styles and script are its own, however
     many are shown, and affect nothing in the notebook."""
-    page, name = (
-        html.escape(page_of(explanation, framed=True)),
-        html.escape(explanation.name or "model"),
-    )
+    page = html.escape(page_of(explanation, framed=True))
+    name = html.escape(explanation.name or "model")
     return (
         f'<iframe title="{name}: kernelmill report" sandbox="allow-scripts" srcdoc="{page}" '
         'style="width: 100%; height: 45rem; border: 0; resize: vertical"></iframe>'
@@ -300,21 +290,20 @@ _PROCESS = 1
 def trace_of(explanation: Explained) -> dict[str, Any]:
     """Return the JSON document of the report's timeline; without events if nothing was measured."""
     call = explanation.call
-    events: list[dict[str, Any]] = [_named("process_name", 0, explanation.name or "kernelmill")]
+    events: list[dict[str, Any]] = [
+        _named("process_name", 0, name=explanation.name or "kernelmill")
+    ]
     for number, name in enumerate(call.threads):
-        events.append(_named("thread_name", number, name))
-        events.append(
-            {"ph": "M", "name": "thread_sort_index", "pid": _PROCESS, "tid": number,
-             "args": {"sort_index": number}}
-        )  # fmt: skip
+        events.append(_named("thread_name", number, name=name))
+        events.append(_named("thread_sort_index", number, sort_index=number))
     events += [_event(explanation, bar) for bar in call.timeline]
     machine = explanation.machine
     about = {} if machine is None else {"processor": machine.processor, "isa": machine.isa}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
 
 
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+def _named(what: str, thread: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": _PROCESS, "tid": thread, "args": args}
 
 
 def _event(explanation: Explained, bar: Bar) -> dict[str, Any]:

@@ -84,10 +84,11 @@ class _Driver:
             self._bound(part)
         for part, tasks in dict.fromkeys(map(self._split, range(len(self.launches)))):
             self._share(part, tasks)
-        own = ["%own.offset = mul i64 %thread, " + str(ALIGNMENT),
-               "%own = getelementptr i8, ptr %lines, i64 %own.offset",
-               "br label %sub0"]  # fmt: skip
-        self.lines += own
+        self.lines += [
+            f"%own.offset = mul i64 %thread, {ALIGNMENT}",
+            "%own = getelementptr i8, ptr %lines, i64 %own.offset",
+            "br label %sub0",
+        ]
         for number in range(len(self.launches)):
             self._sub_kernel(number)
         self.lines += [f"sub{len(self.launches)}:", "ret void"]

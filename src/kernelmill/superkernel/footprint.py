@@ -51,12 +51,6 @@ class Footprint:
         return self.stride * first + self.low, self.stride * (last - 1) + self.high
 
 
-def footprints(plan: Plan, launch: Launch, kernel: ir.Kernel) -> tuple[Footprint, ...]:
-    """Return the footprints of tasks of a launch of constant size, without the status word, which
-    tasks only set to one value. An event is a byte that one launch writes and another reads."""
-    return Footprints(plan, {launch.kernel: kernel}).of(launch)
-
-
 class Footprints:
     """The footprints of a plan's launches; each kernel is looked through once."""
 
@@ -66,7 +60,9 @@ class Footprints:
         self._known: dict[tuple[str, tuple[Dim, ...]], _Ranges] = {}
 
     def of(self, launch: Launch) -> tuple[Footprint, ...]:
-        """Return the footprints of a launch, as `footprints`."""
+        """Return the footprints of tasks of a launch of constant size, without the status word,
+        which tasks only set to one value. An event is a byte that one launch writes and another
+        reads."""
         plan, kernel = self.plan, self.kernels[launch.kernel]
         found = _events(launch)
         ranges = self._ranges(launch, kernel)
@@ -109,6 +105,9 @@ def _memory(plan: Plan, number: int) -> tuple[Memory, int]:
     return (buffer.kind, number), 0
 
 
+_ACCESSES = (ir.Load, ir.Store, ir.TileLoad, ir.TileStore)
+
+
 class _Ranges:
     """Elements of each buffer that one task touches: (stride, low, high) or None."""
 
@@ -141,22 +140,10 @@ class _Ranges:
             self._loop(statement)
         elif isinstance(statement, (ir.Gather, ir.Scatter)):
             self._spans.setdefault(statement.buffer, []).append(None)
-        elif isinstance(statement, (ir.TileLoad, ir.TileStore)) and statement.buffer != ir.SCRATCH:
-            self._tile(
-                statement,
-                statement.result if isinstance(statement, ir.TileLoad) else statement.value,
-            )
-        elif isinstance(statement, (ir.Load, ir.Store)) and statement.buffer != ir.SCRATCH:
-            value = statement.result if isinstance(statement, ir.Load) else statement.value
-            self._spans.setdefault(statement.buffer, []).append(
-                self._span(statement.index, value.type.lanes, statement.stride)
-            )
-
-    def _tile(self, statement: ir.TileLoad | ir.TileStore, value: ir.Value) -> None:
-        span = self._span(statement.index, value.type.rows, statement.stride)
-        if span is not None:
-            span = (*span[:2], span[2] + value.type.lanes - 1)
-        self._spans.setdefault(statement.buffer, []).append(span)
+        elif isinstance(statement, _ACCESSES) and statement.buffer != ir.SCRATCH:
+            loads = isinstance(statement, (ir.Load, ir.TileLoad))
+            span = self._span(statement, statement.result if loads else statement.value)
+            self._spans.setdefault(statement.buffer, []).append(span)
 
     def _let(self, statement: ir.Let) -> None:
         name = statement.symbol.name
@@ -184,16 +171,19 @@ class _Ranges:
         known = {name: self._lets[name] for name in symbols(dim) if name in self._lets}
         return substitute(dim, {**self.sizes, **known})
 
-    def _span(self, index: Dim, lanes: int, step: Dim) -> tuple[int, int, int] | None:
-        parts = linear_part(self._resolved(index), ir.TASK)
-        step = self._resolved(step)
+    def _span(
+        self, access: ir.Load | ir.Store | ir.TileLoad | ir.TileStore, value: ir.Value
+    ) -> tuple[int, int, int] | None:
+        parts = linear_part(self._resolved(access.index), ir.TASK)
+        step, kind = self._resolved(access.stride), value.type
         if parts is None or not isinstance(parts[0], int) or not isinstance(step, int):
             return None
         low, high = bounds(parts[1])
         if low is None or high is None:
             return None
-        reach = (lanes - 1) * step
-        return parts[0], low + min(reach, 0), high + max(reach, 0) + 1
+        steps, width = (kind.rows, kind.lanes) if kind.rows else (kind.lanes, 1)
+        reach = (steps - 1) * step
+        return parts[0], low + min(reach, 0), high + max(reach, 0) + width
 
 
 def _most_passes(start: Dim, stop: Dim, step: Dim) -> int | None:
@@ -243,7 +233,9 @@ def waits_of(kernels: Sequence[SubKernel]) -> tuple[tuple[int, ...], ...]:
     waits: list[tuple[int, ...]] = []
     behind: list[frozenset[int]] = []  # what is done for sure when a thread begins number i
     for number, kernel in enumerate(kernels):
-        known = _inherited(kernels, behind, number)
+        # What all threads of a sub-kernel have waited for before it.
+        same = (i for i in range(number) if _within(kernel.part, kernels[i].part))
+        known = frozenset[int]().union(*(behind[i] for i in same))
         chosen: list[int] = []
         for earlier in range(number - 1, -1, -1):
             if earlier not in known and crossing(kernels[earlier], kernel):
@@ -252,18 +244,6 @@ def waits_of(kernels: Sequence[SubKernel]) -> tuple[tuple[int, ...], ...]:
         waits.append(tuple(sorted(chosen)))
         behind.append(known)
     return tuple(waits)
-
-
-def _inherited(
-    kernels: Sequence[SubKernel], behind: Sequence[frozenset[int]], number: int
-) -> frozenset[int]:
-    """Return the sub-kernels that all threads of a sub-kernel have waited for before."""
-    part = kernels[number].part
-    known: frozenset[int] = frozenset()
-    for earlier in range(number):
-        if _within(part, kernels[earlier].part):
-            known |= behind[earlier]
-    return known
 
 
 def _passed(kernels: Sequence[SubKernel], number: int) -> frozenset[int]:

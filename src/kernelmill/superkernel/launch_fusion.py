@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, count, groupby
+from operator import itemgetter
 
 from kernelmill.config.super_kernel_marks import LIMITED, RangeOptions, parse_options
 from kernelmill.core.dataclass import dataclass
@@ -16,10 +17,11 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.target.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan import ir
-from kernelmill.plan.arena import assign, lifetimes
+from kernelmill.plan.arena import lifetimes
 from kernelmill.plan.ir import AtenCall, Launch, Plan, Step
 from kernelmill.superkernel.footprint import Footprints, SubKernel, conflicting, waits_of
 from kernelmill.superkernel.side_by_side import (
+    at_places,
     branch_parts,
     extended,
     extents_beside,
@@ -36,28 +38,20 @@ AUTOMATIC = "(automatic)"
 
 
 @dataclass(frozen=True)
-class Segment:
-    """Steps `first` up to `last`: launches of one range with nothing else in between."""
-
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class Range:
-    """A range: its name, its options, its segments, the reasons for each split, and its
-    collectives, behind which it goes on."""
+    """A range: its name, its options, its segments (steps that are launches of the range, with
+    nothing else in between), the reasons for each split, and its collectives, behind which it goes
+    on."""
 
     scope: str
     options: RangeOptions
-    segments: tuple[Segment, ...]
+    segments: tuple[range, ...]
     splits: tuple[str, ...]
     collectives: tuple[str, ...] = ()
 
-    def limits(self, plan: Plan, segment: Segment) -> bool:
+    def limits(self, plan: Plan, segment: range) -> bool:
         """Return whether a part of the range has fewer threads than the team."""
-        steps = plan.steps[segment.first : segment.last]
-        return self.options.threads > 0 or any(step.mark.threads for step in steps)
+        return self.options.threads > 0 or any(plan.steps[n].mark.threads for n in segment)
 
 
 def ranges_of(plan: Plan) -> list[Range]:
@@ -117,16 +111,17 @@ def _options(plan: Plan, scope: str) -> RangeOptions:
     return parse_options(next(iter(texts), ""))
 
 
-def _segments(steps: Sequence[Step], scopes: Sequence[str], scope: str) -> tuple[Segment, ...]:
-    found: list[Segment] = []
-    first = 0
-    for number in range(len(steps) + 1):
-        if number < len(steps) and scopes[number] == scope and _can_be_fused(steps[number]):
-            continue
-        if number > first:
-            found.append(Segment(first, number))
-        first = number + 1
-    return tuple(found)
+def _segments(steps: Sequence[Step], scopes: Sequence[str], scope: str) -> tuple[range, ...]:
+    named = zip(steps, scopes, strict=True)
+    return tuple(_runs(name == scope and _can_be_fused(step) for step, name in named))
+
+
+def _runs(holds: Iterable[bool], start: int = 0) -> Iterator[range]:
+    """Yield the numbers, from `start` on, of neighbours for which it holds."""
+    for true, group in groupby(enumerate(holds, start), itemgetter(1)):
+        numbers = [number for number, _ in group]
+        if true:
+            yield range(numbers[0], numbers[-1] + 1)
 
 
 def _can_be_fused(step: Step) -> bool:
@@ -164,9 +159,9 @@ def _is_collective(step: Step) -> bool:
     return isinstance(step, AtenCall) and "c10d" in step.target.partition(".")[0]
 
 
-def launches_alone(plan: Plan, segments: Sequence[Segment]) -> tuple[str, ...]:
+def launches_alone(plan: Plan, segments: Sequence[range]) -> tuple[str, ...]:
     """Return the text of launches that have no neighbour to be fused with, and stay launches."""
-    alone = [segment.first for segment in segments if segment.last - segment.first == 1]
+    alone = [segment[0] for segment in segments if len(segment) == 1]
     return tuple(f"{_type(plan, plan.steps[n])}{_place(plan, n)}" for n in alone)
 
 
@@ -239,15 +234,15 @@ def form(
     ranges = ranges_of(plan) + (automatic_ranges(plan, automatic) if automatic else [])
     if not ranges:
         return Formed(plan, ())
-    team = _Team(machine or host(), threads or len(os.sched_getaffinity(0)))
+    machine, threads = machine or host(), threads or len(os.sched_getaffinity(0))
     drafts = [
-        _FusedLaunch(plan, kernels, segment, one, team)
+        _FusedLaunch(plan, kernels, segment, one, machine, threads)
         for one in ranges
         for segment in one.segments
-        if segment.last - segment.first > 1 or one.limits(plan, segment)
+        if len(segment) > 1 or one.limits(plan, segment)
     ]
     drafts = [draft for draft in drafts if draft.scope != AUTOMATIC or draft.saves()]
-    drafts.sort(key=lambda draft: draft.segment.first)
+    drafts.sort(key=lambda draft: draft.segment.start)
     beside = [run for draft in drafts for run in draft.beside]
     if beside:
         plan = _placed_apart(plan, beside)
@@ -273,14 +268,6 @@ def form(
     )
 
 
-@dataclass(frozen=True)
-class _Team:
-    """The threads to expect, and the machine they run on."""
-
-    machine: Machine
-    threads: int
-
-
 class _FusedLaunch:
     """A super kernel in the making."""
 
@@ -288,34 +275,35 @@ class _FusedLaunch:
         self,
         plan: ir.Plan,
         kernels: Mapping[str, Kernel],
-        segment: Segment,
+        segment: range,
         range_: Range,
-        team: _Team,
+        machine: Machine,
+        threads: int,
     ) -> None:
         self.segment = segment
-        self.team = team
+        self.machine, self.threads = machine, threads
         self.scope = range_.scope
         self.options = range_.options
-        steps = plan.steps[segment.first : segment.last]
+        steps = plan.steps[segment.start : segment.stop]
         self.launches = [step for step in steps if isinstance(step, ir.Launch)]
         self.tasks = [evaluate(launch.tasks, {}) for launch in self.launches]
         self.work = [evaluate(launch.work, {}) for launch in self.launches]
         wide = self._wide(plan, kernels)
-        self.beside = _beside(segment, wide)
+        self.beside = list(_runs((part != ir.WHOLE_TEAM for part in wide), segment.start))
         self.streams = len(set(wide) - {ir.WHOLE_TEAM}) or 1
         self.parts = wide = tuple(map(self._limited, wide, self.launches))
         if not self.options.sync_all:
             self.parts = tuple(
-                narrowed(part, tasks, work, team.machine)
+                narrowed(part, tasks, work, machine)
                 for part, tasks, work in zip(wide, self.tasks, self.work, strict=True)
             )
 
     def saves(self) -> bool:
-        return saves(self.tasks, self.work, self.parts, self.team.threads, self.team.machine)
+        return saves(self.tasks, self.work, self.parts, self.threads, self.machine)
 
     def _limited(self, part: ir.Part, launch: ir.Launch) -> ir.Part:
         """Return the part with at most as many threads as the range and the operator may have."""
-        team, most = self.team.threads, self.options.threads
+        team, most = self.threads, self.options.threads
         if 0 < most < team:
             own = ir.thread_range(part, most)
             part = part_of(own.start, own.stop, team)
@@ -324,7 +312,7 @@ class _FusedLaunch:
 
     def _wide(self, plan: ir.Plan, kernels: Mapping[str, Kernel]) -> tuple[ir.Part, ...]:
         options = self.options
-        threads = min(self.team.threads, options.threads or self.team.threads)
+        threads = min(self.threads, options.threads or self.threads)
         marks = [launch.mark for launch in self.launches]
         if options.sync_all:
             return (ir.WHOLE_TEAM,) * len(marks)
@@ -336,7 +324,7 @@ class _FusedLaunch:
         if not options.stream_fusion:
             return (ir.WHOLE_TEAM,) * len(marks)
         depends = _needs(plan, self.launches, kernels)
-        return branch_parts(self.tasks, self.work, depends, threads, self.team.machine)
+        return branch_parts(self.tasks, self.work, depends, threads, self.machine)
 
     def finish(
         self, plan: ir.Plan, kernels: Mapping[str, Kernel], taken: set[str]
@@ -355,7 +343,7 @@ class _FusedLaunch:
             waits = waits_of(subs)
         name = _free_name(self.scope, types[0], types[-1], taken)
         made = ir.SuperKernel(
-            name, self.scope, self.segment.first, self.segment.last, self.parts, waits
+            name, self.scope, self.segment.start, self.segment.stop, self.parts, waits
         )
         depending = sum(
             any(conflicting(before, sub) for before in subs[:n]) for n, sub in enumerate(subs)
@@ -367,13 +355,9 @@ class _FusedLaunch:
 
 
 def _free_name(scope: str, first: str, last: str, taken: set[str]) -> str:
-    name = f"sk_{scope}_start_{first[:_NAME_PART]}_end_{last[:_NAME_PART]}"
-    name = unique = re.sub(r"\W", "_", name)
-    number = 1
-    while unique in taken:
-        number += 1
-        unique = f"{name}_{number}"
-    return unique
+    name = re.sub(r"\W", "_", f"sk_{scope}_start_{first[:_NAME_PART]}_end_{last[:_NAME_PART]}")
+    names = chain([name], (f"{name}_{number}" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def _needs(
@@ -402,32 +386,14 @@ def _identity(plan: ir.Plan, buffer: int) -> object:
     return ("input", spec.source) if spec.kind == ir.BufferKind.INPUT else buffer
 
 
-def _beside(segment: Segment, parts: Sequence[ir.Part]) -> list[Segment]:
-    """Return the runs of launches on parts of the team, side by side ones in one run."""
-    found: list[Segment] = []
-    for whole, group in groupby(enumerate(parts, segment.first), lambda at: at[1] == ir.WHOLE_TEAM):
-        numbers = [number for number, _ in group]
-        if not whole:
-            found.append(Segment(numbers[0], numbers[-1] + 1))
-    return found
-
-
-def _placed_apart(plan: ir.Plan, runs: Sequence[Segment]) -> ir.Plan:
+def _placed_apart(plan: ir.Plan, runs: Sequence[range]) -> ir.Plan:
     """Return the plan with an arena in which buffers of launches that run side by side do not
     overlap: inside of a run, and of launches beside each other elsewhere, everything is alive all
     the time."""
     beside = extents_beside(plan.steps)
-    inside = {
-        number: (run.first, run.last - 1) for run in runs for number in range(run.first, run.last)
-    }
+    inside = {number: (run[0], run[-1]) for run in runs for number in run}
     lives = {
         number: extended(extended(life, beside), inside)
         for number, life in lifetimes(plan.steps, plan.buffers).items()
     }
-    arena = assign(list(lives.values()))
-    offsets = dict(zip(lives, arena.offsets, strict=True))
-    buffers = tuple(
-        replace(spec, offset=offsets[number]) if number in offsets else spec
-        for number, spec in enumerate(plan.buffers)
-    )
-    return replace(plan, buffers=buffers, arena_bytes=arena.bytes)
+    return at_places(plan, lives, {})

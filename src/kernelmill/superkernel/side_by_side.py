@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.dim import evaluate, product
@@ -138,14 +139,12 @@ class _Ordering:
         """Return whether several threads run its tasks, or will with those of others, and it writes
         to new memory only."""
         work = _works(launch)
-        buffers = (self._plan.buffers[n] for n in self._written(launch))
+        kinds = {self._plan.buffers[n].kind for n in self._written(launch)}
         return (
             not launch.mark
             and evaluate(launch.tasks, {}) > 1
             and self._least / _JOINS <= work <= self._most
-            and all(
-                buffer.kind in (ir.BufferKind.ARENA, ir.BufferKind.TENSOR) for buffer in buffers
-            )
+            and kinds <= {ir.BufferKind.ARENA, ir.BufferKind.TENSOR}
         )
 
     def _meet(self, a: ir.Launch, b: ir.Launch) -> bool:
@@ -188,13 +187,21 @@ def _placed(plan: ir.Plan, steps: Sequence[ir.Step]) -> ir.Plan:
         if lives[source].last == lives[target].first not in extents
     }
     lives = {number: extended(life, extents) for number, life in lives.items()}
+    return at_places(replace(plan, steps=tuple(steps)), lives, donated)
+
+
+def at_places(
+    plan: ir.Plan, lives: Mapping[int, ArenaBuffer], donated: Mapping[int, int]
+) -> ir.Plan:
+    """Return the plan with an arena for buffers of these lifetimes. `donated` maps buffers to those
+    whose places they take."""
     arena = assign_with_donations(lives, donated)
     offsets = dict(zip(lives, arena.offsets, strict=True))
     buffers = tuple(
         replace(buffer, offset=offsets[number]) if number in offsets else buffer
         for number, buffer in enumerate(plan.buffers)
     )
-    return replace(plan, steps=tuple(steps), buffers=buffers, arena_bytes=arena.bytes)
+    return replace(plan, buffers=buffers, arena_bytes=arena.bytes)
 
 
 def _shared_places(plan: ir.Plan) -> dict[int, int]:
@@ -265,11 +272,9 @@ def branch_parts(
             for stream, size in zip(streams, sizes, strict=True)
         )
         if len(streams) > 1 and apart < together:
-            first = 0
-            for stream, size in zip(streams, sizes, strict=True):
+            for stream, part in zip(streams, _in_a_row(sizes, threads), strict=True):
                 for i in stream:
-                    parts[i] = part_of(first, first + size, threads)
-                first += size
+                    parts[i] = part
     return tuple(parts)
 
 
@@ -287,14 +292,8 @@ def tagged_parts(
     for tag, cost in zip(streams, work, strict=True):
         if tag:
             costs[place[tag]] += int(cost * 1.5 ** priorities.get(tag, 0))
-    sizes = _shared(costs, threads)
-    firsts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return tuple(
-        part_of(firsts[place[tag]], firsts[place[tag]] + sizes[place[tag]], threads)
-        if tag
-        else WHOLE_TEAM
-        for tag in streams
-    )
+    parts = _in_a_row(_shared(costs, threads), threads)
+    return tuple(parts[place[tag]] if tag else WHOLE_TEAM for tag in streams)
 
 
 def branches_of(depends: Depends) -> list[list[list[int]]]:
@@ -345,6 +344,12 @@ def _shared(costs: Sequence[int], threads: int) -> list[int]:
         neediest = max(range(len(costs)), key=lambda n: costs[n] / sizes[n])
         sizes[neediest] += 1
     return sizes
+
+
+def _in_a_row(sizes: Sequence[int], threads: int) -> list[Part]:
+    """Return parts of so many threads each, one after the other."""
+    ends = accumulate(sizes)
+    return [part_of(end - size, end, threads) for size, end in zip(sizes, ends, strict=True)]
 
 
 def part_of(first: int, last: int, threads: int) -> Part:

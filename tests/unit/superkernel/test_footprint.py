@@ -9,7 +9,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.numeric import Array
 from kernelmill.kernel.text import parse_kernel
 from kernelmill.plan.ir import KernelRef, Launch, Plan, TensorResult
-from kernelmill.superkernel.footprint import Footprint, footprints
+from kernelmill.superkernel.footprint import Footprint, Footprints
 from tests.unit.runtime.kernels import buffer, tensor_input
 
 SIZE = 120
@@ -44,7 +44,7 @@ def claims(kernel: Kernel) -> tuple[Footprint, ...]:
         "one", (), (tensor_input("x", SIZE),), (buffer("input", SIZE, source=0),
         buffer("tensor", SIZE)), (), (launch,), (TensorResult(1),), (KernelRef("k", "K", "k"),),
     )  # fmt: skip
-    return footprints(plan, launch, kernel)
+    return Footprints(plan, {launch.kernel: kernel}).of(launch)
 
 
 @pytest.mark.parametrize("name", BODIES)
