@@ -66,7 +66,6 @@ from kernelmill.frontend.conditions import squeezed
 from kernelmill.frontend.importer import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.graph.text import parse_graph
-from kernelmill.plan.ir import Plan
 from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import (
     SizeQuestion,
@@ -246,7 +245,10 @@ def _artifact(
     _check_options(config, graph)
     compiler = Compiler(config, to_run=False)
     made = None if declared else compiler.compile_all([graph])
-    plan = _plan_of_all_sizes(graph, config) if made is None else made[0].lowered.plan
+    if made is None:  # a plan for all sizes has the sources of a call's sizes
+        plan = Compiler(config, to_run=False, lower_only=True).compile(graph).draft.lowered.plan
+    else:
+        plan = made[0].lowered.plan
     limits, conditions = allowed_sizes(exported, sizes, plan, traced.sizes)
     conditions = (*conditions, *equal_integers(sources, repeated))
     asked = replace(spec, limits=limits, conditions=conditions)
@@ -258,12 +260,6 @@ def _artifact(
         manifest = replace(manifest, spec=asked if declared.dynamic else spec, gears=gears)
     assert made is not None  # one of the two
     return with_objects(artifact_of(manifest, made, config, held), config)
-
-
-def _plan_of_all_sizes(graph: Graph, config: CompilerConfig) -> Plan:
-    """Return a plan for all sizes, which has the sources of a call's sizes."""
-    lowered = Compiler(config, to_run=False, lower_only=True).compile(graph)
-    return lowered.draft.lowered.plan
 
 
 def _with_packed(artifact: Artifact) -> Artifact:

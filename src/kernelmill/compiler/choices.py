@@ -221,7 +221,7 @@ class Choices:
         static = _choice(entry).kernel == "static"
         lowered = self._static(operator) if static else self._dynamic(operator)
         assert lowered is not None
-        return [entry, *self._obtain(lowered).values()]
+        return [entry, *self.obtain(lowered).values()]
 
     # ---- making ----------------------------------------------------------------------------------
 
@@ -235,14 +235,15 @@ class Choices:
     def _dynamic(self, operator: Operator) -> Lowered | None:
         return None if operator.general is None else self.library.lower(operator.general)
 
-    def _obtain(self, lowered: Lowered) -> dict[str, Entry]:
+    def obtain(self, lowered: Lowered) -> dict[str, Entry]:
+        """Return the entries of kernels by name, compiling those that the store lacks."""
         return obtain(requests_of(lowered.plan, lowered.kernels), self.store, self.machine.isa)
 
     def _compile(self, operator: Operator) -> None:
-        self._obtain(self._static(operator))
+        self.obtain(self._static(operator))
         dynamic = self._dynamic(operator)
         if dynamic is not None:
-            self._obtain(dynamic)
+            self.obtain(dynamic)
 
     def _choose(self, operator: Operator) -> KernelChoice:
         dynamic = self._dynamic(operator)
@@ -274,7 +275,7 @@ class Choices:
         return KernelChoice(kernel, round(static_ns, 1), round(dynamic_ns, 1))
 
     def _program(self, lowered: Lowered) -> Program:
-        return load(lowered.plan, {n: entry.object for n, entry in self._obtain(lowered).items()})
+        return load(lowered.plan, {n: entry.object for n, entry in self.obtain(lowered).items()})
 
 
 def _choice(entry: Entry) -> KernelChoice:

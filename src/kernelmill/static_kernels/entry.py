@@ -69,7 +69,7 @@ def compile_log(
         return Built(known, 0, ())
     from kernelmill.static_kernels.offline import Offline
 
-    return Built(*Offline(os.fspath(path), target, folder).compile(jobs))
+    return Offline(os.fspath(path), target, folder).compile(jobs)
 
 
 def build(
@@ -90,5 +90,4 @@ def build(
     from kernelmill.static_kernels.offline import Offline
 
     offline = Offline(os.fspath(path), target, folder)
-    done, package = offline.build(jobs, os.fspath(output), wheel, name)
-    return Built(*done, package)
+    return offline.build(jobs, os.fspath(output), wheel, name)

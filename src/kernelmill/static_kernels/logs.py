@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.codegen import key_of
-from kernelmill.core.errors import KernelmillError, file_errors
+from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.machine import profile
 from kernelmill.store.store import open_store
@@ -30,7 +30,7 @@ def known_operators(path: str, target: str, folder: str | None) -> int | None:
             return None
     try:
         processor = profile(target)
-    except ValueError:
+    except ConfigError:
         return None
     store = open_store(folder)
     keys = (key_of(processor.isa, operator=text, machine=processor.caches) for text in texts)

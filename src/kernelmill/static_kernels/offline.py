@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from kernelmill.compiler.choices import Choices
-from kernelmill.compiler.objects import obtain, requests_of
-from kernelmill.compiler.static_build import (
-    from_document,
-    package_contents,
-)
-from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
-from kernelmill.core.log import get_logger
+from kernelmill.compiler.static_build import from_document, package_contents
+from kernelmill.core.errors import KernelmillError, file_errors
 from kernelmill.core.target.machine import profile
 from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
@@ -23,12 +18,11 @@ from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import lower_graph
+from kernelmill.static_kernels.entry import Built
 from kernelmill.static_kernels.logs import documents
+from kernelmill.store.entry import Entry
 from kernelmill.store.packages import check_name, write_run, write_wheel
 from kernelmill.store.store import open_store
-
-Done = tuple[int, int, tuple[tuple[str, str], ...]]
-"""The numbers of operators and of compiled ones, and (operator, reason) of the failures."""
 
 
 class Offline:
@@ -37,10 +31,7 @@ class Offline:
     used."""
 
     def __init__(self, path: str, target: str, folder: str | None) -> None:
-        try:
-            self.machine = profile(target)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        self.machine = profile(target)
         self.choices = Choices(open_store(folder), self.machine)
         self._operators: dict[str, Operator] = {}
         self._programs: dict[str, Graph] = {}
@@ -59,13 +50,15 @@ class Offline:
         if "program" in document:
             text = document["program"]
             if text not in self._programs:
-                self._programs[text] = _program(text)
+                graph = parse_graph(text)
+                verify_graph(graph, "a recorded program")
+                self._programs[text] = graph
         elif "aten" not in document:
             operator = from_document(document)
             assert operator.graph is not None
             self._operators.setdefault(print_graph(operator.graph, names=False), operator)
 
-    def compile(self, jobs: int) -> Done:
+    def compile(self, jobs: int) -> Built:
         """Compile the operators without a known choice, `jobs` at a time, and the programs."""
         new = [operator for operator in self.operators if self.choices.known(operator) is None]
         failed = self.choices.make(new, jobs or len(os.sched_getaffinity(0)))
@@ -76,35 +69,24 @@ class Offline:
                 self._compile_program(graph)
             except KernelmillError as error:
                 failures.append((graph.name, str(error)))
-        return len(self.operators), len(new), tuple(failures)
+        return Built(len(self.operators), len(new), tuple(failures))
 
-    def build(self, jobs: int, output: str, wheel: bool, name: str) -> tuple[Done, str]:
-        """Compile, and write the package; return its path too. See `static_kernels.build`."""
+    def build(self, jobs: int, output: str, wheel: bool, name: str) -> Built:
+        """Compile, and write the package. See `static_kernels.build`."""
         name = name or f"static_kernel_{datetime.now().strftime('%Y%m%d%H%M%S%f')}"
         check_name(name)
         done = self.compile(jobs)
         contents = package_contents(name, self.choices, self.operators)
         files = dict(contents.files)
         for graph in self.programs:
-            for entry in self._compile_program(graph):
+            for entry in self._compile_program(graph).values():
                 files.update(self.choices.store.files(entry))
         contents = replace(contents, files=files)
         with file_errors(output):
             os.makedirs(output, exist_ok=True)
             path = write_wheel(contents, output, VERSION) if wheel else write_run(contents, output)
-        return done, path
+        return replace(done, path=path)
 
-    def _compile_program(self, graph: Graph) -> Iterator[Any]:
+    def _compile_program(self, graph: Graph) -> Mapping[str, Entry]:
         """Return the entries of a fused program's kernels."""
-        lowered = lower_graph(graph, self.machine)
-        requests = requests_of(lowered.plan, lowered.kernels)
-        return iter(obtain(requests, self.choices.store, self.machine.isa).values())
-
-
-def _program(text: str) -> Graph:
-    graph = parse_graph(text)
-    verify_graph(graph, "a recorded program")
-    return graph
-
-
-_log = get_logger("static_kernels")
+        return self.choices.obtain(lower_graph(graph, self.machine))
