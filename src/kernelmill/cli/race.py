@@ -6,9 +6,9 @@ import gc
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,6 +21,7 @@ from kernelmill.core import knobs
 from kernelmill.core.dataclass import dataclass
 from kernelmill.core.factory import Factory, user_code
 from kernelmill.inference import finish_packing
+from kernelmill.inference.record_shapes import named_tensors
 from kernelmill.torch_internals.dynamo import graph_breaks
 
 Call = Callable[[], Any]
@@ -126,7 +127,7 @@ def _call(factory: Factory, model: Callable[..., Any]) -> Call:
 def _result(call: Call) -> list[torch.Tensor]:
     """Return the tensors of a call's result, with the same random numbers each time."""
     torch.manual_seed(0)
-    return [tensor.clone() for tensor in tensors(call())]
+    return [tensor.clone() for _, tensor in named_tensors(call())]
 
 
 def _eager(factory: Factory) -> tuple[list[torch.Tensor], int]:
@@ -176,21 +177,6 @@ def _repeats(call: Call) -> int:
     start = time.perf_counter()
     call()
     return max(1, round(_TURN_SECONDS / max(1e-7, time.perf_counter() - start)))
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Return the tensors in a nested result, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in cast(Mapping[Any, Any], value).values():
-            yield from tensors(each)
-    elif isinstance(value, (tuple, list)):
-        for each in cast(list[Any], value):
-            yield from tensors(each)
-    elif is_dataclass(value):
-        for each in fields(value):
-            yield from tensors(getattr(value, each.name))
 
 
 def _worst(expected: list[torch.Tensor], found: list[torch.Tensor]) -> tuple[float, bool]:

@@ -57,18 +57,16 @@ def is_npu(device: Any) -> bool:
 
 def map_devices() -> None:
     """Change torch, for the whole process. It cannot be undone."""
-    for name in FACTORIES:
-        setattr(torch, name, _factory(getattr(torch, name)))
+    for owner, names in (
+        (torch, FACTORIES),
+        (torch.fft, ("fftfreq", "rfftfreq")),
+        (torch.nested, ("nested_tensor",)),
+        (Tensor, NEW),
+    ):
+        for name in names:
+            setattr(owner, name, _factory(getattr(owner, name)))
     # Dynamo calls this one itself, where it can no longer trace what a function does.
     torch.compiler.allow_in_graph(torch.scalar_tensor)
-    for module, name in (
-        (torch.fft, "fftfreq"),
-        (torch.fft, "rfftfreq"),
-        (torch.nested, "nested_tensor"),
-    ):
-        setattr(module, name, _factory(getattr(module, name)))
-    for name in NEW:
-        setattr(Tensor, name, _factory(getattr(Tensor, name)))
     _map_methods()
     _map_settings()
 
@@ -91,7 +89,8 @@ def _there(value: Any) -> Any:
 
 
 def _map_methods() -> None:
-    classes: Any = Tensor, torch.nn.Module
+    tensors: Any = Tensor
+    modules: Any = torch.nn.Module
     original_to, original_cpu = Tensor.to, Tensor.cpu
 
     @wraps(original_to)
@@ -122,12 +121,11 @@ def _map_methods() -> None:
         """Move all parameters and buffers to the NPU, which is the CPU here."""
         return self.to(device=NAME if device is None else device)
 
-    for name, function in (("to", to), ("cpu", cpu), ("npu", npu)):
-        setattr(classes[0], name, function)
-    classes[0].is_npu = property(lambda self: True)
-    classes[0].pin_memory = lambda self, device=None: self
-    classes[0].record_stream = _record_stream
-    classes[1].npu = module_npu
+    tensors.to, tensors.cpu, tensors.npu = to, cpu, npu
+    tensors.is_npu = property(lambda self: True)
+    tensors.pin_memory = lambda self, device=None: self
+    tensors.record_stream = _record_stream
+    modules.npu = module_npu
 
 
 def _record_stream(tensor: Tensor, stream: object) -> None:

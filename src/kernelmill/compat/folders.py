@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
@@ -78,8 +79,7 @@ def _make(path: str) -> None:
     folder, name = os.path.split(path)
     made = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
     try:
-        with open(os.path.join(made, MARK), "w") as file:
-            file.write(secrets.token_hex(_MARK_BYTES))
+        Path(made, MARK).write_text(secrets.token_hex(_MARK_BYTES))
         with open(os.path.join(cache_home(), LIST), "a") as file:
             file.write(f"{_identity(made)} {path}\n")
         os.rename(made, path)

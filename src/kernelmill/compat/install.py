@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, wraps
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -46,57 +46,40 @@ class MissingModuleError(KernelmillError, ModuleNotFoundError):
     """A module that torch_npu or torchair may have and kernelmill has not."""
 
 
-BY_MEANING: Mapping[str, str] = {
-    **dict.fromkeys(("dynamo_export", "export"), "kernelmill.aot.compile"),
-    **dict.fromkeys(
-        ("register_fx_node_ge_converter", "declare_supported", "ge", "ge_concrete_graph"),
-        "custom_decompositions of torchair.get_npu_backend",
-    ),
-    "create_npu_tensors": "torch.empty",
-    **dict.fromkeys(("llm_datadist", "distributed"), "torch.distributed"),
-    **dict.fromkeys(("npu_tagged_event_record", "npu_create_tagged_event"), "torchair.ops.record"),
-    "npu_tagged_event_wait": "torchair.ops.wait",
-    "npu_record_tagged_stream": "torch.Tensor.record_stream",
-    "npu_prefetch": "torchair.scope.super_kernel",
-    **dict.fromkeys(
-        ("memory_reserved", "memory_stats", "memory_summary"), "torch.npu.memory_allocated"
-    ),
-    **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), "torch.npu.max_memory_allocated"),
-    "reset_max_memory_allocated": "torch.npu.reset_peak_memory_stats",
-    "get_device_properties": "torch.npu.get_device_name",
-    "set_device_limit": "torch.set_num_threads",
-    "get_device_limit": "torch.get_num_threads",
-    **dict.fromkeys(
-        ("set_stream_limit", "get_stream_limit", "reset_stream_limit"),
-        "torchair.scope.limit_core_num",
-    ),
-    **dict.fromkeys(
-        ("NPUGraph", "Graph", "graph", "make_graphed_callables"),
-        'torch.compile(backend="npugraph_ex")',
-    ),
-    "npu_prompt_flash_attention": "torch_npu.npu_fused_infer_attention_score",
-    **dict.fromkeys(
-        ("npu_apply_rotary_pos_emb", "npu_interleave_rope", "npu_mrope"), "torch_npu.npu_rotary_mul"
-    ),
-    **dict.fromkeys(
-        ("npu_swiglu_quant", "npu_clipped_swiglu"), "torch_npu.npu_dequant_swiglu_quant"
-    ),
-    "npu_dynamic_quant_asymmetric": "torch_npu.npu_dynamic_quant",
-    "npu_moe_gating_top_k_softmax": "torch_npu.npu_moe_gating_top_k",
-    "npu_moe_init_routing": "torch.sort",
-    "npu_moe_finalize_routing": "torch.Tensor.index_add",
-    **dict.fromkeys(
-        ("scatter_update", "scatter_update_", "npu_scatter_pa_kv_cache", "npu_reshape_and_cache"),
-        "torch_npu.npu_scatter_nd_update_",
-    ),
-    "npu_mm_all_reduce_base": "torch.distributed.all_reduce",
-    "npu_ffn": "torch_npu.npu_grouped_matmul",
-    "npu_dtype_cast": "torch.Tensor.to",
-    **dict.fromkeys(
-        ("enable_deterministic_with_backward", "disable_deterministic_with_backward"),
-        "torch.use_deterministic_algorithms",
-    ),
-}
+_REPLACED: Mapping[str, str] = {
+    "kernelmill.aot.compile": "dynamo_export export",
+    "custom_decompositions of torchair.get_npu_backend":
+        "register_fx_node_ge_converter declare_supported ge ge_concrete_graph",
+    "torch.empty": "create_npu_tensors",
+    "torch.distributed": "llm_datadist distributed",
+    "torchair.ops.record": "npu_tagged_event_record npu_create_tagged_event",
+    "torchair.ops.wait": "npu_tagged_event_wait",
+    "torch.Tensor.record_stream": "npu_record_tagged_stream",
+    "torchair.scope.super_kernel": "npu_prefetch",
+    "torch.npu.memory_allocated": "memory_reserved memory_stats memory_summary",
+    "torch.npu.max_memory_allocated": "max_memory_reserved max_memory_cached",
+    "torch.npu.reset_peak_memory_stats": "reset_max_memory_allocated",
+    "torch.npu.get_device_name": "get_device_properties",
+    "torch.set_num_threads": "set_device_limit",
+    "torch.get_num_threads": "get_device_limit",
+    "torchair.scope.limit_core_num": "set_stream_limit get_stream_limit reset_stream_limit",
+    'torch.compile(backend="npugraph_ex")': "NPUGraph Graph graph make_graphed_callables",
+    "torch_npu.npu_fused_infer_attention_score": "npu_prompt_flash_attention",
+    "torch_npu.npu_rotary_mul": "npu_apply_rotary_pos_emb npu_interleave_rope npu_mrope",
+    "torch_npu.npu_dequant_swiglu_quant": "npu_swiglu_quant npu_clipped_swiglu",
+    "torch_npu.npu_dynamic_quant": "npu_dynamic_quant_asymmetric",
+    "torch_npu.npu_moe_gating_top_k": "npu_moe_gating_top_k_softmax",
+    "torch.sort": "npu_moe_init_routing",
+    "torch.Tensor.index_add": "npu_moe_finalize_routing",
+    "torch_npu.npu_scatter_nd_update_":
+        "scatter_update scatter_update_ npu_scatter_pa_kv_cache npu_reshape_and_cache",
+    "torch.distributed.all_reduce": "npu_mm_all_reduce_base",
+    "torch_npu.npu_grouped_matmul": "npu_ffn",
+    "torch.Tensor.to": "npu_dtype_cast",
+    "torch.use_deterministic_algorithms":
+        "enable_deterministic_with_backward disable_deterministic_with_backward",
+}  # fmt: skip
+BY_MEANING = {name: ours for ours, names in _REPLACED.items() for name in names.split()}
 """Replacements, or the nearest names, by the last part of names that torch_npu and torchair have
 and that are not implemented here."""
 
@@ -249,15 +232,11 @@ def install_modules() -> None:
 
 def known_names() -> list[str]:
     """Return the dotted names of everything in these modules."""
-    return list(_known())
-
-
-def _known() -> Iterator[str]:
+    found: list[str] = []
     for name in _names():
-        yield name
-        for member in vars(sys.modules[name]):
-            if not member.startswith("_") and f"{name}.{member}" not in sys.modules:
-                yield f"{name}.{member}"
+        members = [f"{name}.{each}" for each in vars(sys.modules[name]) if not each.startswith("_")]
+        found += [name, *(member for member in members if member not in sys.modules)]
+    return found
 
 
 def _contents() -> dict[str, dict[str, Any]]:

@@ -22,11 +22,7 @@ class _Profile(torch.profiler.profile):
 
     def stop(self) -> None:
         super().stop()
-        self.step = _no_step
-
-
-def _no_step() -> None:
-    """Ignore a step after the end."""
+        self.step = lambda: None
 
 
 def profile(

@@ -38,13 +38,12 @@ _DEFAULT = {name: values[0] for name, values in _CHOICES.items()}
 class _File(Path):
     """A file of dump options, which is read and checked when the option is set."""
 
-    def check(self, where: str, value: object) -> str | None:
+    def check(self, where: str, value: object) -> str:
         path = super().check(where, value)
-        if path is not None:
-            given_in(path)
-            for name, reason in _without_effect(_read(path)):
-                text = f"config.{where}: {name} of {path} has no effect: {reason}"
-                warnings.warn(text, UserWarning, stacklevel=4)
+        given_in(path)
+        for name, reason in _without_effect(_read(path)):
+            text = f"config.{where}: {name} of {path} has no effect: {reason}"
+            warnings.warn(text, UserWarning, stacklevel=4)
         return path
 
 

@@ -60,7 +60,8 @@ class Option(Generic[T]):
 
     def __set__(self, group: Group, value: T) -> None:
         where = group.path_of(self.name)
-        group._values[self.name] = self.check(where, value)
+        allowed = value is None and self.default is None
+        group._values[self.name] = value if allowed else self.check(where, value)
         if self.no_effect and group._values[self.name] != self.default:
             text = f"config.{where} has no effect here: {self.no_effect}"
             warnings.warn(text, UserWarning, stacklevel=3)
@@ -114,9 +115,7 @@ class Number(Option[int | None]):
         super().__init__(default, summary, **marks)
         self.low = low
 
-    def check(self, where: str, value: object) -> int | None:
-        if value is None and self.default is None:
-            return None
+    def check(self, where: str, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigTypeError(f"config.{where}: {value!r} is no int")
         if not self.low <= value <= _MOST:
@@ -177,9 +176,7 @@ class Path(Option[str | None]):
         super().__init__(default, summary, **marks)
         self.must_be = must_be
 
-    def check(self, where: str, value: object) -> str | None:
-        if value is None and self.default is None:
-            return None
+    def check(self, where: str, value: object) -> str:
         if not isinstance(value, (str, os.PathLike)):
             raise ConfigTypeError(f"config.{where}: {value!r} is no path")
         text = os.fsdecode(value)
@@ -223,9 +220,7 @@ class RangeDict(Option[dict[str, Any] | None]):
 
     example: ClassVar[dict[str, Any]] = {"debug-sync-all": 1}
 
-    def check(self, where: str, value: object) -> dict[str, Any] | None:
-        if value is None:
-            return None
+    def check(self, where: str, value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ConfigTypeError(f"config.{where}: {value!r} is no dict")
         values = cast(dict[str, Any], value)

@@ -27,8 +27,8 @@ class Schemes(Option[Quantize]):
     """A scheme, or a dict of schemes by patterns; the first pattern that a layer matches counts."""
 
     def check(self, where: str, value: object) -> Quantize:
-        if value is None or isinstance(value, str):
-            return None if value is None else _checked(where, value)
+        if isinstance(value, str):
+            return _checked(where, value)
         if not isinstance(value, Mapping):
             raise ConfigTypeError(
                 f"config.{where}: {value!r} is no scheme and no dict of schemes by layer names"

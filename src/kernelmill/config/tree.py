@@ -43,12 +43,8 @@ def hook(summary: str, **marks: Any) -> Instance[Callable[..., Any] | None]:
 
 def mapping(summary: str = "", **marks: Any) -> Instance[dict[str, Any] | None]:
     """Return an option that holds a dict, or None."""
-    return _of_class(dict, summary, **marks)
-
-
-def _of_class(kind: type, summary: str, **marks: Any) -> Instance[Any]:
-    return Instance[Any](
-        None, lambda value: isinstance(value, kind), kind.__name__, summary, **marks
+    return Instance[dict[str, Any] | None](
+        None, lambda value: isinstance(value, dict), "dict", summary, **marks
     )
 
 

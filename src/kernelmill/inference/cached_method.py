@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,13 +73,11 @@ def cache_compile(
     ranks = {"global_rank": global_rank, "tp_rank": tp_rank, "pp_rank": pp_rank}
     for name, rank in ranks.items():
         if rank is not None:
-            check_kind(name, rank, int)
+            check_kind(int, **{name: rank})
         if (rank or 0) < 0:
             raise ConfigError(f"{name}: {rank} is no rank: they count from 0")
-    check_kind("dynamic", dynamic, bool)
-    check_kind("ge_cache", ge_cache, bool)
-    check_kind("mmap_packed_weights", mmap_packed_weights, bool)
-    check_kind("max_entries", max_entries, int)
+    check_kind(bool, dynamic=dynamic, ge_cache=ge_cache, mmap_packed_weights=mmap_packed_weights)
+    check_kind(int, max_entries=max_entries)
     # As it is now: it may be changed for the next method before this one is traced.
     if backend is not None:
         config, custom_decompositions = _parts_of(backend, config, custom_decompositions)
@@ -150,8 +148,10 @@ class CachedMethod(KeptPrograms):
         return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if active := modes():
-            return self._under_modes(active, args, kwargs)
+        if active := modes():  # they see, and may replace, each operator of the original method
+            function, names = self._options.function, ", ".join(active)
+            _log.info("%s runs uncompiled under %s", name_of(function), names)
+            return self._by(function, args, kwargs)
         values = self._target.values(args, kwargs)
         if values is not args:  # the fast path has not had these values
             result = self._quick(values)
@@ -171,13 +171,6 @@ class CachedMethod(KeptPrograms):
                     self._refuse_gradients(args, kwargs)
                     return self._first_call(values, args, kwargs)
         return self._by(uncached, args, kwargs)
-
-    def _under_modes(
-        self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        """Call the original method: modes of torch see, and may replace, each of its operators."""
-        _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
-        return self._by(self._options.function, args, kwargs)
 
     def _by(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -79,7 +79,9 @@ def compile(
     tensor([0., 0.])
     """
     given = {name: value for name, value in locals().items() if name != "model"}
-    _check_switches(dynamic, mmap_packed_weights, weights_on_disk)
+    check_kind(bool, mmap_packed_weights=mmap_packed_weights, weights_on_disk=weights_on_disk)
+    if dynamic is not None:
+        check_kind(bool, dynamic=dynamic)
     if model is None:  # as a decorator with options
         return partial(compile, **given)
     original = uncompile(model)
@@ -94,13 +96,6 @@ def compile(
         module=original if isinstance(original, torch.nn.Module) else None, quantized=quantized,
     )  # fmt: skip
     return _compiled(options)
-
-
-def _check_switches(dynamic: object, mmap_packed_weights: object, weights_on_disk: object) -> None:
-    if dynamic is not None:
-        check_kind("dynamic", dynamic, bool)
-    check_kind("mmap_packed_weights", mmap_packed_weights, bool)
-    check_kind("weights_on_disk", weights_on_disk, bool)
 
 
 def _compiled(options: Options) -> Any:

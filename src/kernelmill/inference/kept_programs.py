@@ -38,9 +38,9 @@ from kernelmill.inference.cache_directories import class_folder, ranks_folder
 from kernelmill.runtime.counters import summed
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.runtime.weights.packed_files import PackedFiles
-from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
+from kernelmill.store.folder import FirstWarnings, Folder, OnUntrusted, when_untrusted
 from kernelmill.store.sealed import Damaged
-from kernelmill.store.store import Store, open_store
+from kernelmill.store.store import open_store
 from kernelmill.torch_internals.registry import counters
 
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ def folder_given(given: object) -> str | None:
     return os.fspath(given)
 
 
-def check_kind(name: str, value: object, kind: type) -> None:
+def check_kind(kind: type, **arguments: object) -> None:
     """Raise ConfigTypeError for an argument of another class."""
-    if type(value) is not kind:
-        raise ConfigTypeError(f"{name}: {value!r} is no {kind.__name__}")
+    for name, value in arguments.items():
+        if type(value) is not kind:
+            raise ConfigTypeError(f"{name}: {value!r} is no {kind.__name__}")
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class KeptPrograms:
         self._quick: Callable[[Values], Any] = lambda values: REFUSED
         self._making = RenewedLock(threading.RLock)  # held for as long as a trace takes
         self._changing = RenewedLock()
-        self._told_unwritable = False
+        self._warn = FirstWarnings(_log)
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
         owner, function = self._target.owner, options.function
         # Parts of the folder's name: now, while the model is being built, not at the first call.
@@ -262,12 +263,8 @@ class KeptPrograms:
                     "max_entries, or a module that is traced less often", name, most,
                 )  # fmt: skip
         except OSError as error:
-            if not self._told_unwritable:
-                _log.warning(
-                    "%s cannot be written (%s): %s is traced again by the next process",
-                    folder.path, error.strerror, name,
-                )  # fmt: skip
-            self._told_unwritable = True
+            why = f"{folder.path} cannot be written ({error.strerror})"
+            self._warn("unwritable", f"{why}: {name} is traced again by the next process")
 
     def _counts(self, programs: Iterable[KeptProgram]) -> dict[str, int]:
         """Return the counters of these programs, added up, and those of the process."""
@@ -291,11 +288,6 @@ class KeptPrograms:
         kind = type(owner).__name__ if owner is not None else "function"
         return class_folder(options.cache_dir, kind, options.dynamic, self._key())
 
-    def _store(self) -> Store:
-        """Return the store of objects that entries do not bring."""
-        config = self._options.config
-        return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-
     def _on_untrusted(self) -> OnUntrusted:
         return when_untrusted(self._options.config.on_untrusted)
 
@@ -310,9 +302,10 @@ class KeptPrograms:
         if self._options.map_packed:
             # All methods and ranks of a class share the files.
             place = PackedFiles(os.path.join(self._class_folder(), "packed"), self._on_untrusted())
-        store = self._store()
+        config = self._options.config
+        store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
         with container.used(artifact.file):
-            programs = program_set(artifact, store, place, self._options.config)
+            programs = program_set(artifact, store, place, config)
         bound = Bound(artifact.manifest, programs, tensors, target, seen)
         names = frozenset(artifact.manifest.guards.names)
         return KeptProgram(bound, artifact.manifest, programs, seen is not None, names)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kernelmill.core.errors import file_errors
 from kernelmill.gears.shape_log import line_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @contextmanager
@@ -34,10 +35,9 @@ def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None
     signature = inspect.signature(inner.forward)
 
     def write(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        shapes: dict[str, list[int]] = {}
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            _collect(shapes, name, value)
-        log.write(line_of(shapes))
+        given = signature.bind(*args, **kwargs).arguments
+        tensors = chain.from_iterable(named_tensors(value, name) for name, value in given.items())
+        log.write(line_of({name: list(tensor.shape) for name, tensor in tensors}))
 
     # One write a line, at the end of the file: lines of several processes do not mix.
     kept_out: Any = torch.compiler.disable(write)
@@ -51,21 +51,21 @@ def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None
             hook.remove()
 
 
-def _collect(shapes: dict[str, list[int]], name: str, value: object) -> None:
-    """Add the shape of every tensor in `value`, which is named `name`."""
+def named_tensors(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor in `value`, which is named `name`, with its name."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        shapes[name] = list(value.shape)
+        yield name, value
     elif isinstance(value, Mapping):
         entries: Mapping[Any, Any] = value  # type: ignore[reportUnknownVariableType]
         for key, item in entries.items():
             spelled = json.dumps(key) if isinstance(key, str) else repr(key)
-            _collect(shapes, f"{name}[{spelled}]", item)
+            yield from named_tensors(item, f"{name}[{spelled}]")
     elif isinstance(value, (list, tuple)):
         items: list[Any] | tuple[Any, ...] = value  # type: ignore[reportUnknownVariableType]
         for number, item in enumerate(items):
-            _collect(shapes, f"{name}[{number}]", item)
+            yield from named_tensors(item, f"{name}[{number}]")
     elif is_dataclass(value):
         for field in fields(value):
-            _collect(shapes, f"{name}.{field.name}", getattr(value, field.name))
+            yield from named_tensors(getattr(value, field.name), f"{name}.{field.name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -33,12 +33,12 @@ _COMPILED = "%s runs as torch.compile compiles it: %s"
 
 class TorchCalls:
     """Calls of `original` by `torch.compile(backend="kernelmill")` with the same options; `reasons`
-    counts the calls for each reason."""
+    counts the calls for each reason, `captures` are the graphs given to this backend."""
 
     def __init__(self, original: Callable[..., Any], options: Options, named: Arguments) -> None:
         self._original, self._options, self._named = original, options, named
         self._compiled: Callable[..., Any] | None = None
-        self._captures: list[Capture] = []
+        self.captures: Sequence[Capture] = ()
         self.reasons: dict[str, int] = {}
 
     def __call__(
@@ -68,16 +68,11 @@ class TorchCalls:
         original = self._original
         return name_of(type(original) if isinstance(original, torch.nn.Module) else original)
 
-    @property
-    def captures(self) -> tuple[Capture, ...]:
-        """The graphs given to this backend."""
-        return tuple(self._captures)
-
     def _compile(self) -> Callable[..., Any]:
         from kernelmill.backend.entry import get_backend
 
         backend = get_backend(compiler_config=self._options.config)
-        self._captures = backend.captures
+        self.captures = backend.captures
         dynamic = self._options.dynamic
         self._compiled = torch.compile(self._original, backend=backend, dynamic=dynamic)
         return self._compiled
@@ -124,4 +119,5 @@ class NeverKept(WithOriginal):
         """Return the report of the calls so far."""
         calls = sum(self._torch.reasons.values())
         statistics = {"loaded": 0, "traced": 0, "uncached": calls}
-        return CompileReport((), dict(self._torch.reasons), self._torch.captures, statistics, {})
+        reasons, captures = dict(self._torch.reasons), tuple(self._torch.captures)
+        return CompileReport((), reasons, captures, statistics, {})
