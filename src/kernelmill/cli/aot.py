@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from kernelmill.cli.output import (
-    FINE,
     FactoryName,
     Json,
     Mode,
@@ -18,6 +17,7 @@ from kernelmill.cli.output import (
     config_of,
     examples,
     print_json,
+    print_result,
     print_text,
     user_output,
 )
@@ -47,7 +47,7 @@ def info(
     path: Annotated[str, typer.Argument(metavar="FILE", help="A file of kernelmill.aot.compile.")],
     all: Annotated[bool, typer.Option("--all", help="Graph, kernels and plan too.")] = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Check a file, and show what is in it."""
     from kernelmill.artifact.container import KMILL, read_artifact
     from kernelmill.artifact.readable import data_of, readable
@@ -58,7 +58,6 @@ def info(
         print_json({"file": path, **data_of(artifact, all)})
     else:
         print_text(readable(artifact, all), end="")
-    return FINE
 
 
 def compile(
@@ -94,7 +93,7 @@ def compile(
     mode: Mode = None,
     settings: Settings = None,
     json: Json = False,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Compile a model into one file, which kernelmill.aot.load runs without the model's code.
 
     The arguments that the factory returns have the file's sizes; dims with gears have these.
@@ -107,18 +106,12 @@ def compile(
         # Imports torch, which the command's help does without.
         from kernelmill import aot
 
-        try:
+        with user_code(f"{factory}: the model cannot be traced", KernelmillError, OSError):
             path = aot.compile(
                 made.model, made.args, made.kwargs, path=output, gears=sizes or None,
                 target=target, config=config, quantize=quantize,
             )  # fmt: skip
-        except (KernelmillError, OSError):
-            raise
-        except Exception:
-            with user_code(f"{factory}: the model cannot be traced"):
-                raise
     _tell(path, json)
-    return FINE
 
 
 def _tell(path: str, json: bool) -> None:
@@ -130,13 +123,13 @@ def _tell(path: str, json: bool) -> None:
     gears, size = artifact.manifest.gears, os.path.getsize(path)
     count = 0 if gears is None else len(gears.table)
     isa = parse_isa(artifact.manifest.ingredients["kernel.isa"]).name
-    if json:
-        kernels = len(artifact.kernels)
-        print_json({"file": path, "bytes": size, "isa": isa, "kernels": kernels, "gears": count})
-        return
+    kernels = len(artifact.kernels)
     sizes = f", {counted(count, 'gear')}" if count else ""
-    kernels = counted(len(artifact.kernels), "kernel")
-    print_text(f"{path}: {kernels} for {isa}{sizes}, {counted(size, 'byte')}")
+    print_result(
+        json,
+        {"file": path, "bytes": size, "isa": isa, "kernels": kernels, "gears": count},
+        f"{path}: {counted(kernels, 'kernel')} for {isa}{sizes}, {counted(size, 'byte')}",
+    )
 
 
 def _gears(given: Iterable[str] | None) -> dict[str, dict[int, list[int]]]:

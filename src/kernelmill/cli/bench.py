@@ -30,7 +30,6 @@ from kernelmill.core.text import counted
 
 if TYPE_CHECKING:
     from kernelmill.cli.race import Race, Standing
-    from kernelmill.config import CompilerConfig
 
 _TITLES = ("", "ms a call", "x eager", "GFLOP/s", "error", "quartiles", "first call")
 _NARROW_COLUMNS, _WIDE = 5, 80
@@ -81,27 +80,17 @@ def bench(
             raise ConfigError("--tune goes with --mode max-autotune")
         config.aoe_config.aoe_mode = "2"
     with on_threads(threads):
-        return _bench(model, seconds, config, dynamic, no_inductor, json)
+        with user_output(json):
+            factory = load(model)
+            from kernelmill.cli.race import race, why_no_inductor  # late: errors are shown at once
 
-
-def _bench(
-    model: str, seconds: float, config: CompilerConfig, dynamic: bool | None, no_inductor: bool,
-    json: bool,
-) -> int:  # fmt: skip
-    with user_output(json):
-        factory = load(model)
-
-    from kernelmill.cli.race import race, why_no_inductor  # late: errors are shown at once
-
-    lacking = "not asked for" if no_inductor else why_no_inductor()
-    with user_output(json):
-        found = race(factory, seconds, config, lacking, dynamic)
-    training = bool(getattr(factory.model, "training", False))
-    remarks = list(_remarks(found, training))
-    if json:
-        print_json(_data(model, found, remarks))
-    else:
-        _show(model, found, remarks)
+            lacking = "not asked for" if no_inductor else why_no_inductor()
+            found = race(factory, seconds, config, lacking, dynamic)
+        remarks = list(_remarks(found, bool(getattr(factory.model, "training", False))))
+        if json:
+            print_json(_data(model, found, remarks))
+        else:
+            _show(model, found, remarks)
     return FINE if _is_fine(found) else FOUND
 
 

@@ -14,8 +14,7 @@ from kernelmill.cli.output import (
     Json,
     check_folder,
     examples,
-    print_json,
-    print_text,
+    print_result,
     user_output,
 )
 from kernelmill.core.factory import load, user_code
@@ -63,23 +62,19 @@ def bisect(
     case = None if first is None else first.case
     if folder is not None and first is not None and case is not None:
         write_case(folder, first, case)
-    if json:
-        print_json({
-            "stage": first and first.stage, "kernel": first and first.kernel,
-            "value": first and first.value, "difference": first and first.text,
-            "graphs": result.graphs, "torch": list(result.torch),
-            "folder": str(folder) if folder is not None and case is not None else None,
-        })  # fmt: skip
-        return FINE if first is None and result.graphs else FOUND
-    for line in result.torch:
-        print_text(f"not looked at, it runs in torch: {line}")
-    if first is None and not result.graphs:
-        print_text("nothing of the model was compiled: there is no kernel to look at")
-        return FOUND
-    if first is None:
-        print_text(f"no kernel differs from eager ({counted(result.graphs, 'graph')})")
-        return FINE
-    print_text(describe(first))
-    if folder is not None and case is not None:
-        print_text(f"python {folder / 'show.py'} shows it")
-    return FOUND
+    lines = [f"not looked at, it runs in torch: {line}" for line in result.torch]
+    if first is not None:
+        lines.append(describe(first))
+        lines += [f"python {folder / 'show.py'} shows it"] if folder and case else []
+    elif result.graphs:
+        lines.append(f"no kernel differs from eager ({counted(result.graphs, 'graph')})")
+    else:
+        lines.append("nothing of the model was compiled: there is no kernel to look at")
+    data = {
+        "stage": first and first.stage, "kernel": first and first.kernel,
+        "value": first and first.value, "difference": first and first.text,
+        "graphs": result.graphs, "torch": list(result.torch),
+        "folder": str(folder) if folder and case else None,
+    }  # fmt: skip
+    print_result(json, data, *lines)
+    return FINE if first is None and result.graphs else FOUND

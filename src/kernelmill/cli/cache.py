@@ -13,12 +13,12 @@ from kernelmill.cli.output import (
     FOUND,
     Folder,
     Json,
-    check_folder,
     check_writable,
     examples,
     print_json,
+    print_result,
     print_text,
-    written_to,
+    writable_folder,
 )
 from kernelmill.core.errors import StoreError
 from kernelmill.core.text import counted
@@ -76,107 +76,87 @@ def _read_from(folder: str | None) -> Sequence[str]:
     return (folder,) if folder else default_folders()
 
 
-def list_entries(folder: Folder = None, json: Json = False) -> int:
+def list_entries(folder: Folder = None, json: Json = False) -> None:
     """List the kernels, with the size of each in bytes."""
     found = {os.path.abspath(each): survey(each) for each in _read_from(folder)}
-    if json:
-        print_json([{"folder": path, "kernels": each.rows} for path, each in found.items()])
-        return FINE
+    data = [{"folder": path, "kernels": each.rows} for path, each in found.items()]
+    lines: list[str] = []
     for path, each in found.items():
-        for row in each.rows:
-            print_text(f"{row.bytes:>10}  {row.state:10}  {row.name}")
-        total = sum(row.bytes for row in each.rows)
-        print_text(
-            f"{counted(len(each.rows), 'kernel')}, {counted(total, 'byte')} of objects in {path}"
-        )
-    return FINE
+        lines += [f"{row.bytes:>10}  {row.state:10}  {row.name}" for row in each.rows]
+        size = counted(sum(row.bytes for row in each.rows), "byte")
+        lines.append(f"{counted(len(each.rows), 'kernel')}, {size} of objects in {path}")
+    print_result(json, data, *lines)
 
 
 def verify(folder: Folder = None, json: Json = False) -> int:
     """Check every file; exit code 1 when one is damaged or cannot be read."""
     found = {os.path.abspath(each): survey(each) for each in _read_from(folder)}
     rows = [row for each in found.values() for row in each.rows]
-    code = FOUND if any(row.state in ("bad", "unread") for row in rows) else FINE
     states = ("ok", "incomplete", "bad", "unread")
-    if json:
-        print_json([
-            {
-                "folder": path, **{state: each.count(state) for state in states},
-                "damaged": [row for row in each.rows if row.state == "bad"],
-                "leftovers": each.leftovers,
-            }
-            for path, each in found.items()
-        ])  # fmt: skip
-        return code
+    data = [
+        {
+            "folder": path, **{state: each.count(state) for state in states},
+            "damaged": [row for row in each.rows if row.state == "bad"],
+            "leftovers": each.leftovers,
+        }
+        for path, each in found.items()
+    ]  # fmt: skip
+    lines: list[str] = []
     for path, each in found.items():
-        for row in each.rows:
-            if row.reason:
-                print_text(f"{row.state}: {row.reason}")
-        for leftover in each.leftovers:
-            print_text(f"left over, may be deleted: {leftover}")
+        lines += [f"{row.state}: {row.reason}" for row in each.rows if row.reason]
+        lines += [f"left over, may be deleted: {leftover}" for leftover in each.leftovers]
         told = [state for state in states if state != "unread" or each.count(state)]
         counts = ", ".join(f"{each.count(state)} {state}" for state in told)
-        print_text(f"{counts}, {len(each.leftovers)} left over in {path}")
-    return code
+        lines.append(f"{counts}, {len(each.leftovers)} left over in {path}")
+    print_result(json, data, *lines)
+    return FOUND if any(row.state in ("bad", "unread") for row in rows) else FINE
 
 
-def collect_garbage(max_size: MaxSize, folder: Folder = None, json: Json = False) -> int:
+def collect_garbage(max_size: MaxSize, folder: Folder = None, json: Json = False) -> None:
     """Remove least recently used kernels that no process uses, until SIZE is left."""
-    path = _read_from(folder)[-1]
+    path = os.path.abspath(_read_from(folder)[-1])
     done = collect(path, max_size)
-    if json:
-        print_json({"folder": os.path.abspath(path), **vars(done)})
-        return FINE
-    print_text(
+    print_result(
+        json,
+        {"folder": path, **vars(done)},
         f"removed {counted(done.removed, 'kernel')}, {counted(done.removed_bytes, 'byte')}, and "
         f"{counted(done.leftovers, 'leftover')}; {counted(done.left_bytes, 'byte')} left "
-        f"({counted(done.in_use, 'kernel')} in use) in "
-        f"{os.path.abspath(path)}"
+        f"({counted(done.in_use, 'kernel')} in use) in {path}",
     )
-    return FINE
 
 
-def export(file: Archive, folder: Folder = None, json: Json = False) -> int:
+def export(file: Archive, folder: Folder = None, json: Json = False) -> None:
     """Write all good kernels into one tar file."""
     check_writable(file)
     count = export_archive(_read_from(folder)[-1], file)
-    if json:
-        print_json({"exported": count, "file": file})
-    else:
-        print_text(f"exported {counted(count, 'kernel')} to {file}")
-    return FINE
+    text = f"exported {counted(count, 'kernel')} to {file}"
+    print_result(json, {"exported": count, "file": file}, text)
 
 
 def import_kernels(file: Archive, folder: Folder = None, json: Json = False) -> int:
     """Take over the kernels of such a file, each checked; exit code 1 when some are refused."""
-    path = written_to(folder)
-    check_folder(path)
+    path = os.path.abspath(writable_folder(folder))
     done = import_archive(path, file)
-    if json:
-        print_json({"folder": os.path.abspath(path), **vars(done)})
-        return FOUND if done.refused else FINE
-    for line in done.refused:
-        print_text(f"refused: {line}")
-    print_text(
+    print_result(
+        json,
+        {"folder": path, **vars(done)},
+        *(f"refused: {line}" for line in done.refused),
         f"imported {counted(done.added, 'kernel')}, {done.present} already there, "
-        f"{len(done.refused)} refused in {os.path.abspath(path)}"
+        f"{len(done.refused)} refused in {path}",
     )
     return FOUND if done.refused else FINE
 
 
-def why(first: Name, second: Name, folder: Folder = None, json: Json = False) -> int:
+def why(first: Name, second: Name, folder: Folder = None, json: Json = False) -> None:
     """Say why two kernels are two: the ingredients that differ, and lines only one has."""
     differences = explain_difference(_read_from(folder)[-1], first, second)
-    if json:
-        print_json({"first": first, "second": second, "differs": differences})
-        return FINE
+    lines: list[str] = []
     for each in differences:
-        print_text(f"{each.ingredient} differs:")
-        for mark, lines in (("-", each.first), ("+", each.second)):
-            print_text("".join(f"  {mark} {line}\n" for line in lines), end="")
-    if not differences:
-        print_text("the same in every ingredient")
-    return FINE
+        lines.append(f"{each.ingredient} differs:")
+        lines += [f"  - {line}" for line in each.first]
+        lines += [f"  + {line}" for line in each.second]
+    lines = lines or ["the same in every ingredient"]
+    print_result(json, {"first": first, "second": second, "differs": differences}, *lines)
 
 
 def show(
@@ -187,15 +167,13 @@ def show(
         ),
     ],
     json: Json = False,
-) -> int:
+) -> None:
     """Show what cache_compile has kept, as text."""
-    from kernelmill.artifact.readable import data_of, readable
-    from kernelmill.inference.cached_text import cached_artifacts
+    from kernelmill.artifact.readable import data_of
+    from kernelmill.inference.cached_text import cached_artifacts, readable_cache
 
-    found = cached_artifacts(path)
     if json:
+        found = cached_artifacts(path)
         print_json([{"file": file, **data_of(artifact)} for file, artifact in found])
-        return FINE
-    for file, artifact in found:
-        print_text(f"# {file}\n\n{readable(artifact)}")
-    return FINE
+    else:
+        print_text(readable_cache(path, print_output=False))

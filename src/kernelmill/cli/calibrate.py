@@ -8,15 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from kernelmill.cli.output import (
-    FINE,
     Folder,
     Json,
-    check_folder,
     examples,
     print_indented,
     print_json,
     wide_console,
-    written_to,
+    writable_folder,
 )
 
 
@@ -32,13 +30,13 @@ def calibrate(
     ] = False,
     folder: Folder = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Measure this processor for the cost model, and keep its figures.
 
     With --show print the figures that compiles use here: those kept, else the committed ones.
     """
     if not show:
-        check_folder(written_to(folder))
+        writable_folder(folder)
     # Imports torch, which the other commands do without.
     from kernelmill.compiler import calibration
     from kernelmill.core.target.isa import processor_name, withheld
@@ -52,9 +50,8 @@ def calibrate(
             "processor": processor_name(), "machine": str(machine), "withheld": withheld(),
             "figures": figures, "units": dict(calibration.UNITS),
         })  # fmt: skip
-        return FINE
-    _show(f"{processor_name()}: {machine}", withheld(), figures, calibration.UNITS)
-    return FINE
+    else:
+        _show(f"{processor_name()}: {machine}", withheld(), figures, calibration.UNITS)
 
 
 def _show(title: str, withheld: str, figures: Mapping[str, Any], units: Mapping[str, str]) -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kernelmill.cli.checks import storage, system, threads
 from kernelmill.cli.checks.finding import Section
 from kernelmill.cli.checks.versions import versions
-from kernelmill.cli.output import FINE, FOUND, Folder, Json, examples, print_json, wide_console
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    Folder,
+    Json,
+    examples,
+    print_indented,
+    print_json,
+    wide_console,
+)
 from kernelmill.core.text import counted
-
-if TYPE_CHECKING:
-    from rich.padding import Padding
-    from rich.text import Text
 
 
 def add(app: typer.Typer) -> None:
@@ -85,20 +90,14 @@ def _show(sections: list[Section], counts: dict[str, int]) -> None:
     for section in sections:
         console.print(Text(section.name, style="bold"))
         for name, value in section.facts.items():
-            console.print(_indented(Text(f"{name}: {_plain(value)}"), 2))
+            print_indented(console, Text(f"  {name}: {_plain(value)}"))
         for finding in section.findings:
-            line = Text.assemble((f"{finding.level}: ", styles[finding.level]), finding.what)
-            console.print(_indented(line, 2))
-            console.print(_indented(Text(f"do: {finding.do}"), 6))
+            level = f"{finding.level}: ", styles[finding.level]
+            print_indented(console, Text.assemble("  ", level, finding.what))
+            print_indented(console, Text(f"      do: {finding.do}"))
     console.print(
         Text(f"{counts['wrong']} wrong, {counts['slow']} slow, {counted(counts['note'], 'note')}")
     )
-
-
-def _indented(text: Text, columns: int) -> Padding:
-    from rich.padding import Padding
-
-    return Padding(text, (0, 0, 0, columns), expand=False)
 
 
 def _plain(value: Any) -> str:

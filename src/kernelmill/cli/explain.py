@@ -24,6 +24,7 @@ from kernelmill.cli.output import (
     on_threads,
     print_indented,
     print_json,
+    print_result,
     print_text,
     text_of,
     user_output,
@@ -157,14 +158,11 @@ def trace(
         print_text(f"no trace: {why}", file=sys.stderr)
         return FOUND
     output.write_text(json_module.dumps(found.trace()))
-    threads = len(found.call.threads)
-    if json:
-        parts = len(found.call.timeline)
-        print_json({"file": str(output), "threads": threads, "parts": parts})
-        return FINE
-    print_text(
-        f"{output}: a call on {counted(threads, 'thread')}, "
-        f"{counted(len(found.call.timeline), 'part')}"
+    threads, parts = len(found.call.threads), len(found.call.timeline)
+    print_result(
+        json,
+        {"file": str(output), "threads": threads, "parts": parts},
+        f"{output}: a call on {counted(threads, 'thread')}, {counted(parts, 'part')}",
     )
     return FINE
 
@@ -178,14 +176,9 @@ def _explained(
     import kernelmill
 
     made = load(factory)
-    with torch.set_grad_enabled(gradients):
-        try:
-            return kernelmill.explain(
-                made.model, *made.args, compiler_config=config, dynamic=dynamic, measure=measure,
-                **made.kwargs,
-            )  # fmt: skip
-        except (KernelmillError, OSError):
-            raise
-        except Exception:
-            with user_code(f"{factory}: the call failed"):
-                raise
+    failed = user_code(f"{factory}: the call failed", KernelmillError, OSError)
+    with torch.set_grad_enabled(gradients), failed:
+        return kernelmill.explain(
+            made.model, *made.args, compiler_config=config, dynamic=dynamic, measure=measure,
+            **made.kwargs,
+        )  # fmt: skip

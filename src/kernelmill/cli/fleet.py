@@ -19,7 +19,7 @@ from kernelmill.cli.output import (
     Json,
     check_writable,
     examples,
-    print_json,
+    print_result,
     print_text,
     user_output,
 )
@@ -112,11 +112,8 @@ def _executor(workers: int | None, dask: str | None, ray: str | None) -> Generat
         finally:
             library.shutdown()
     else:
-        pool = LocalPool(workers)
-        try:
+        with LocalPool(workers) as pool:
             yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _library(name: str, extra: str) -> Any:
@@ -154,23 +151,21 @@ def _progress() -> Generator[Callable[[Progress], None]]:
 
 
 def _tell(done: Summary, jobs: int, json: bool) -> int:
-    code = FOUND if done.failures or done.unshared else FINE
-    if json:
-        print_json(done)
-        return code
-    for failure in done.failures:
+    for failure in () if json else done.failures:
         print_text(f"failed: {failure.what}: {failure.reason}", file=sys.stderr)
-    if done.unshared:
+    if done.unshared and not json:
         print_text(
             f"only in the folder of this machine: {counted(done.unshared, 'entry')}; run it again "
             "when the shared store serves",
             file=sys.stderr,
         )
-    print_text(
+    print_result(
+        json,
+        done,
         f"{len(done.jobs)} of {counted(jobs, 'job')}: {done.found} found, "
-        f"{done.compiled} compiled, {len(done.failures)} failed in {done.seconds:.1f} s"
+        f"{done.compiled} compiled, {len(done.failures)} failed in {done.seconds:.1f} s",
     )
-    return code
+    return FOUND if done.failures or done.unshared else FINE
 
 
 def pull(
@@ -181,13 +176,12 @@ def pull(
     from kernelmill import fleet
 
     done = fleet.pull(model, store, target=target, folder=folder)
-    if json:
-        print_json(done)
-    else:
-        print_text(
-            f"{model}: {done.present} there, {done.fetched} fetched "
-            f"({counted(done.bytes, 'byte')}), {len(done.missing)} missing"
-        )
+    print_result(
+        json,
+        done,
+        f"{model}: {done.present} there, {done.fetched} fetched "
+        f"({counted(done.bytes, 'byte')}), {len(done.missing)} missing",
+    )
     return FOUND if done.missing else FINE
 
 
@@ -198,17 +192,14 @@ def pack(
     target: Target = "native",
     folder: Folder = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Write all that a model needs into one file for `kernelmill cache import`."""
     from kernelmill import fleet
 
     check_writable(archive)
     count = fleet.pack(model, archive, store, target=target, folder=folder)
-    if json:
-        print_json({"model": model, "packed": count, "file": archive})
-        return FINE
-    print_text(f"packed {counted(count, 'kernel')} of {model} into {archive}")
-    return FINE
+    text = f"packed {counted(count, 'kernel')} of {model} into {archive}"
+    print_result(json, {"model": model, "packed": count, "file": archive}, text)
 
 
 def collect(
@@ -229,21 +220,17 @@ def collect(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     json: Json = False,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Remove kernels that no manifest names and that nobody has used for long."""
     from kernelmill import fleet
-    from kernelmill.store.remote import open_shared
+    from kernelmill.store.remote import named_shared
 
-    shared = open_shared(store)
-    if shared is None:
-        raise ConfigError("there is no shared store: give --store, or set KERNELMILL_REMOTE")
+    shared = named_shared(store)
     done = fleet.clean(shared, older, manifests, dry_run)
-    if json:
-        print_json(done)
-        return FINE
-    print_text(
+    print_result(
+        json,
+        done,
         f"{'would remove' if dry_run else 'removed'} {counted(done.removed, 'kernel')} and "
         f"{counted(done.manifests, 'manifest')}, {counted(done.bytes, 'byte')}; "
-        f"{counted(done.left, 'kernel')} left in {shared.shown}"
+        f"{counted(done.left, 'kernel')} left in {shared.shown}",
     )
-    return FINE

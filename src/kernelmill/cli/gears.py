@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, text_of
+from kernelmill.cli.output import Json, examples, print_json, print_text, text_of
 from kernelmill.gears.shape_log import read_shapes
 
 
@@ -32,7 +32,7 @@ def suggest(
     ] = "zip",
     small: Annotated[bool, typer.Option("--small", help="Gears 0 and 1 are allowed.")] = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Propose gears with little padding for recorded calls, as code that sets them."""
     # Imports numpy, which the other commands do without.
     from kernelmill.gears import suggest as suggestions
@@ -44,4 +44,3 @@ def suggest(
     else:
         print_text(f"# {found.summary()}")
         print_text(found.code(), end="")
-    return FINE

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.output import FINE, Json, examples, print_json, print_text, text_of
+from kernelmill.cli.output import Json, examples, print_json, print_text, text_of
 from kernelmill.core.errors import ConfigError
 
 STAGES = ("graph", "schedule", "kernels", "plan", "call", "llvm", "asm")
@@ -58,7 +58,7 @@ def lower(
         ),
     ] = "",
     json: Json = False,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Print what passes and lowering make of a graph's text."""
     # Imports torch and LLVM, which the other commands do without.
     from kernelmill.cli import stages as lowering
@@ -72,6 +72,5 @@ def lower(
     printed = lowering.texts(graph, chosen, machine, separate, wanted, schedule)
     if json:
         print_json([{"title": title, "text": text} for title, text in printed])
-        return FINE
-    print_text("\n\n".join(f"== {title}\n{text.rstrip()}" for title, text in printed))
-    return FINE
+    else:
+        print_text("\n\n".join(f"== {title}\n{text.rstrip()}" for title, text in printed))

@@ -63,6 +63,15 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=_plain))
 
 
+def print_result(json: bool, value: Any, *lines: str) -> None:
+    """Print a value as `print_json`, or else lines of text."""
+    if json:
+        print_json(value)
+    else:
+        for line in lines:
+            print_text(line)
+
+
 @contextmanager
 def user_output(json: bool) -> Generator[None]:
     """Run a user's code with its output, and that of its processes, on standard error where the
@@ -197,11 +206,16 @@ def text_of(file: str | os.PathLike[str]) -> str:
         raise ConfigError(f"{os.fspath(file)} is no text file") from None
 
 
+def existing(path: str | os.PathLike[str]) -> Path:
+    """Return a path if it exists; else the nearest folder above it that does."""
+    whole = Path(path).absolute()
+    return next(each for each in (whole, *whole.parents) if each.exists())
+
+
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Refuse, before the work, a folder that files could not be written to after it; one that is
     not there is made then. ConfigError."""
-    folder = Path(path).absolute()
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = existing(path)
     if not there.is_dir():
         raise ConfigError(f"{os.fspath(path)}: {there} is a file, and no folder")
     if not os.access(there, os.W_OK | os.X_OK):
@@ -242,7 +256,9 @@ Folder = Annotated[
 """None when it is not given."""
 
 
-def written_to(folder: str | None) -> str:
+def writable_folder(folder: str | None) -> str:
     """Return the named folder, or the default one that is written to: read-only ones before it are
-    somebody else's."""
-    return folder or default_folders()[-1]
+    somebody else's. ConfigError as `check_folder`."""
+    path = folder or default_folders()[-1]
+    check_folder(path)
+    return path

@@ -22,7 +22,7 @@ def machine_named(name: str) -> Machine:
     """Return the built-in profile of an ISA, or this machine for "native". ConfigError else."""
     try:
         return profile(name)
-    except ValueError as error:
+    except ConfigError as error:
         raise ConfigError(f"--target: {error}") from None
 
 

@@ -14,9 +14,9 @@ from kernelmill.cli.output import (
     Json,
     check_folder,
     examples,
-    print_json,
+    print_result,
     print_text,
-    written_to,
+    writable_folder,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def compile_log(
     json: Json = False,
 ) -> int:  # fmt: skip
     """Compile them into the kernel folder; exit code 1 when an operator failed."""
-    check_folder(written_to(folder))
+    writable_folder(folder)
     from kernelmill import static_kernels
 
     return _tell(static_kernels.compile_log(path, jobs or 0, target, folder), json)
@@ -92,17 +92,13 @@ def build_package(
 
 
 def _tell(done: Built, json: bool) -> int:
-    code = FOUND if done.failures else FINE
-    if json:
-        print_json({
-            "operators": done.operators, "compiled": done.compiled, "path": done.path or None,
-            "failures": [{"operator": one, "reason": why} for one, why in done.failures],
-        })  # fmt: skip
-        return code
-    for operator, reason in done.failures:
+    for operator, reason in () if json else done.failures:
         print_text(f"failed: {operator}: {reason}", file=sys.stderr)
-    print_text(
-        f"{done.operators} operators, {done.compiled} compiled now, {len(done.failures)} failed"
-        + (f"; {done.path}" if done.path else "")
-    )
-    return code
+    data = {
+        "operators": done.operators, "compiled": done.compiled, "path": done.path or None,
+        "failures": [{"operator": one, "reason": why} for one, why in done.failures],
+    }  # fmt: skip
+    counts = f"{done.operators} operators, {done.compiled} compiled now"
+    packed = f"; {done.path}" if done.path else ""
+    print_result(json, data, f"{counts}, {len(done.failures)} failed{packed}")
+    return FOUND if done.failures else FINE

@@ -69,11 +69,13 @@ def called(factory: Callable[[], Any], name: str) -> Factory:
 
 
 @contextmanager
-def user_code(what: str) -> Generator[None]:
-    """Convert errors of a user's code inside the context to UserCodeError: `what`, then the
-    traceback without frames of this program and of libraries."""
+def user_code(what: str, *ours: type[Exception]) -> Generator[None]:
+    """Convert errors of a user's code inside the context, but for those of classes of `ours`, to
+    UserCodeError: `what`, then the traceback without frames of this program and of libraries."""
     try:
         yield
+    except ours:
+        raise
     except (Exception, SystemExit) as error:
         raise UserCodeError(f"{what}:\n{user_traceback(error)}") from error
 

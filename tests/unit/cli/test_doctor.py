@@ -101,7 +101,7 @@ def test_the_store(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_a_store_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
-    monkeypatch.setattr(storage, "_is_writable", lambda path: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert "cannot be written" in said(storage.store(None), "slow")
 
 

@@ -8,6 +8,7 @@ import shutil
 from typing import Any
 
 from kernelmill.cli.checks.finding import Section
+from kernelmill.cli.output import existing
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import ConfigError, KernelmillError, StoreError
@@ -56,7 +57,8 @@ def store(folder: str | None) -> Section:
 
 def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
     """Return one folder's facts; its entries are counted and not checked."""
-    exists, writable = os.path.isdir(path), _is_writable(path)
+    exists, there = os.path.isdir(path), existing(path)
+    writable = os.access(there, os.W_OK | os.X_OK)
     facts: dict[str, Any] = {"exists": exists, "writable": writable, "trusted": True}
     try:
         files = [(file, os.path.getsize(os.path.join(path, file))) for file in Folder(path).files()]
@@ -70,7 +72,7 @@ def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
         return facts
     facts["kernels"] = sum(file.endswith(".json") for file, _ in files)
     facts["bytes"] = sum(size for _, size in files)
-    facts["free bytes"] = shutil.disk_usage(_existing(path)).free
+    facts["free bytes"] = shutil.disk_usage(there).free
     damaged = sum(".bad-" in file for file, _ in files)
     if damaged:
         section.note(
@@ -95,13 +97,3 @@ def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
             "`kernelmill cache gc --max-size 500M` removes kernels that were not used for long",
         )
     return facts
-
-
-def _existing(path: str) -> str:
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _is_writable(path: str) -> bool:
-    return os.access(_existing(path), os.W_OK | os.X_OK)

@@ -19,7 +19,7 @@ _LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 def system(large_pages: Path = _LARGE_PAGES) -> Section:
     """Report system call filters, large pages and memory; wrong if machine code may not run."""
     section = Section("system")
-    status = _status()
+    status = _colon_file(Path("/proc/self/status"))
     section.facts["seccomp"] = _SECCOMP.get(status.get("Seccomp", ""), "unknown")
     section.facts["libc"] = " ".join(platform.libc_ver()).strip() or "unknown"
     if "MemAvailable" in (memory := _colon_file(Path("/proc/meminfo"))):
@@ -65,10 +65,6 @@ def memory_watch(section: Section) -> None:
         )
     else:
         section.facts["weights are watched"] = "yes"
-
-
-def _status() -> dict[str, str]:
-    return _colon_file(Path("/proc/self/status"))
 
 
 def _colon_file(path: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 
 from kernelmill.cli.checks.finding import Section
+from kernelmill.cli.output import existing
 from kernelmill.core.version import VERSION
 
 PACKAGES = ("torch", "llvmlite", "apache-tvm-ffi", "numpy", "typer", "rich")
@@ -55,8 +56,7 @@ def _bytecode(section: Section, package: Path) -> None:
 
 def _is_written(source: Path) -> bool:
     """Return whether the next process that imports the module keeps its bytecode."""
-    folder = Path(cache_from_source(str(source))).parent
-    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    there = existing(Path(cache_from_source(str(source))).parent)
     return not sys.dont_write_bytecode and os.access(there, os.W_OK)
 
 
