@@ -79,9 +79,7 @@ def compile(
     tensor([0., 0.])
     """
     given = {name: value for name, value in locals().items() if name != "model"}
-    check_kind(bool, mmap_packed_weights=mmap_packed_weights, weights_on_disk=weights_on_disk)
-    if dynamic is not None:
-        check_kind(bool, dynamic=dynamic)
+    _check_switches(dynamic, mmap_packed_weights, weights_on_disk)
     if model is None:  # as a decorator with options
         return partial(compile, **given)
     original = uncompile(model)
@@ -96,6 +94,12 @@ def compile(
         module=original if isinstance(original, torch.nn.Module) else None, quantized=quantized,
     )  # fmt: skip
     return _compiled(options)
+
+
+def _check_switches(dynamic: object, mmap_packed_weights: object, weights_on_disk: object) -> None:
+    if dynamic is not None:
+        check_kind(bool, dynamic=dynamic)
+    check_kind(bool, mmap_packed_weights=mmap_packed_weights, weights_on_disk=weights_on_disk)
 
 
 def _compiled(options: Options) -> Any:
