@@ -263,8 +263,11 @@ class KeptPrograms:
                     "max_entries, or a module that is traced less often", name, most,
                 )  # fmt: skip
         except OSError as error:
-            why = f"{folder.path} cannot be written ({error.strerror})"
-            self._warn("unwritable", f"{why}: {name} is traced again by the next process")
+            self._warn(
+                "unwritable",
+                f"{folder.path} cannot be written ({error.strerror}): {name} is traced again by "
+                "the next process",
+            )
 
     def _counts(self, programs: Iterable[KeptProgram]) -> dict[str, int]:
         """Return the counters of these programs, added up, and those of the process."""
