@@ -7,23 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from kernelmill.core.dataclass import dataclass
-
-
-@dataclass(frozen=True)
-class Built:
-    """Result of work on a log.
-
-    operators  distinct ones in it
-    compiled   those without a known choice before
-    failures   (operator, reason) of those that got no static kernel
-    path       of the package, "" if none was requested
-    """
-
-    operators: int
-    compiled: int
-    failures: tuple[tuple[str, str], ...]
-    path: str = ""
+from kernelmill.static_kernels.logs import Built, known_operators
 
 
 @contextmanager
@@ -62,8 +46,6 @@ def compile_log(
     known choice are skipped. KernelmillError for a file that is no log, FileError for one that
     cannot be read.
     """
-    from kernelmill.static_kernels.logs import known_operators
-
     known = known_operators(os.fspath(path), target, folder)
     if known is not None:
         return Built(known, 0, ())

@@ -9,12 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.codegen import key_of
+from kernelmill.core.dataclass import dataclass
 from kernelmill.core.errors import ConfigError, KernelmillError, file_errors
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.machine import profile
 from kernelmill.store.store import open_store
 
 _log = get_logger("static_kernels")
+
+
+@dataclass(frozen=True)
+class Built:
+    """Result of work on a log.
+
+    operators  distinct ones in it
+    compiled   those without a known choice before
+    failures   (operator, reason) of those that got no static kernel
+    path       of the package, "" if none was requested
+    """
+
+    operators: int
+    compiled: int
+    failures: tuple[tuple[str, str], ...]
+    path: str = ""
 
 
 def known_operators(path: str, target: str, folder: str | None) -> int | None:

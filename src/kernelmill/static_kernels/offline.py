@@ -18,8 +18,7 @@ from kernelmill.graph.text import parse_graph, print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import lower_graph
-from kernelmill.static_kernels.entry import Built
-from kernelmill.static_kernels.logs import documents
+from kernelmill.static_kernels.logs import Built, documents
 from kernelmill.store.entry import Entry
 from kernelmill.store.packages import check_name, write_run, write_wheel
 from kernelmill.store.store import open_store
