@@ -159,6 +159,11 @@ def _alike(found: Any, value: Any) -> bool:
     return both and fingerprint(found) == fingerprint(value)
 
 
+def _holds(record: tuple[Any, Property, Any]) -> bool:
+    owner, kind, value = record
+    return kind.same(value, kind.read(owner))
+
+
 def held_in_context(*default: Any) -> Property:
     """Return a property for the value of a ContextVar, or else the default: threads and tasks may
     differ, so every call reads it."""
@@ -203,6 +208,7 @@ class Watch:
         self.replaceable, self.often = set[int](), set[int]()
         self.places: Sequence[Place] = ()
         self._told, self._moves = set[int](), Counter[int]()
+        self._differed: list[tuple[Any, Property, Any]] = []
         self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self.properties: dict[tuple[int, Property], tuple[Any, Property, Any]] = {}
 
@@ -300,6 +306,8 @@ class Watch:
 
     def unchanged(self) -> bool:
         """Return whether all recorded state is the same now."""
+        if not all(map(_holds, self._differed)):
+            return False
         try:
             for place, (owner, key, value) in list(self.items.items()):
                 found = owner[key] if isinstance(owner, list) else dict.get(owner, key, MISSING)
@@ -310,8 +318,10 @@ class Watch:
                     self.items[place] = owner, key, self._held(found)
         except IndexError:
             return False
-        properties = self.properties.values()
-        return all(kind.same(value, kind.read(owner)) for owner, kind, value in properties)
+        differing = next(filterfalse(_holds, self.properties.values()), None)
+        if differing is not None:
+            self._differed = [differing]  # which is likely to differ again: models switch states
+        return differing is None
 
     def add_code(self, use: CodeUse) -> None:
         """Watch the lookup of a function by its name, its code, and the functions and classes among
@@ -349,7 +359,7 @@ class Watch:
         ]
         if not alone:
             return None
-        return lambda: all(kind.same(value, kind.read(owner)) for owner, kind, value in alone)
+        return lambda: all(map(_holds, alone))
 
     def rows(self) -> list[Row] | None:
         """Return the records for the native watch; None when something has moved meanwhile.

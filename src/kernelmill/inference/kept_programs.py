@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from itertools import chain
@@ -102,6 +102,17 @@ class KeptProgram:
     names: frozenset[str]
 
 
+def _current_first(programs: Iterable[KeptProgram]) -> Iterator[KeptProgram]:
+    # A model may go to and fro between states: a program of another one needs a survey.
+    others: list[KeptProgram] = []
+    for each in programs:
+        if each.bound.is_current():
+            yield each
+        else:
+            others.append(each)
+    yield from others
+
+
 class KeptPrograms:
     """The programs of a function. `statistics` counts entries loaded, traces, and calls without an
     entry. Can be copied and pickled with its module."""
@@ -140,8 +151,7 @@ class KeptPrograms:
 
     def _by_one_of(self, programs: Iterable[KeptProgram], values: Values) -> Any:
         """Return the result of the first program to accept these values; REFUSED for none."""
-        # A model may go to and fro between states: a program of another one needs a survey.
-        for each in sorted(programs, key=lambda program: not program.bound.is_current()):
+        for each in _current_first(programs):
             try:
                 result = each.bound(values)
             except InputError:
