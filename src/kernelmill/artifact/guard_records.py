@@ -16,7 +16,7 @@ import types
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import filterfalse, islice
 from operator import attrgetter, eq, is_
 from typing import Any
 
