@@ -444,7 +444,8 @@ def _gatherer(
                 raise InputError(f"the class {name} has a __torch_function__ of its own")
         if written:
             # A weight that stays the same object may have got other memory: `weight.data = ...`.
-            tensors = {n: value for n, value in enumerate(found) if _lies_in_memory(value)}
+            plain = [isinstance(t, torch.Tensor) and t.layout == torch.strided for t in found]
+            tensors = {n: found[n] for n in range(len(found)) if plain[n]}
             now = list(map(id, found)), [(t.data_ptr(), t.numel()) for t in tensors.values()]
             if now != apart[0]:
                 _refuse_shared(manifest, tensors, written)
@@ -512,10 +513,6 @@ def _integer_in(source: Source) -> Callable[[Any], int] | None:
         stride = source.part == "stride"
         return lambda value: value.stride(axis) if stride else value.storage_offset()
     return lambda value: (value.shape[axis] - plus) // times
-
-
-def _lies_in_memory(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:

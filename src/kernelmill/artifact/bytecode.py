@@ -111,7 +111,8 @@ WITH_GLOBAL = ("", "")
 def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
     """Return the comparisons of these codes, except those with constants."""
     found: set[tuple[str, ...]] = set()
-    for steps in _steps(codes):
+    for code in _others(codes):
+        steps = list(dis.get_instructions(code))
         for n, each in enumerate(steps):
             if each.argval in _FUNCTIONS or (each.opname == "LOAD_GLOBAL" and each.argval == "id"):
                 found.add(())
@@ -125,10 +126,6 @@ def compared_by_identity(codes: Iterable[types.CodeType]) -> Compared:
             elif steps[n - 1].opname not in _CONSTANT:
                 found.add(_sides(steps[:n]))
     return frozenset(found)
-
-
-def _steps(codes: Iterable[types.CodeType]) -> Iterator[list[dis.Instruction]]:
-    return (list(dis.get_instructions(code)) for code in _others(codes))
 
 
 def _sides(before: list[dis.Instruction]) -> tuple[str, ...]:

@@ -102,8 +102,9 @@ class KeptProgram:
     names: frozenset[str]
 
 
-def _current_first(programs: Iterable[KeptProgram]) -> Iterator[KeptProgram]:
-    # A model may go to and fro between states: a program of another one needs a survey.
+def current_first(programs: Iterable[KeptProgram]) -> Iterator[KeptProgram]:
+    """Yield those of the current state, then the others, which need a survey: a model may go to
+    and fro between states."""
     others: list[KeptProgram] = []
     for each in programs:
         if each.bound.is_current():
@@ -151,7 +152,7 @@ class KeptPrograms:
 
     def _by_one_of(self, programs: Iterable[KeptProgram], values: Values) -> Any:
         """Return the result of the first program to accept these values; REFUSED for none."""
-        for each in _current_first(programs):
+        for each in current_first(programs):
             try:
                 result = each.bound(values)
             except InputError:

@@ -227,6 +227,18 @@ def test_of_a_global_dict_what_was_taken_counts() -> None:
     assert followed(of_registry(("item", "key"))).lines != before.lines
 
 
+def test_state_that_differs_and_comes_back_is_the_same_each_time() -> None:
+    watch = followed(of_registry(("item", "key"))).records
+    for _ in range(2):
+        assert watch.unchanged()
+        REGISTRY["key"].append(3)
+        assert not watch.unchanged()
+        assert not watch.unchanged()
+        REGISTRY["key"].pop()
+    REGISTRY["key"] = list(REGISTRY["key"])
+    assert not watch.unchanged()
+
+
 def test_a_global_dict_whose_keys_were_read_counts_as_a_whole() -> None:
     before = followed(of_registry(), "all")
     REGISTRY["more"] = 1
