@@ -54,9 +54,9 @@ def network(name: str) -> nn.Module:
     model = library("torchvision").models.get_model(name, weights=None)
     for block in model.modules():
         if hasattr(block, "bn3"):
-            block.bn3.weight.fill_(_GAIN)
+            nn.init.constant_(block.bn3.weight, _GAIN)
         elif getattr(block, "use_res_connect", False):
-            block.conv[-1].weight.fill_(_GAIN)
+            nn.init.constant_(block.conv[-1].weight, _GAIN)
     return model
 
 
