@@ -104,10 +104,10 @@ class KeptProgram:
 
 def current_first(programs: Iterable[KeptProgram]) -> Iterator[KeptProgram]:
     """Yield those of the current state, then the others, which need a survey: a model may go to
-    and fro between states."""
-    others: list[KeptProgram] = []
-    for each in programs:
-        if each.bound.is_current():
+    and fro between states. A single one is not looked at."""
+    known, others = list(programs), list[KeptProgram]()
+    for each in known:
+        if not known[1:] or each.bound.is_current():
             yield each
         else:
             others.append(each)

@@ -20,3 +20,4 @@ def test_programs_of_the_current_state_come_first_and_no_more_are_looked_at_than
     tried = current_first(programs)
     assert next(tried) is programs[1] and looked_at == [0, 1]
     assert [each.number for each in tried] == [3, 0, 2] and looked_at == [0, 1, 2, 3]
+    assert list(current_first(programs[:1])) == programs[:1] and looked_at == [0, 1, 2, 3]
