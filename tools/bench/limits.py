@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -27,8 +28,8 @@ from kernelmill.runtime.linking.linker import link_once
 
 FLOATS, HALVES, BYTES = "float32", "bfloat16", "int8"
 _TYPES: dict[str, DType] = {FLOATS: F32, HALVES: BF16, BYTES: I8}
-_TURNS, _REPEATS = 2000, 50
-"""Turns of a kernel of products, and how often a call runs it: calls from Python cost time."""
+_REPEATS = 50
+"""How often a call runs a kernel of products: calls from Python cost time."""
 _READ_BYTES = 256 << 20
 _VECTORS = 4
 """Vectors that a turn of a loop over memory takes."""
@@ -69,49 +70,28 @@ def peak_operations(kind: str = FLOATS) -> float:
 
 def unit_operations(unit: DotUnit, isa: Isa) -> float:
     """Return the same of one unit."""
-    kernel = calibration.tile_kernel(unit) if unit.on_tiles else _products(unit, isa)
     if unit.on_tiles:
+        kernel = calibration.tile_kernel(unit)
         products = unit.rows * unit.columns * unit.depth * unit.group * calibration.TILE_PRODUCTS
     else:
-        products = unit.group * (isa.vector_bits // unit.sum.bits) * _sums(isa) * _TURNS
+        sums = min(16, isa.vector_registers - 4)  # some registers are for what is added
+        kernel = calibration.dot_kernel(isa, unit, sums)
+        products = unit.group * (isa.vector_bits // unit.sum.bits) * sums * calibration.TURNS
     memory = [torch.zeros(64 << 10, dtype=torch.uint8) for _ in range(torch.get_num_threads())]
     starts = [one.data_ptr() + -one.data_ptr() % 64 for one in memory]
     # Operands of 8 KiB each, and sums of 4.
     places = [[start, start + (16 << 10), start + (32 << 10)] for start in starts]
-    seconds = _best(_runner(replace(kernel, tasks=_REPEATS), isa, places))
+    seconds = _best(replace(kernel, tasks=_REPEATS), isa, places)
     return 2 * products * _REPEATS * torch.get_num_threads() / seconds
-
-
-def _sums(isa: Isa) -> int:
-    """Return how many sums do not wait for each other; some registers are for what is added."""
-    return min(16, isa.vector_registers - 4)
-
-
-def _products(unit: DotUnit, isa: Isa) -> Kernel:
-    """Return a kernel that adds a product to each sum in every turn."""
-    lanes = isa.vector_bits // unit.sum.bits
-    b = KernelBuilder("limit", "Bench", tasks=1)
-    out = b.buffer("sums", unit.sum, _sums(isa) * lanes, "inout")
-    start = [b.load(out, n * lanes, unit.sum, lanes) for n in range(_sums(isa))]
-    words = unit.words(lanes)[0]
-    bits = start[0] if unit.group == 1 else b.op("bitcast", start[0], dtype=unit.word, lanes=words)
-    kind = VType(unit.sum, lanes)
-    with b.loop(0, _TURNS, carry=[(kind, value) for value in start]) as loop:
-        loop.carry(*(
-            b.dot(unit, bits, bits, total) if unit.group > 1 else b.op("fma", bits, bits, total)
-            for total in loop.carried
-        ))  # fmt: skip
-    for number, value in enumerate(loop.results):
-        b.store(out, number * lanes, value)
-    return b.kernel
 
 
 def read_rate() -> float:
     """Return bytes a second that all threads together read from memory in order."""
     memory, sums = torch.ones(_READ_BYTES, dtype=torch.uint8), torch.zeros(1024)
-    part = _READ_BYTES // torch.get_num_threads()
-    places = [[memory.data_ptr() + n * part, sums.data_ptr()] for n in range(_READ_BYTES // part)]
-    return _READ_BYTES / _best(_runner(_reading(part // 4), host_isa(), places))
+    threads = torch.get_num_threads()
+    part = _READ_BYTES // threads
+    places = [[memory.data_ptr() + n * part, sums.data_ptr()] for n in range(threads)]
+    return _READ_BYTES / _best(_reading(part // 4), host_isa(), places)
 
 
 def copy_seconds(size: int) -> float:
@@ -122,7 +102,7 @@ def copy_seconds(size: int) -> float:
     source, goal = (t.data_ptr() + -t.data_ptr() % 64 for t in (here, there))
     places = [[source + n * part, goal + n * part] for n in range(torch.get_num_threads())]
     kernels = [_copying(part // 4, past) for past in (False, True)]
-    return min(_best(_runner(kernel, host_isa(), places)) for kernel in kernels)
+    return min(_best(kernel, host_isa(), places) for kernel in kernels)
 
 
 def _reading(count: int) -> Kernel:
@@ -150,34 +130,24 @@ def _copying(count: int, past_caches: bool) -> Kernel:
     return b.kernel
 
 
-def _runner(kernel: Kernel, isa: Isa, places: Sequence[Sequence[int]]) -> Callable[[int], None]:
-    """Return a call of the kernel for each thread, with the addresses of its buffers."""
+def _best(kernel: Kernel, isa: Isa, places: Sequence[Sequence[int]]) -> float:
+    """Return seconds of the quickest of several rounds in which a thread for each of the places,
+    the addresses of its buffers, runs the kernel, often enough that starting it does not count."""
     linked = link_once(kernel.name, codegen.compile_kernel(kernel, isa))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     function = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
     run = function(linked[kernel.name])
     buffers = [(pointer * len(own))(*own) for own in places]
 
-    def call(thread: int) -> None:
-        run(buffers[thread], None, 0, kernel.tasks, None)
+    def often(own: ctypes.Array[Any], times: int) -> None:
+        for _ in range(times):
+            run(own, None, 0, kernel.tasks, None)
 
-    call.linked = linked  # type: ignore[attr-defined]  # keeps the code in memory
-    return call
-
-
-def _best(work: Callable[[int], None]) -> float:
-    """Return seconds of the quickest of several rounds in which every thread does its part, often
-    enough that starting them does not count."""
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-
-        def often(thread: int, times: int) -> None:
-            for _ in range(times):
-                work(thread)
+    with ThreadPoolExecutor(len(places)) as pool:
 
         def once(times: int) -> float:
             start = time.perf_counter()
-            list(pool.map(often, range(threads), [times] * threads))
+            list(pool.map(often, buffers, [times] * len(places)))
             return (time.perf_counter() - start) / times
 
         once(1)

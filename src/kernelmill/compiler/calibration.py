@@ -27,7 +27,7 @@ from kernelmill.core.digest import Key
 from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
 from kernelmill.core.log import get_logger
 from kernelmill.core.target.dot_units import DotUnit
-from kernelmill.core.target.isa import processor_name
+from kernelmill.core.target.isa import Isa, processor_name
 from kernelmill.core.target.machine import (
     LEVELS,
     Level,
@@ -62,8 +62,8 @@ _TILES = 2
 _TILE_TURNS = 4
 """Turns with different operands, 16 KiB of them altogether."""
 
-_TURNS = 2_000
-TILE_PRODUCTS = _TILES * _TILES * _TURNS
+TURNS = 2_000
+TILE_PRODUCTS = _TILES * _TILES * TURNS
 """Tile multiplications in the kernel that measures them."""
 
 _READ_BYTES = 8 << 20
@@ -214,24 +214,24 @@ def _rounded(figure: float) -> float:
 def _dot_rate(machine: Machine, unit: DotUnit) -> float:
     """Return the instructions that one core executes in a nanosecond."""
     tiles = unit.on_tiles
-    kernel = tile_kernel(unit) if tiles else _dot_kernel(machine, unit)
+    kernel = tile_kernel(unit) if tiles else dot_kernel(machine.isa, unit)
     tensors = [
         torch.zeros(_elements(buffer), dtype=_TORCH[buffer.dtype]) for buffer in kernel.buffers
     ]
-    count = TILE_PRODUCTS if tiles else _SUMS * _TURNS
+    count = TILE_PRODUCTS if tiles else _SUMS * TURNS
     return _rounded(count / _measured(machine, kernel, tensors))
 
 
-def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
-    """Build a kernel of `_SUMS` sums, to each of which a product is added in every turn."""
-    lanes = max(1, machine.isa.vector_bits // unit.sum.bits)
+def dot_kernel(isa: Isa, unit: DotUnit, sums: int = _SUMS) -> Kernel:
+    """Build a kernel of so many sums, to each of which a product is added in every turn."""
+    lanes = max(1, isa.vector_bits // unit.sum.bits)
     b = KernelBuilder("calibrate", TYPE, tasks=1)
-    out = b.buffer("sums", unit.sum, _SUMS * lanes, "inout")
+    out = b.buffer("sums", unit.sum, sums * lanes, "inout")
     kind = VType(unit.sum, lanes)
-    start = [b.load(out, n * lanes, unit.sum, lanes) for n in range(_SUMS)]
+    start = [b.load(out, n * lanes, unit.sum, lanes) for n in range(sums)]
     words = unit.words(lanes)[0]
     bits = start[0] if unit.group == 1 else b.op("bitcast", start[0], dtype=unit.word, lanes=words)
-    with b.loop(0, _TURNS, carry=[(kind, value) for value in start]) as loop:
+    with b.loop(0, TURNS, carry=[(kind, value) for value in start]) as loop:
         loop.carry(*(_product(b, unit, bits, value) for value in loop.carried))
     for number, value in enumerate(loop.results):
         b.store(out, number * lanes, value)
@@ -250,7 +250,7 @@ def tile_kernel(unit: DotUnit) -> Kernel:
     down = b.buffer("b", unit.b, _TILES * _TILE_TURNS * whole, "in")
     out = b.buffer("sums", unit.sum, _TILES**2 * unit.rows * unit.columns, "out")
     zeros = [(kind, b.tile_zero(kind)) for _ in range(_TILES**2)]
-    with b.loop(0, _TURNS // _TILE_TURNS, carry=zeros) as again:
+    with b.loop(0, TURNS // _TILE_TURNS, carry=zeros) as again:
         carried = [(kind, value) for value in again.carried]
         with b.loop(0, _TILE_TURNS, carry=carried) as loop:
             places = [(loop.index * _TILES + n) * whole for n in range(_TILES)]
