@@ -122,26 +122,21 @@ def quant_matmul(m: int = 864, k: int = 7168, n: int = 4096) -> Subject:
 def _onnx_product(m: int, k: int, weight: Tensor, scale: Tensor) -> bytes:
     """Both sides dequantised, which runtimes know as a product of bytes."""
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
 
     n = weight.shape[1]
-    zeros = torch.zeros(n, dtype=torch.int8)
-    constants = [
-        numpy_helper.from_array(value.numpy(), name)
-        for name, value in {
-            "w": weight, "w_scale": scale, "w_zero": zeros,
-            "x_scale": torch.tensor(1.0), "x_zero": torch.tensor(0, dtype=torch.int8),
-        }.items()
-    ]  # fmt: skip
-    nodes = [
-        helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["x_float"]),
-        helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["w_float"], axis=1),
-        helper.make_node("MatMul", ["x_float", "w_float"], ["y"]),
-    ]
-    entries = (("x", TensorProto.INT8, [m, k]), ("y", TensorProto.FLOAT, [m, n]))
-    x, y = (helper.make_tensor_value_info(*entry) for entry in entries)
-    graph = helper.make_graph(nodes, "quant_matmul", [x], [y], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 17]>
+        quant_matmul (int8[{m}, {k}] x) => (float[{m}, {n}] y) {{
+            x_float = DequantizeLinear (x, x_scale, x_zero)
+            w_float = DequantizeLinear <axis = 1> (w, w_scale, w_zero)
+            y = MatMul (x_float, w_float)
+        }}"""
+    )
+    constants = {
+        "w": weight, "w_scale": scale, "w_zero": torch.zeros(n, dtype=torch.int8),
+        "x_scale": torch.tensor(1.0), "x_zero": torch.tensor(0, dtype=torch.int8),
+    }  # fmt: skip
+    for name, value in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value.numpy(), name))
     onnx.checker.check_model(model)
     return model.SerializeToString()
