@@ -38,7 +38,7 @@ def capture(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         for dynamic in (False, True):
-            case = models.build(name)
+            case = models.ROWS[name].build().case
             config = kernelmill.CompilerConfig()
             config.debug.graph_dump.type = "txt"
             config.debug.graph_dump.path = str(folder)

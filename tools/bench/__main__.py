@@ -23,7 +23,6 @@ from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.harness import have_bytecode
 from tools.bench.measure import first_calls, fixed_cost, race
 from tools.bench.models import FIRST, ROWS, STEADY, TILES
-from tools.bench.plot import plot
 from tools.bench.report import Record
 from tools.machine import kind
 
@@ -84,7 +83,7 @@ def measure_row(name: str, seconds: float) -> None:
     known.note(name)
     report.save(records)
     DOCUMENT.write_text(report.document(report.load()))  # in the order that is kept
-    DOCUMENT.with_name(report.plot_name(kind())).write_text(plot(known.steady))
+    DOCUMENT.with_name(report.plot_name(kind())).write_text(report.plot(known.steady))
     print(f"{name}: written to {DOCUMENT}", flush=True)
 
 

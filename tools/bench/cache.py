@@ -12,8 +12,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tools.bench.harness import (
-    Call,
-    Page,
-    Rows,
-    Subject,
-    Table,
-    child,
-    duration,
-    medians,
-    slug,
-    spent,
-)  # fmt: skip
-from tools.bench.peers import export_onnx
+from tools.bench.harness import Page, Rows, Table, child, duration, medians, slug, spent
+from tools.bench.peers import FirstResult, export_onnx, onnx_call, onnx_session, open_vino_call
 from tools.machine import kind
 
 MODULE = "tools.bench.cache"
@@ -51,92 +40,61 @@ TITLES = {
 }
 STEPS = ("imports", "wrap", "first")
 
-Wrap = Callable[[], Call]
-"""Gives the call whose first time is measured."""
+Steps = Iterator[Any]
+"""A contestant: its own libraries are imported up to the first yield, what is done while a model is
+built is done up to the second, and the third, which is in the time of the first call, gives the
+call. `prepare` leaves in the folder what the contestant finds there when it runs."""
 
 _packing: list[float] = []
 """Seconds of each time that weights were packed."""
 
-_rests: list[Callable[[], None]] = []
-"""What waits for work that the contestant's first call has left to be done."""
 
-
-class Server(nn.Module):
-    """A model whose first tensor is served."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.run(x)
-
-    def run(self, x: torch.Tensor) -> torch.Tensor:
-        """The method that is cached."""
-        found = self.model(x)
-        return found if isinstance(found, torch.Tensor) else found[0]
-
-
-def build(name: str) -> tuple[Server, torch.Tensor]:
+def build(name: str) -> tuple[FirstResult, torch.Tensor]:
     """Return a model with random weights, and its argument."""
-    from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+    from transformers import BertConfig, BertModel, LlamaForCausalLM
+
+    from tools.bench.other_decoders import SMOL
 
     torch.manual_seed(0)
     if name == "mlp":
         layers = [part for _ in range(24) for part in (nn.Linear(256, 256), nn.ReLU())]
-        return Server(nn.Sequential(*layers).eval()), torch.randn(8, 256)
-    tokens = torch.randint(0, 30_000, (1, 8))
-    if name == "bert":
-        return Server(BertModel(BertConfig()).eval()), tokens
-    config = LlamaConfig(
-        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
-        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True, use_cache=False,
-    )  # fmt: skip
-    return Server(LlamaForCausalLM(config).eval()), tokens
+        return FirstResult(nn.Sequential(*layers).eval()), torch.randn(8, 256)
+    model = BertModel(BertConfig()) if name == "bert" else LlamaForCausalLM(SMOL)
+    model.config.use_cache = False
+    return FirstResult(model.eval()), torch.randint(0, 30_000, (1, 8))
 
 
 # ---- contestants, each in a process of its own --------------------------------------------------
 
 
-def _lazily(load: Callable[[], Call]) -> Wrap:
-    """Return what loads at the first call."""
-    loaded = cache(load)
-    return lambda: lambda: loaded()()
-
-
 def _kernelmill(
-    server: Server, x: torch.Tensor, folder: Path, prepare: bool, mapped: bool = False
-) -> Wrap:
+    model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool, mapped: bool = False
+) -> Steps:
     from kernelmill.inference import cache_compile
 
     _time_packing()
-
-    def wrap() -> Call:
-        cached = cache_compile(
-            server.run, dynamic=False, cache_dir=str(folder / "cache"), mmap_packed_weights=mapped
-        )
-        return lambda: cached(x)
-
-    return wrap
+    yield
+    cached = cache_compile(
+        model.forward, dynamic=False, cache_dir=str(folder / "cache"), mmap_packed_weights=mapped
+    )
+    yield
+    yield lambda: cached(x)
 
 
-def _file(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+def _file(model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool) -> Steps:
     from kernelmill import aot
 
     path, load = folder / "model.kmill", aot.load  # what imports the runtime
     if prepare:
-        aot.compile(server, (x,), path=path, mmap_packed_weights=True)
+        aot.compile(model, (x,), path=path, mmap_packed_weights=True)
     _time_packing()
-
-    def loaded() -> Call:
-        program = load(path, check_weights=False)
-        return lambda: program(x)
-
-    return _lazily(loaded)
+    yield
+    yield
+    program = load(path, check_weights=False)
+    yield lambda: program(x)
 
 
 def _time_packing() -> None:
-    from kernelmill.inference import finish_packing
     from kernelmill.runtime.calls.engine import Engine
 
     # private: nobody but this bench asks; all packing of a call is made of these launches
@@ -150,93 +108,74 @@ def _time_packing() -> None:
             _packing.append(time.perf_counter() - begun)
 
     setattr(Engine, "_launch_prepare", timed)  # noqa: B010  # its type is not this one's
-    _rests.append(finish_packing)
 
 
-def _inductor(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+def _inductor(model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool) -> Steps:
     import_module("torch._inductor.compile_fx")
-
-    def wrap() -> Call:
-        compiled = torch.compile(server, dynamic=False)
-        return lambda: compiled(x)
-
-    return wrap
+    yield
+    compiled = torch.compile(model, dynamic=False)
+    yield
+    yield lambda: compiled(x)
 
 
-def _artifacts(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+def _artifacts(model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool) -> Steps:
     unpacked = tempfile.mkdtemp(dir=folder)
     atexit.register(shutil.rmtree, unpacked, ignore_errors=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = unpacked
-    made, kept = _inductor(server, x, folder, prepare), folder / "artifacts.bin"
+    steps, kept = _inductor(model, x, folder, prepare), folder / "artifacts.bin"
+    next(steps)
     if prepare:
-        torch.compile(server, dynamic=False)(x)
+        torch.compile(model, dynamic=False)(x)
         found = torch.compiler.save_cache_artifacts()
         assert found is not None
         kept.write_bytes(found[0])
-
-    def wrap() -> Call:
-        torch.compiler.load_cache_artifacts(kept.read_bytes())
-        return made()
-
-    return wrap
+    yield
+    torch.compiler.load_cache_artifacts(kept.read_bytes())
+    yield from steps
 
 
-def _aot_inductor(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
+def _aot_inductor(model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool) -> Steps:
     import_module("torch._inductor.package")
     path = str(folder / "model.pt2")
     if prepare:
-        program = torch.export.export(server, (x,), strict=False)
+        program = torch.export.export(model, (x,), strict=False)
         torch._inductor.aoti_compile_and_package(program, package_path=path)
-
-    def loaded() -> Call:
-        package = torch._inductor.aoti_load_package(path)
-        return lambda: package(x)
-
-    return _lazily(loaded)
+    yield
+    yield
+    package = torch._inductor.aoti_load_package(path)
+    yield lambda: package(x)
 
 
-def _exported(server: Server, x: torch.Tensor, folder: Path) -> str:
+def _exported(model: FirstResult, x: torch.Tensor, folder: Path) -> Path:
     path = folder / "model.onnx"
     if not path.exists():
-        export_onnx(path, server, (x,), external_data=True)
-    return str(path)
+        export_onnx(path, model, (x,), external_data=True)
+    return path
 
 
-def _onnx_runtime(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
-    import onnxruntime
+def _onnx_runtime(model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool) -> Steps:
+    from onnxruntime import GraphOptimizationLevel
 
-    path, optimized = _exported(server, x, folder), str(folder / "optimized.onnx")
+    path, optimized = _exported(model, x, folder), folder / "optimized.onnx"
     if prepare:
-        options = onnxruntime.SessionOptions()
-        options.optimized_model_filepath = optimized
-        onnxruntime.InferenceSession(path, options)
-
-    def loaded() -> Call:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(optimized, options)
-        feeds = {session.get_inputs()[0].name: x.numpy()}
-        return lambda: torch.from_numpy(session.run(None, feeds)[0])
-
-    return _lazily(loaded)
+        onnx_session(path, optimized_model_filepath=str(optimized))
+    yield
+    yield
+    none = GraphOptimizationLevel.ORT_DISABLE_ALL
+    call = onnx_call(optimized, graph_optimization_level=none)
+    yield lambda: call(x)
 
 
-def _open_vino(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
-    import openvino
-
-    path = _exported(server, x, folder)
-    options = {"CACHE_DIR": str(folder / "openvino"), "PERFORMANCE_HINT": "LATENCY",
-               "INFERENCE_PRECISION_HINT": "f32"}  # fmt: skip
-
-    def loaded() -> Call:
-        compiled = openvino.Core().compile_model(path, "CPU", options)
-        return lambda: torch.from_numpy(compiled([x.numpy()])[0])
-
-    return _lazily(loaded)
+def _open_vino(model: FirstResult, x: torch.Tensor, folder: Path, prepare: bool) -> Steps:
+    import_module("openvino")
+    path = _exported(model, x, folder)
+    yield
+    yield
+    call = open_vino_call(path, CACHE_DIR=str(folder / "openvino"))
+    yield lambda: call(x)
 
 
-CONTESTANTS: dict[str, Callable[[Server, torch.Tensor, Path, bool], Wrap]] = {
+CONTESTANTS: dict[str, Callable[[FirstResult, torch.Tensor, Path, bool], Steps]] = {
     "kernelmill": _kernelmill,
     "kernelmill, mapped weights": partial(_kernelmill, mapped=True),
     "kernelmill, aot file": _file,
@@ -248,29 +187,28 @@ CONTESTANTS: dict[str, Callable[[Server, torch.Tensor, Path, bool], Wrap]] = {
 }
 
 
-def first_call(model: str, contestant: str, folder: str, prepare: bool) -> dict[str, float]:
-    """Return seconds in this process: of `imports` (the contestant's own libraries), of `wrap`
-    (what is done while a model is built), of the `first` call with all that it loads, of the
-    `packing` of weights in that, of the `second`, and of a later `call`. `prepare` leaves in the
-    folder what the contestant finds there when it runs."""
-    server, x = build(model)
+def first_call(name: str, contestant: str, folder: str, prepare: bool) -> dict[str, float]:
+    """Return seconds in this process: of `imports`, `wrap` and the `first` call (see `Steps`), of
+    the `packing` of weights in that, of the `second`, and of a later `call`."""
+    model, x = build(name)
     times = [time.perf_counter()]
     with torch.no_grad():
-        wrap = CONTESTANTS[contestant](server, x, Path(folder), prepare)
-        times.append(time.perf_counter())
-        call = wrap()
-        times.append(time.perf_counter())
+        steps = CONTESTANTS[contestant](model, x, Path(folder), prepare)
+        for _ in range(2):
+            next(steps)
+            times.append(time.perf_counter())
+        call = next(steps)
         result = call()
         times.append(time.perf_counter())
         packing, second = sum(_packing), spent(call)
-        for rest in _rests:
-            rest()
+        if contestant.startswith(OURS):  # what the first call has left to be done
+            import_module("kernelmill.inference").finish_packing()
         call()
         later = statistics.median(spent(call) for _ in range(LATER_CALLS))
-        torch.testing.assert_close(result, server(x), atol=5e-3, rtol=5e-3)
-    steps = {name: times[n + 1] - times[n] for n, name in enumerate(STEPS)}
+        torch.testing.assert_close(result, model(x), atol=5e-3, rtol=5e-3)
+    found = {name: times[n + 1] - times[n] for n, name in enumerate(STEPS)}
     total = times[-1] - times[0]
-    return {**steps, "total": total, "packing": packing, "second": second, "call": later}
+    return {**found, "total": total, "packing": packing, "second": second, "call": later}
 
 
 # ---- tables -------------------------------------------------------------------------------------
@@ -324,8 +262,8 @@ def _parts() -> Rows:
 PAGE = Page("cache", "docs/performance-cache.md", "Performance of the compile cache", [
     Table("First results", ("model: contestant", "first call", "imports", "wrap", "all",
                             "later call", "first, ratio"),
-          [Subject(model, lambda model=model: _first_results(model)) for model in TITLES]),
+          {model: partial(_first_results, model) for model in TITLES}),
     Table("What kernelmill's first call is made of",
           ("", "first call", "packing weights", "second call", "the best of torch.compile"),
-          [Subject("parts", _parts)]),
+          {"parts": _parts}),
 ])  # fmt: skip

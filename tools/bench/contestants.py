@@ -21,36 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tools.bench.harness import Call
 from tools.bench.limits import HALVES
-from tools.bench.peers import export_onnx, onnx_session, open_vino_request
+from tools.bench.peers import FirstResult, export_onnx, onnx_session, open_vino_request
 from tools.bench.subject import Subject
 
-Call = Callable[[], Any]
 KEPT = Path(tempfile.gettempdir()) / "kernelmill-bench-kept"
-_SOURCES = [
-    Path("tests/zoo.py"),
-    *(
-        Path(__file__).with_name(f"{name}.py")
-        for name in ("models", "low_precision", "images", "contestants", "peers")
-    ),
-]
-
-
-class FirstResult(nn.Module):
-    """A model that returns its first tensor alone, for exporters that know no result classes."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.train(model.training)
-
-    def forward(self, *args: Tensor) -> Tensor:
-        return first_tensor(self.model(*args))
-
-
-def first_tensor(result: Any) -> Tensor:
-    """The first tensor of a nested result: the hidden states, or the logits."""
-    return result if isinstance(result, Tensor) else result[0]
+_SOURCES = [Path("tests/zoo.py"), *sorted(Path(__file__).parent.glob("*.py"))]
 
 
 def kept(subject: Subject, kind: str, make: Callable[[Path], None]) -> Path:
@@ -82,7 +59,7 @@ def eager(subject: Subject) -> Call:
     return _warm(lambda: subject.case.model(*subject.args))
 
 
-def _compiled(subject: Subject, backend: str) -> Call:
+def _compiled(subject: Subject, backend: Any = "inductor") -> Call:
     compiled = torch.compile(subject.case.model, backend=backend, dynamic=False)
     return _warm(lambda: compiled(*subject.args))
 
@@ -106,10 +83,6 @@ def kernelmill_aot(subject: Subject) -> Call:
         return _warm(lambda: program(*subject.args))
 
 
-def inductor(subject: Subject) -> Call:
-    return _compiled(subject, "inductor")
-
-
 def dynamo_alone(subject: Subject) -> Call:
     """No contestant but a floor: a backend whose program returns what is ready, at no cost. What is
     left is the price of calling anything through torch.compile."""
@@ -118,8 +91,7 @@ def dynamo_alone(subject: Subject) -> Call:
         kept = tuple(gm(*example_inputs))
         return lambda *args: kept
 
-    compiled = torch.compile(subject.case.model, backend=ready, dynamic=False)
-    return _warm(lambda: compiled(*subject.args))
+    return _compiled(subject, ready)
 
 
 def inductor_tuned(subject: Subject) -> Call:
@@ -127,7 +99,7 @@ def inductor_tuned(subject: Subject) -> Call:
     import torch._inductor.config as config
 
     with config.patch(max_autotune=True, freezing=True), redirect_stderr(io.StringIO()):
-        return _compiled(subject, "inductor")
+        return _compiled(subject)
 
 
 def aot_inductor(subject: Subject) -> Call:
@@ -219,7 +191,7 @@ FLOOR = "Dynamo alone"
 
 CONTESTANTS: dict[str, Callable[[Subject], Call]] = {
     "eager": eager,
-    "Inductor": inductor,
+    "Inductor": _compiled,
     "kernelmill": kernelmill,
     "kernelmill aot": kernelmill_aot,
     "Inductor tuned": inductor_tuned,

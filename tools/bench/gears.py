@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from tools.bench.harness import Page, Rows, Subject, Table, child, duration, medians, race, spent
+from tools.bench.harness import Page, Rows, Table, child, duration, medians, race, spent
+from tools.bench.peers import FirstResult
 
 MODULE = "tools.bench.gears"
 BATCHES = tuple(range(2, 18))
@@ -205,36 +206,22 @@ def _without_dynamo(model: Any, folder: str, ids: Any, mask: Any) -> tuple[Any, 
     from kernelmill import aot
     from kernelmill.inference import cache_compile
 
-    class Hidden(torch.nn.Module):
-        """`(ids, mask) -> hidden states`: of the model's results the one that is used."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-            self.cached = cache_compile(self.forward, dynamic=True, cache_dir=f"{folder}/cache")
-
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return self.model(input_ids=ids, attention_mask=mask)[0]
-
-    length = torch.export.Dim("length", min=2, max=512)
-    hidden = Hidden().eval()
-    path = aot.compile(
-        hidden, (ids, mask), path=f"{folder}/model.kmill",
-        dynamic_shapes={"ids": {1: length}, "mask": {1: length}},
-    )  # fmt: skip
-    return aot.load(path), hidden.cached
+    hidden, length = FirstResult(model), {1: torch.export.Dim("length", min=2, max=512)}
+    path, sizes = f"{folder}/model.kmill", {"args": (length, length)}
+    file = aot.load(aot.compile(hidden, (ids, mask), path=path, dynamic_shapes=sizes))
+    return file, cache_compile(hidden.forward, dynamic=True, cache_dir=f"{folder}/cache")
 
 
 _HEAD = ("", "kernels compiled", "trace and first calls", *_STAGES)
 PAGE = Page("gears", "docs/performance-gears.md", "Performance of gears", [
     Table("BERT-base, 16 batch sizes of 8 tokens, fresh process, empty store",
           ("", "traces", "until all were called", "compile stage"),
-          [Subject("first", _first_calls)]),
-    Table("Stages of these", _HEAD, [Subject("stages", _profiles)]),
+          {"first": _first_calls}),
+    Table("Stages of these", _HEAD, {"stages": _profiles}),
     Table("16 gears against one shape", ("", "ratio", "goal, at most"),
-          [Subject("ratios", _ratios)]),
-    Table("The choice of a gear", ("gears", "a call of x + 1"), [Subject("choice", _choice)]),
+          {"ratios": _ratios}),
+    Table("The choice of a gear", ("gears", "a call of x + 1"), {"choice": _choice}),
     Table("MiniLM on real sentences of random lengths",
           ("", "sentences a second", "times Inductor", "largest error"),
-          [Subject("padding", _padding)]),
+          {"padding": _padding}),
 ])  # fmt: skip

@@ -11,14 +11,12 @@ import compileall
 import json
 import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,29 +33,20 @@ LEAST_TURNS = 5
 PAUSE_SECONDS = 0.05
 """Before each turn. Threads of the last contestant spin, those of ONNX Runtime for 33 ms."""
 
-_HEADING = re.compile(r"^(#+) ", re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)
-_TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 
 
 # ---- pages --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is measured together. `measure` returns its rows, names first."""
-
-    name: str
-    measure: Callable[[], Rows]
-
-
-@dataclass(frozen=True)
 class Table:
-    """A table under a heading of the document; the only one of a page has none."""
+    """A table under a heading of the document; the only one of a page has none. `subjects` return
+    the rows of what is measured together, names first."""
 
     heading: str
     head: Sequence[str]
-    subjects: Sequence[Subject]
+    subjects: Mapping[str, Callable[[], Rows]]
 
 
 @dataclass(frozen=True)
@@ -75,11 +64,11 @@ class Page:
         made: dict[str, str] = {}
         for each in self.tables:
             rows: list[Sequence[str]] = []
-            for subject in each.subjects:
-                if not only or subject.name in only:
+            for name, measure in each.subjects.items():
+                if not only or name in only:
                     with torch.no_grad():
-                        rows += subject.measure()
-                    print(subject.name, *rows[-1:], flush=True)
+                        rows += measure()
+                    print(name, *rows[-1:], flush=True)
             made[each.heading] = table(each.head, rows)
         stamp = f"`python -m tools.bench {self.name}`. {description()}"
         print(stamp, *(f"{heading}\n\n{text}" for heading, text in made.items()), sep="\n\n")
@@ -88,52 +77,34 @@ class Page:
 
 
 def publish(path: Path, title: str, stamp: str, tables: Mapping[str, str]) -> None:
-    """Put tables, by their headings, into this machine's section of a document."""
-    sections = _sections(path.read_text()) if path.exists() else {}
-    own = _stamped(sections.get(kind(), ""), stamp)
+    """Put tables, by their headings, into this machine's section of a document, and the stamp in
+    place of the paragraph that said when it was measured."""
+    _, *found = _SECTION.split(path.read_text()) if path.exists() else [""]
+    sections = dict(zip(found[::2], found[1::2], strict=True))
+    parts = [part for part in sections.get(kind(), "").strip().split("\n\n") if part]
+    old = [part for part in parts if "Measured on " in part][:1]
+    place = parts.index(old[0]) if old else 0
+    parts[place : place + len(old)] = [stamp]
     for heading, text in tables.items():
-        own = _replaced(own, heading, text)
-    path.write_text(document(f"# {title}", {**sections, kind(): own}))
+        _put(parts, heading, text)
+    path.write_text(document(f"# {title}", {**sections, kind(): "\n\n".join(parts)}))
+
+
+def _put(parts: list[str], heading: str, text: str) -> None:
+    """Put this table in place of the first one below the heading."""
+    title = f"### {heading}"
+    if heading and title not in parts:
+        parts.append(title)
+    start = parts.index(title) + 1 if heading else 0
+    end = next((n for n in range(start, len(parts)) if parts[n].startswith("### ")), len(parts))
+    place = next((n for n in range(start, end) if parts[n].startswith("|")), end)
+    parts[place : min(place + 1, end)] = [text]
 
 
 def document(title: str, sections: Mapping[str, str]) -> str:
     """Return the title, and each kind's section under its name."""
     parts = [title, *(f"## {name}\n\n{text.strip()}" for name, text in sorted(sections.items()))]
     return "\n\n".join(parts) + "\n"
-
-
-def _sections(text: str) -> dict[str, str]:
-    _, *rest = _SECTION.split(text)
-    return dict(zip(rest[::2], rest[1::2], strict=True))
-
-
-def _stamped(section: str, stamp: str) -> str:
-    """Return the section with this paragraph in place of the one that said when it was measured."""
-    parts = [part for part in section.strip().split("\n\n") if part]
-    places = [place for place, part in enumerate(parts) if "Measured on " in part]
-    parts[places[0] if places else 0 : places[0] + 1 if places else 0] = [stamp]
-    return "\n\n".join(parts) + "\n"
-
-
-def _replaced(section: str, heading: str, text: str) -> str:
-    """Return the section with this table in place of the first one below the heading."""
-    if not heading:
-        return _with_table(section, text)
-    before, found, rest = section.partition(f"### {heading}\n")
-    if not found:
-        return f"{section.rstrip()}\n\n### {heading}\n\n{text}\n"
-    own, after, others = rest.partition("\n### ")
-    return before + found + _with_table(own, text) + after + others
-
-
-def _with_table(section: str, text: str) -> str:
-    made, count = _TABLE.subn(lambda _: text + "\n", section, count=1)
-    return made if count else f"{section.rstrip()}\n\n{text}\n"
-
-
-def demoted(text: str) -> str:
-    """Return the text with each heading one level lower."""
-    return _HEADING.sub(r"#\1 ", text)
 
 
 def slug(name: str) -> str:
@@ -159,6 +130,22 @@ def duration(seconds: float | None) -> str:
 # ---- turns --------------------------------------------------------------------------------------
 
 
+def made(makers: Mapping[str, Call]) -> dict[str, Any]:
+    """Return what those make that can; of the others the reason is printed."""
+    found: dict[str, Any] = {}
+    for name, make in makers.items():
+        try:
+            found[name] = make()
+        except Exception as reason:
+            print(f"{name}: {in_a_line(reason)}", flush=True)
+    return found
+
+
+def in_a_line(reason: Exception) -> str:
+    """Return the first line of an error, with its kind."""
+    return f"{type(reason).__name__}: {reason}".split("\n")[0][:200]
+
+
 def in_turns(
     calls: Mapping[str, Call], turns: int = 15, seconds: float = 0.0, budget: float = float("inf"),
 ) -> dict[str, list[float]]:  # fmt: skip
@@ -167,7 +154,8 @@ def in_turns(
     seconds  a turn lasts at least so long: short calls are repeated within it
     budget   of all turns; `LEAST_TURNS` are made in any case
     """
-    repeats = {name: max(1, int(seconds / _once(call))) for name, call in calls.items()}
+    least = {name: min(spent(call) for _ in range(3)) for name, call in calls.items()}
+    repeats = {name: max(1, int(seconds / once)) for name, once in least.items()}
     found: dict[str, list[float]] = {name: [] for name in calls}
     end = time.monotonic() + budget
     for number in range(turns):
@@ -186,12 +174,16 @@ def race(calls: Mapping[str, Call], turns: int = 15, seconds: float = 0.0) -> di
     }
 
 
-def times_faster(turns: Mapping[str, list[float]], slow: str) -> dict[str, float]:
-    """Return how many times faster than `slow` each was: the median over the turns."""
-    return {
-        name: statistics.median(a / b for a, b in zip(turns[slow], own, strict=True))
-        for name, own in turns.items()
-    }
+def beside_eager(
+    names: Iterable[str], turns: Mapping[str, list[float]], eager: str, notes: Mapping[str, str]
+) -> list[str]:
+    """Return a cell for each contestant: how many times faster than eager it was, the median over
+    the turns, with a note. Eager has a cell of its own, and those that did not run a dash."""
+    cells = dict.fromkeys(names, "-") | {"eager": eager}
+    for name in turns.keys() - {"eager"}:
+        ratios = (a / b for a, b in zip(turns["eager"], turns[name], strict=True))
+        cells[name] = f"{statistics.median(ratios):.2f}{notes.get(name, '')}"
+    return list(cells.values())
 
 
 def spent(call: Call, repeats: int = 1) -> float:
@@ -200,32 +192,6 @@ def spent(call: Call, repeats: int = 1) -> float:
     for _ in range(repeats):
         call()
     return (time.perf_counter() - start) / repeats
-
-
-def _once(call: Call) -> float:
-    return min(spent(call) for _ in range(3))
-
-
-class _TooLong(BaseException):
-    """No Exception: compilers go on after these."""
-
-
-@contextmanager
-def within(seconds: float) -> Generator[None]:
-    """TimeoutError where the block takes longer, once it is in Python; for the main thread."""
-
-    def stop(*_: Any) -> None:
-        raise _TooLong
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except _TooLong:
-        raise TimeoutError(f"not ready after {seconds:.0f} s") from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:

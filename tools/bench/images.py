@@ -16,6 +16,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,9 +26,8 @@ import kernelmill
 from kernelmill.inference import finish_packing
 from tests import zoo
 from tools.bench import contestants
-from tools.bench.contestants import Call, kept, onnx_file
-from tools.bench.harness import Page, Rows, Table, duration, in_turns, times_faster
-from tools.bench.harness import Subject as Part
+from tools.bench.contestants import kept, onnx_file
+from tools.bench.harness import Call, Page, Rows, Table, beside_eager, duration, in_turns
 from tools.bench.measure import ready
 from tools.bench.peers import quantise_onnx
 from tools.bench.subject import Subject, poison, refill
@@ -137,24 +137,18 @@ def row(title: str, subject: Subject, examples: list[Tensor], threads: int) -> R
         torch.set_num_threads(before)
     for name, reason in refused.items():
         print(f"{title}: {name}: {reason}")
-    cells = dict.fromkeys(known, "-")
-    for name, ratio in times_faster(found, "eager").items():
-        cells[name] = f"{ratio:.2f}" + f" ({100 * lost[name]:.1f} %)" * ("int8" in name)
-    cells["eager"] = duration(statistics.median(found["eager"]))
-    yield title, *cells.values()
+    notes = {name: f" ({100 * error:.1f} %)" for name, error in lost.items() if "int8" in name}
+    eager = duration(statistics.median(found["eager"]))
+    yield title, *beside_eager(known, found, eager, notes)
 
 
-def _part(network_: str, batch: int, threads: int) -> Part:
-    name = f"{network_}-{batch}"
-    title = f"{NETWORKS[network_]}, {batch}, {threads}"
-    return Part(
-        f"{name}-{threads}",
-        lambda: row(title, *subject_of(name, network(network_), batch), threads),
-    )
+def _row(name: str, batch: int, threads: int) -> Rows:
+    title = f"{NETWORKS[name]}, {batch}, {threads}"
+    return row(title, *subject_of(f"{name}-{batch}", network(name), batch), threads)
 
 
 PAGE = Page("images", "docs/performance-images.md", "int8 of images", [
     Table("", ("network, images, threads", *contestants_of([])),
-          [_part(name, batch, threads)
-           for name in NETWORKS for batch in (1, 8) for threads in (1, 2)]),
+          {f"{name}-{batch}-{threads}": partial(_row, name, batch, threads)
+           for name in NETWORKS for batch in (1, 8) for threads in (1, 2)}),
 ])  # fmt: skip

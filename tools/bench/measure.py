@@ -11,7 +11,7 @@ import gc
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.text import parse_graph
 from kernelmill.inference import cache_compile
-from tools.bench.contestants import CONTESTANTS, FLOOR, Call, first_tensor
-from tools.bench.harness import child, in_turns, spent
+from tools.bench.contestants import CONTESTANTS, FLOOR
+from tools.bench.harness import Call, child, in_a_line, in_turns, spent
 from tools.bench.limits import Limits, limits
 from tools.bench.models import ROWS
+from tools.bench.peers import first_tensor
 from tools.bench.subject import Subject, operations, poison, refill, traffic
 
 TURN_SECONDS = 0.02
@@ -93,17 +94,12 @@ def ready(
     calls: dict[str, Call] = {}
     for name, contestant in contestants.items():
         try:
-            own = copy.deepcopy(subject.case.model)  # for those that change its weights
-            make = partial(contestant, subject.with_model(own))
+            model = copy.deepcopy(subject.case.model)  # for those that change its weights
+            make = partial(contestant, replace(subject, case=replace(subject.case, model=model)))
             calls[name] = make() if watch is None else watch(name, make)
         except Exception as reason:
             refused[name] = in_a_line(reason)
     return calls
-
-
-def in_a_line(reason: Exception) -> str:
-    """Return the first line of an error, with its kind."""
-    return f"{type(reason).__name__}: {reason}".split("\n")[0][:200]
 
 
 def steady(calls: Mapping[str, Call], budget: float) -> dict[str, float]:

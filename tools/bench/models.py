@@ -14,6 +14,7 @@ from tests import zoo
 from tools.bench import low_precision
 from tools.bench.subject import Subject
 
+Build = Callable[[], Subject]
 _COLUMNS = 1024
 
 
@@ -24,13 +25,6 @@ class Chain(nn.Module):
         return torch.relu(x * 1.5 + 0.25) * 0.5 - x.abs()
 
 
-class Softmax(nn.Module):
-    """`x (rows, columns) -> the same`"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.softmax(x, -1)
-
-
 def _over_memory(name: str, model: Callable[[], nn.Module], megabytes: int) -> Subject:
     torch.manual_seed(zoo.SEED)
     x = torch.randn(megabytes * (1 << 18) // _COLUMNS, _COLUMNS)
@@ -38,26 +32,15 @@ def _over_memory(name: str, model: Callable[[], nn.Module], megabytes: int) -> S
     return Subject(case, copies=True)
 
 
-def _batched(case: zoo.Case, name: str, batch: int) -> zoo.Case:
-    """The same model on random arguments of a larger batch."""
-    args = tuple(arg.expand(batch, *arg.shape[1:]).clone() for arg in case.args)
+def _batch_of_8(name: str) -> Subject:
+    """A model of the zoo on random arguments of a larger batch."""
+    case = zoo.BUILDERS[name](small=False)
+    args = tuple(arg.expand(8, *arg.shape[1:]).clone() for arg in case.args)
     for arg in args:
         if arg.is_floating_point():
             arg.normal_()
     size = case.shape.partition(" ")[2]
-    return zoo.Case(name, case.model, args, f"{batch} {size}")
-
-
-def bert(batch: int) -> Subject:
-    """BERT-base, `batch` x 128 tokens."""
-    case = zoo.bert(small=False)
-    return Subject(case if batch == 1 else _batched(case, f"bert_{batch}", batch))
-
-
-def resnet50(batch: int) -> Subject:
-    """ResNet-50 on `batch` images."""
-    case = zoo.resnet50(small=False)
-    return Subject(case if batch == 1 else _batched(case, f"resnet50_{batch}", batch))
+    return Subject(zoo.Case(f"{name}_8", case.model, args, f"8 {size}"))
 
 
 def product_bf16(size: int = 1024) -> Subject:
@@ -92,16 +75,7 @@ def decoder24() -> Subject:
     return Subject(zoo.Case("decoder24", model, args, "1 token, 24 layers"))
 
 
-def network(name: str, **options: float) -> Subject:
-    """A network of transformers for images, with random weights."""
-    from transformers import AutoConfig, AutoModelForImageClassification
-
-    config = AutoConfig.for_model(name, return_dict=False, **options)
-    model = AutoModelForImageClassification.from_config(config).eval()
-    return Subject(zoo.Case(name, model, (torch.randn(1, 3, 224, 224),), "1 x 3 x 224 x 224"))
-
-
-def _plain(name: str) -> Callable[[], Subject]:
+def _plain(name: str) -> Build:
     return lambda: Subject(zoo.BUILDERS[name](small=False))
 
 
@@ -119,7 +93,7 @@ class Row:
 
     name: str
     title: str
-    build: Callable[[], Subject]
+    build: Build
     times: float = 0.0
     share: float = 0.0
     floor: bool = False
@@ -130,16 +104,13 @@ class Row:
         return self.tiles if tiles and self.tiles else (self.times, self.share)
 
 
-def _halves(build: Callable[[], Subject]) -> Callable[[], Subject]:
-    return lambda: low_precision.halves(build())
+def _changed(change: Callable[[Subject], Subject]) -> Callable[[Build], Build]:
+    return lambda build: lambda: change(build())
 
 
-def _high(build: Callable[[], Subject]) -> Callable[[], Subject]:
-    return lambda: high(build())
-
-
-_bert, _bert_8 = partial(bert, 1), partial(bert, 8)
-_resnet, _resnet_8 = partial(resnet50, 1), partial(resnet50, 8)
+_halves, _high = _changed(low_precision.halves), _changed(high)
+_bert, _bert_8 = _plain("bert"), partial(_batch_of_8, "bert")
+_resnet, _resnet_8 = _plain("resnet50"), partial(_batch_of_8, "resnet50")
 _decoder = _plain("decoder_step")
 STEADY = (
     Row("mlp", "MLP 8 x 64, batch 4", lambda: Subject(zoo.mlp()), 4.0, floor=True),
@@ -167,7 +138,7 @@ STEADY = (
             partial(_over_memory, name, model, size), 1.0, 0.90)
         for name, title, model in (
             ("chain", "elementwise chain", Chain),
-            ("softmax", "softmax", Softmax),
+            ("softmax", "softmax", partial(nn.Softmax, -1)),
             ("layer_norm", "layer norm", partial(nn.LayerNorm, _COLUMNS)),
         )
         for size in (4, 16, 64)
@@ -180,25 +151,11 @@ STEADY = (
 )  # fmt: skip
 """The rows, in the order of the tables."""
 
-ROWS = {row.name: row for row in (
-    *STEADY,
-    Row("decoder24", "decoder step, 24 layers", decoder24),
-    Row("mobilenet_v2", "MobileNetV2", partial(network, "mobilenet_v2")),
-    Row("efficientnet", "EfficientNet-B0", partial(
-        network, "efficientnet", width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280
-    )),
-)}  # fmt: skip
-"""By name, with those of which only the first call is measured: the last two have a hundred
-different kernels and more."""
-
-FIRST = ("bert", "resnet50", "decoder24", "mlp", "minilm", "decoder_step", "mobilenet_v2",
-         "efficientnet")  # fmt: skip
+FIRST = ("bert", "resnet50", "decoder24", "mlp", "minilm")
 """The models whose first call is measured; the first three have goals."""
+
+ROWS = {row.name: row for row in (*STEADY, Row("decoder24", "decoder step, 24 layers", decoder24))}
+"""By name, with the one of which only the first call is measured."""
 
 TILES = tuple(row.name for row in STEADY if row.tiles)
 """Rows that a tile unit is for."""
-
-
-def build(name: str) -> zoo.Case:
-    """Return the case of that name. Raises KeyError for no such model."""
-    return ROWS[name].build().case

@@ -1,4 +1,4 @@
-"""Decoders of the Llama type for the peers: files of llama.cpp, and stateful models of OpenVINO."""
+"""Decoders of the Llama type: shapes, files of llama.cpp, and stateful models of OpenVINO."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ import transformers
 from torch import Tensor, nn
 
 from tools.bench.peers import open_vino_request
+
+
+def llama(
+    layers: int, hidden: int, heads: int, kv_heads: int, inner: int, vocabulary: int, tied: bool
+) -> Any:
+    """Return a shape as transformers has it; `tied`: embedding and head share a weight."""
+    return transformers.LlamaConfig(
+        vocab_size=vocabulary, hidden_size=hidden, intermediate_size=inner,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+        tie_word_embeddings=tied, max_position_embeddings=2048, rms_norm_eps=1e-5,
+        bos_token_id=None, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+
+
+SMOL = llama(30, 576, 9, 3, 1536, 49152, tied=True)
+LARGE = llama(22, 2048, 32, 4, 5632, 32000, tied=False)
 
 
 def write_llama(path: Path, config: Any, kind: str, seed: int) -> None:
@@ -81,37 +97,23 @@ class _Step(nn.Module):
         return found.logits, *kept
 
 
-class _Compiled:
-    """The compiled step; `reset` empties the cache."""
-
-    def __init__(self, request: Any) -> None:
-        self.request = request
-        self.reset = request.reset_state
-
-    def __call__(self, token: int, position: int) -> int:
-        feeds = [np.array([[number]], np.int64) for number in (token, position)]
-        self.request.infer(feeds, share_inputs=True)
-        return int(self.request.get_output_tensor(0).data[0, -1].argmax())
-
-
-def step_of(model: Any) -> _Compiled:
-    """Return the step in bfloat16, by as many threads as torch has. Keys and values are the model's
-    state, to which each call adds one token, the way in which OpenVINO's own tools convert
-    decoders."""
+def step_of(model: Any) -> Any:
+    """Return a request for the step in bfloat16, by as many threads as torch has. Keys and values
+    are the model's state, to which each call adds one token, the way in which OpenVINO's own tools
+    convert decoders."""
     import openvino
     from openvino import PartialShape
     from openvino._offline_transformations import apply_make_stateful_transformation
 
     config = model.config
-    head = config.hidden_size // config.num_attention_heads
     plain = transformers.LlamaForCausalLM(config).eval()
     plain.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
-    keys = torch.zeros(1, config.num_key_value_heads, 3, head)
+    keys = torch.zeros(1, config.num_key_value_heads, 3, config.head_dim)
     past = [keys.clone() for _ in range(2 * config.num_hidden_layers)]
     example = (torch.ones(1, 1, dtype=torch.int64), torch.full((1, 1), 3), *past)
     with torch.no_grad():
         converted = openvino.convert_model(_Step(plain), example_input=example)
-    shape = PartialShape([1, config.num_key_value_heads, -1, head])
+    shape = PartialShape([1, config.num_key_value_heads, -1, config.head_dim])
     states: dict[str, str] = {}
     for number, entry in enumerate(converted.inputs):
         entry.get_node().set_partial_shape(shape if number > 1 else PartialShape([1, 1]))
@@ -121,4 +123,4 @@ def step_of(model: Any) -> _Compiled:
             states[f"past.{number - 2}"] = f"kept.{number - 2}"
     converted.validate_nodes_and_infer_types()
     apply_make_stateful_transformation(converted, states)
-    return _Compiled(open_vino_request(converted, "bf16"))
+    return open_vino_request(converted, "bf16")

@@ -1,4 +1,4 @@
-"""The figures of the models at rest, docs/performance.json, and as Markdown.
+"""The figures of the models at rest, docs/performance.json, as Markdown and as a drawing.
 
 Kinds of processors have their figures side by side: a run on one replaces its own alone. Each row
 has the date, revision, instruction set and versions it was measured with, so that one can be
@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernelmill.core.target.isa import host_isa
 from tools.bench.contestants import CONTESTANTS, FLOOR
-from tools.bench.harness import demoted, duration, slug, table
 from tools.bench.harness import document as sectioned
+from tools.bench.harness import duration, slug, table
 from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
 from tools.bench.measure import Error, FirstCalls, FixedCost, Standing
 from tools.bench.models import FIRST, ROWS, STEADY, Row
+from tools.drawing import Line, drawing
 from tools.machine import description
 
 DATA = Path("docs/performance.json")
@@ -208,12 +209,6 @@ def first(starts: Sequence[FirstCalls]) -> str:
     return table(head, lines)
 
 
-def fixed(cost: FixedCost) -> str:
-    """Return the cost of calls that do next to nothing."""
-    rows = [(name, duration(seconds)) for name, seconds in cost.seconds.items()]
-    return table(["a call of two inputs, or four, and one output (4 floats each)", "time"], rows)
-
-
 def _limits(rows: Found) -> str:
     """Return the best figures of all rows."""
     every = [found.limits for _, found in rows]
@@ -244,7 +239,7 @@ def _limits(rows: Found) -> str:
 
 def document(records: Records) -> str:
     """Return the whole of docs/performance.md."""
-    sections = {kind: demoted(section(kind, record)) for kind, record in records.items()}
+    sections = {kind: section(kind, record) for kind, record in records.items()}
     return sectioned(f"# Performance\n\n{_INTRODUCTION}", sections)
 
 
@@ -256,21 +251,21 @@ def section(kind: str, record: Record) -> str:
         _occasions(record),
         _limits(rows),
         f"![Time of each contestant over ours]({plot_name(kind)})",
-        "## Against the fastest other and against the machine",
+        "### Against the fastest other and against the machine",
         "kernelmill's time is the shorter one of `torch.compile` and `kernelmill.aot`; the fastest "
         "other may be a program compiled ahead of time, too. A figure in bold has reached its "
         "goal; a share above 100 % means that the peaks were measured too low.",
         against(rows, record.tiles),
-        "## All times",
+        "### All times",
         f"*{FLOOR}* is a backend that returns ready results: what any call through `torch.compile` "
         "costs.",
         times(rows),
         refusals(rows),
-        "## Accuracy",
+        "### Accuracy",
         "Distance from the float64 result on fresh random data, as a part of its largest element. "
         "The memory of results holds NaN before the call.",
         accuracy(rows),
-        "## First calls",
+        "### First calls",
         "Time of the first call in a fresh process without *capture* (Dynamo and AOTAutograd "
         "alone, measured with the backend `aot_eager`). A full store or cache is what an "
         "earlier process has left. Times of kernelmill and of capture are medians of three "
@@ -278,9 +273,23 @@ def section(kind: str, record: Record) -> str:
         first(starts),
     ]
     if record.fixed is not None:
-        parts += ["## Fixed cost of a call", fixed(record.fixed)]
-    parts += ["## When and where", _measured(record)]
+        head = "a call of two inputs, or four, and one output (4 floats each)", "time"
+        costs = [(name, duration(seconds)) for name, seconds in record.fixed.seconds.items()]
+        parts += ["### Fixed cost of a call", table(head, costs)]
+    parts += ["### When and where", _measured(record)]
     return "\n\n".join(part for part in parts if part)
+
+
+def plot(found: Mapping[str, Standing]) -> str:
+    """Return a drawing of each contestant's time over ours; a bar marks the machine's limit."""
+    names = [n for n in CONTESTANTS if n != FLOOR and not n.startswith(OURS)]
+    lines: list[Line] = []
+    for row in STEADY:
+        if row.name in found and (own := ours(found[row.name])):
+            seconds = found[row.name].seconds
+            ratios = {name: each / seconds[own] for name, each in seconds.items()}
+            lines.append(Line(row.title, ratios, limit(found[row.name]) / seconds[own]))
+    return drawing(lines, names, f"time over {OURS}'s", "limit of the machine")
 
 
 def plot_name(kind: str) -> str:

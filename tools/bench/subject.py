@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,10 +55,6 @@ class Subject:
             yield
         finally:
             torch.set_float32_matmul_precision(before)
-
-    def with_model(self, model: nn.Module) -> Subject:
-        """The same with another module in its place."""
-        return replace(self, case=replace(self.case, model=model))
 
 
 def refill(args: tuple[Tensor, ...]) -> None:

@@ -26,17 +26,19 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
 
 from examples.cached_decoder import CachedDecoder
 from kernelmill.inference import finish_packing
-from tools.bench.harness import Page, Rows, Subject, Table, spent
-from tools.bench.other_decoders import step_of, write_llama
+from tools.bench.harness import Page, Rows, Table, spent
+from tools.bench.other_decoders import LARGE, SMOL, step_of, write_llama
 
 PROMPT, TOKENS, ROUNDS = 8, 64, 5
 SETTLES = 0.5
@@ -50,43 +52,19 @@ Generate = Callable[[int], int]
 """`generate(count)`: makes so many tokens after the prompt; gives the last."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A decoder of the Llama type; `tied`: embedding and head share a weight."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    inner: int
-    vocabulary: int
-    tied: bool
-
-    def config(self) -> Any:
-        """Return it as transformers has it."""
-        return transformers.LlamaConfig(
-            vocab_size=self.vocabulary, hidden_size=self.hidden, intermediate_size=self.inner,
-            num_hidden_layers=self.layers, num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads, tie_word_embeddings=self.tied,
-            max_position_embeddings=2048, rms_norm_eps=1e-5, bos_token_id=None, eos_token_id=None,
-            pad_token_id=0,
-        )  # fmt: skip
-
-    def prompt(self) -> Tensor:
-        """Return token ids (1, PROMPT) int64."""
-        generator = torch.Generator().manual_seed(_SEED)
-        return torch.randint(1, self.vocabulary, (1, PROMPT), generator=generator)
-
-    def cache(self, model: CachedDecoder, length: int) -> Any:
-        """Return an empty static cache."""
-        cache = transformers.StaticCache(model.config, max_cache_len=length)
-        head = self.hidden // self.heads
-        cache.early_initialization(1, self.kv_heads, head, model.dtype, model.device)
-        return cache
+def prompt_of(config: Any) -> Tensor:
+    """Return token ids (1, PROMPT) int64."""
+    generator = torch.Generator().manual_seed(_SEED)
+    return torch.randint(1, config.vocab_size, (1, PROMPT), generator=generator)
 
 
-SMOL = Shape(30, 576, 9, 3, 1536, 49152, tied=True)
-LARGE = Shape(22, 2048, 32, 4, 5632, 32000, tied=False)
+def cache_of(model: CachedDecoder, length: int) -> Any:
+    """Return an empty static cache."""
+    config = model.config
+    cache = transformers.StaticCache(config, max_cache_len=length)
+    heads, size = config.num_key_value_heads, config.head_dim
+    cache.early_initialization(1, heads, size, model.dtype, model.device)
+    return cache
 
 
 def quantise(model: Any, weights: str) -> None:
@@ -106,19 +84,19 @@ def quantise(model: Any, weights: str) -> None:
     unwrap_tensor_subclass(model)
 
 
-def make_model(shape: Shape, weights: str, folder: str) -> CachedDecoder:
+def make_model(config: Any, weights: str, folder: str) -> CachedDecoder:
     """Return a decoder in bfloat16 in eval mode, quantised where `weights` says so."""
     torch.manual_seed(_SEED)
-    model = CachedDecoder(shape.config(), folder).to(torch.bfloat16).eval()
+    model = CachedDecoder(config, folder).to(torch.bfloat16).eval()
     if weights != "bf16":
         quantise(model, weights)
     return model
 
 
-def hugging_face(model: CachedDecoder, shape: Shape, compiled: bool) -> Generate:
+def hugging_face(model: CachedDecoder, compiled: bool) -> Generate:
     """Return generate() with a static cache, by cached methods or by eager."""
-    cache = shape.cache(model, PROMPT + TOKENS)
-    prompt, forward = shape.prompt(), model.forward
+    cache = cache_of(model, PROMPT + TOKENS)
+    prompt, forward = prompt_of(model.config), model.forward
     plain = super(CachedDecoder, model).forward
 
     def generate(count: int) -> int:
@@ -133,16 +111,16 @@ def hugging_face(model: CachedDecoder, shape: Shape, compiled: bool) -> Generate
     return generate
 
 
-def llama(file: Path, shape: Shape) -> Generate:
+def llama_cpp(file: Path, config: Any) -> Generate:
     """Return llama.cpp's own evaluation and sampling, from a file in its format."""
-    import llama_cpp
+    import llama_cpp as library
 
     threads = torch.get_num_threads()
-    model = llama_cpp.Llama(
+    model = library.Llama(
         str(file), n_ctx=PROMPT + TOKENS, n_threads=threads, n_threads_batch=threads,
         verbose=False, logits_all=False,
     )  # fmt: skip
-    prompt = shape.prompt()[0].tolist()
+    prompt = prompt_of(config)[0].tolist()
 
     def generate(count: int) -> int:
         model.reset()
@@ -152,17 +130,19 @@ def llama(file: Path, shape: Shape) -> Generate:
     return generate
 
 
-def openvino(model: CachedDecoder, shape: Shape) -> Generate:
+def openvino(model: CachedDecoder) -> Generate:
     """Return the loop over the step for one token, whose cache is the model's own state."""
     step = step_of(model)
-    prompt = shape.prompt()[0].tolist()
+    prompt = prompt_of(model.config)[0].tolist()
 
     def generate(count: int) -> int:
-        step.reset()
+        step.reset_state()
         last = 0
         for position in range(PROMPT + count - 1):
             token = prompt[position] if position < PROMPT else last
-            last = step(token, position)
+            feeds = [np.array([[number]], np.int64) for number in (token, position)]
+            step.infer(feeds, share_inputs=True)
+            last = int(step.get_output_tensor(0).data[0, -1].argmax())
         return last
 
     return generate
@@ -197,7 +177,7 @@ def bytes_of_weights(model: Any) -> int:
     return whole - (0 if tied else embedding.nbytes)
 
 
-def error_of(model: CachedDecoder, shape: Shape) -> float:
+def error_of(model: CachedDecoder) -> float:
     """Return the error of the logits after the prompt, against float32 with the dequantised
     weights."""
     reference = transformers.LlamaForCausalLM(model.config).eval()
@@ -214,9 +194,9 @@ def error_of(model: CachedDecoder, shape: Shape) -> float:
                 weight = weight.dequantize(torch.float32)
             named[name].weight = torch.nn.Parameter(weight.detach().float())
         places, mask = torch.arange(PROMPT)[None], torch.ones(PROMPT, PROMPT, dtype=torch.bool)
-        cache = shape.cache(model, PROMPT)
-        found = model.prompt(shape.prompt(), mask.tril()[None, None], places, cache)[:, -1]
-        exact = reference(shape.prompt()).logits[:, -1]
+        cache, prompt = cache_of(model, PROMPT), prompt_of(model.config)
+        found = model.prompt(prompt, mask.tril()[None, None], places, cache)[:, -1]
+        exact = reference(prompt).logits[:, -1]
     return float((found.float() - exact).abs().max() / exact.abs().max())
 
 
@@ -224,7 +204,7 @@ def error_of(model: CachedDecoder, shape: Shape) -> float:
 class Row:
     """What is measured: a shape, its weights, and against whom with which goal."""
 
-    shape: Shape
+    shape: Any
     weights: str
     peer: str
     goal: float
@@ -242,18 +222,18 @@ def measure(name: str, row: Row, tokens: int = TOKENS, rounds: int = ROUNDS) -> 
     """Measure a row of the table."""
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(row.shape, row.weights, folder)
-        contestants = {"kernelmill": hugging_face(model, row.shape, compiled=True)}
+        contestants = {"kernelmill": hugging_face(model, compiled=True)}
         if name == "bf16":
-            contestants["eager"] = hugging_face(model, row.shape, compiled=False)
-            contestants[row.peer] = openvino(model, row.shape)
+            contestants["eager"] = hugging_face(model, compiled=False)
+            contestants[row.peer] = openvino(model)
         elif not row.peer:
             contestants["memory"] = reading()
         else:
             file = Path(folder) / f"{name}.gguf"
             write_llama(file, model.config, row.peer.split()[1], _SEED)
-            contestants[row.peer] = llama(file, row.shape)
+            contestants[row.peer] = llama_cpp(file, row.shape)
         found = measured(contestants, tokens, rounds)
-        own, error = found["kernelmill"], f"{error_of(model, row.shape):.1e}"
+        own, error = found["kernelmill"], f"{error_of(model):.1e}"
     if not row.peer:
         rate = found["memory"] * READ
         share, beside = bytes_of_weights(model) * own / rate, f"memory at {rate / 1e9:.1f} GB/s"
@@ -265,6 +245,5 @@ def measure(name: str, row: Row, tokens: int = TOKENS, rounds: int = ROUNDS) -> 
 
 PAGE = Page("tokens", "docs/performance-tokens.md", "Performance of text generation", [
     Table("", ("row", "kernelmill, tokens a second", "beside", "ratio", "goal", "error"),
-          [Subject(name, lambda name=name, row=row: measure(name, row))
-           for name, row in ROWS.items()]),
+          {name: partial(measure, name, row) for name, row in ROWS.items()}),
 ])  # fmt: skip

@@ -17,6 +17,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import kernelmill
-from tools.bench.harness import Page, Rows, Subject, Table
-from tools.bench.peers import export_onnx, onnx_session, quantise_onnx
+from tools.bench.harness import Page, Rows, Table, made
+from tools.bench.peers import export_onnx, onnx_call, quantise_onnx
 
 Network = Callable[[Tensor], Tensor]
 Weights = Mapping[str, Tensor]
@@ -162,10 +163,10 @@ def _pitch(name: str) -> Task:
 
 
 TASKS: Mapping[str, Callable[[], Task]] = {
-    "pnet": lambda: _faces("pnet", 12, (2, 2)),
-    "rnet": lambda: _faces("rnet", 24, (3, 2), (3, 2)),
-    "onet": lambda: _faces("onet", 48, (3, 2), (3, 2), (2, 2)),
-    "crepe-tiny": lambda: _pitch("tiny"),
+    "pnet": partial(_faces, "pnet", 12, (2, 2)),
+    "rnet": partial(_faces, "rnet", 24, (3, 2), (3, 2)),
+    "onet": partial(_faces, "onet", 48, (3, 2), (3, 2), (2, 2)),
+    "crepe-tiny": partial(_pitch, "tiny"),
 }
 
 
@@ -185,8 +186,7 @@ def _onnx_runtime(task: Task) -> Network:
     sizes = ({0: torch.export.Dim("batch")},)
     export_onnx(whole, task.model, (task.examples,), input_names=["x"], dynamic_shapes=sizes)
     quantise_onnx(whole, [task.examples], small)
-    session = onnx_session(small)
-    return lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0])
+    return onnx_call(small)
 
 
 CONTESTANTS: Mapping[str, Callable[[Task], Network]] = {
@@ -201,13 +201,14 @@ def _row(name: str) -> Rows:
     wanted = task.model(task.inputs)
     decided = task.decisions(wanted)
     cells = [_percent(task.right(decided))]
-    for runtime, make in CONTESTANTS.items():
-        try:
-            found = make(task)(task.inputs)
-        except Exception as error:
-            print(f"{runtime}: {type(error).__name__}: {error}".splitlines()[0])
+    results = made({
+        runtime: lambda make=make: make(task)(task.inputs) for runtime, make in CONTESTANTS.items()
+    })  # fmt: skip
+    for runtime in CONTESTANTS:
+        if runtime not in results:
             cells += ["-"] * 3
             continue
+        found = results[runtime]
         own = task.decisions(found)
         lost = (found - wanted).norm() / wanted.norm()
         cells += [_percent(own == decided), _percent(task.right(own)), f"{float(lost):.4f}"]
@@ -222,5 +223,5 @@ _HEAD = [f"{name}: {what}" for name in CONTESTANTS for what in ("as float32", "r
 
 PAGE = Page("trained", "docs/lab/trained.md", "int8 of trained networks", [
     Table("", ("network", "float32: right", *_HEAD),
-          [Subject(name, lambda name=name: _row(name)) for name in TASKS]),
+          {name: partial(_row, name) for name in TASKS}),
 ])  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -17,11 +19,11 @@ import kernelmill
 from kernelmill.inference import finish_packing
 from kernelmill.report.measuring import OtherWork
 from tests.zoo import Case
-from tools.bench.contestants import CONTESTANTS, Call, eager
-from tools.bench.harness import within
+from tools.bench.contestants import CONTESTANTS, eager
+from tools.bench.harness import Call, in_a_line
 from tools.bench.limits import FLOATS, HALVES
 from tools.bench.low_precision import halves
-from tools.bench.measure import in_a_line, in_float64, ready, steady
+from tools.bench.measure import in_float64, ready, steady
 from tools.bench.subject import Subject, poison, refill, tensors
 from tools.libraries.harness import difference
 from tools.machine import description, forget_peak, resident_memory, revision
@@ -122,6 +124,28 @@ def _watched(result: Result, most_seconds: float, name: str, make: Callable[[], 
     if name == OURS:  # others, as Inductor, have processes of their own
         _add(others, result)
     return call
+
+
+class _TooLong(BaseException):
+    """No Exception: compilers go on after these."""
+
+
+@contextmanager
+def within(seconds: float) -> Generator[None]:
+    """TimeoutError where the block takes longer, once it is in Python; for the main thread."""
+
+    def stop(*_: Any) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TooLong:
+        raise TimeoutError(f"not ready after {seconds:.0f} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # ---- right or wrong -----------------------------------------------------------------------------

@@ -20,12 +20,11 @@ from tests.zoo import Case
 from tools import machine
 from tools.bench import __main__ as command
 from tools.bench import contestants, harness, limits, models, report
-from tools.bench.harness import Page, Subject, Table
+from tools.bench.harness import Page, Table
 from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
 from tools.bench.low_precision import quant_matmul
 from tools.bench.measure import Error, FixedCost, Standing, race
 from tools.bench.models import ROWS, STEADY, TILES
-from tools.bench.plot import plot
 from tools.bench.subject import Subject as Model
 from tools.bench.subject import operations, refill
 
@@ -120,7 +119,9 @@ def test_what_is_recorded_is_what_the_documents_show(monkeypatch: pytest.MonkeyP
     plots = {path.name for path in Path("docs").glob("performance*.svg")}
     assert plots == {report.plot_name(kind) for kind in records}
     for kind, one in records.items():
-        assert command.DOCUMENT.with_name(report.plot_name(kind)).read_text() == plot(one.steady)
+        assert command.DOCUMENT.with_name(report.plot_name(kind)).read_text() == report.plot(
+            one.steady
+        )
         assert all(kind in text for text in one.measured.values())
 
 
@@ -137,10 +138,11 @@ def test_records_read_back(tmp_path: Path) -> None:
 
 
 def page(path: Path, figure: int) -> Page:
-    rows = Subject("call", lambda: [("a call", f"{figure} ms")])
-    return Page("calls", str(path), "Title", [
-        Table("Calls", ("", "time"), [rows, Subject("other", lambda: [("another", "9 s")])]),
-    ])  # fmt: skip
+    rows = {
+        "call": lambda: [("a call", f"{figure} ms")],
+        "other": lambda: [("another", "9 s")],
+    }
+    return Page("calls", str(path), "Title", [Table("Calls", ("", "time"), rows)])
 
 
 def test_a_run_replaces_the_tables_of_its_kind_alone(
