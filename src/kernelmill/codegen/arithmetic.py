@@ -6,6 +6,7 @@ before the division and its result afterwards.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import struct
@@ -95,17 +96,18 @@ def _extreme(a: Reg, b: Reg, ordered: str, signed: str, unsigned: str) -> Reg:
     if a.dtype.is_integer:
         return code.intrinsic(signed if a.dtype.kind == "int" else unsigned, a, b)
     # One min or max instruction, which gives b when either is NaN, and then a's NaN.
-    if _is_number(b):
-        return code.select(b.compare(ordered, a), b, a)
+    number = _literal(b)
+    if number == number:
+        # Of two zeros b is the result too, where LLVM's own minimum could be either.
+        return code.select(b.compare(ordered if number else f"{ordered[:2]}e", a), b, a)
     picked = code.select(a.compare(ordered, b), a, b)
     return code.select(a.compare("uno", a), a, picked)
 
 
-def _is_number(x: Reg) -> bool:
-    """Return whether this is a literal, and neither NaN nor a zero, whose sign would matter."""
+def _literal(x: Reg) -> float:
+    """Return the value of a literal; NaN for another register."""
     found = _LITERAL.fullmatch(x.text)
-    (value,) = struct.unpack(">d", bytes.fromhex(found[1] if found else "0" * 16))
-    return value == value and value != 0
+    return struct.unpack(">d", bytes.fromhex(found[1]))[0] if found else math.nan
 
 
 def _float_intrinsic(name: str) -> Unary:
