@@ -95,11 +95,11 @@ def _extreme(a: Reg, b: Reg, ordered: str, signed: str, unsigned: str) -> Reg:
         return a & b if ordered == "olt" else a | b
     if a.dtype.is_integer:
         return code.intrinsic(signed if a.dtype.kind == "int" else unsigned, a, b)
-    # One min or max instruction, which gives b when either is NaN, and then a's NaN.
     number = _literal(b)
-    if number == number:
-        # Of two zeros b is the result too, where LLVM's own minimum could be either.
+    if not math.isnan(number):
+        # This is a where it is NaN. Of two zeros it is b: LLVM's own minimum could be either.
         return code.select(b.compare(ordered if number else f"{ordered[:2]}e", a), b, a)
+    # One min or max instruction, which gives b when either is NaN, and then a's NaN.
     picked = code.select(a.compare(ordered, b), a, b)
     return code.select(a.compare("uno", a), a, picked)
 

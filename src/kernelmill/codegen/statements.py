@@ -40,7 +40,7 @@ class Body:
         self._target = answers(code.isa)
         self.values: dict[ir.Value, Reg] = {}
         self._elements = {b.name: b.dtype for b in kernel.buffers}
-        self._branch = 0
+        self._branch = 0  # the region of the innermost branch: code does not leave it
         self._loads = RunLoads(code, self.indices, pointers, self.values)
         self._write: dict[type, Callable[[Any], None]] = {
             ir.Instr: self.instruction, ir.IndexValue: self.index_value, ir.Load: self.load,
@@ -99,8 +99,8 @@ class Body:
         self.values[statement.result] = found
 
     def _depth_of_load(self, statement: ir.Load) -> int:
-        """As `_depth`, one loop further out at most: the next may have passes where this has none,
-        and nothing can be read then."""
+        """Return the number of the region in which to load: one loop further out at most. A loop
+        around that one may run where it has no pass, and the memory may then not be there."""
         here = len(self.code.regions) - 1
         fixed = statement.mask is None and self.told[statement.buffer].constant
         if statement.result.type.lanes > 1 or not fixed:

@@ -37,7 +37,7 @@ LONG_SECONDS = 5.0
 """Time after which fewer than the least rounds suffice."""
 
 Run = Callable[[], object]
-Told = TypeVar("Told", bound=Explained)
+Report = TypeVar("Report", bound=Explained)
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class Recorded:
 
 
 def measured(
-    told: Told,
+    report: Report,
     made: Sequence[Compiled[Program]],
     compiled: Callable[..., object],
     model: Callable[..., object],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-) -> Told:
+) -> Report:
     """Return the report with the facts of a call, and the times of the programs. An error of a call
     is one of the facts."""
-    programs, given, before = [each.program for each in made], (args, kwargs), told.programs
+    programs, given, before = [each.program for each in made], (args, kwargs), report.programs
     run, eager = (partial(each, *args, **kwargs) for each in (compiled, original_module(model)))
     try:
         with preserved(model, given, programs):
@@ -68,14 +68,14 @@ def measured(
             call, recorded = measure(run, eager, programs)
     except Exception as error:
         return replace(
-            told, programs=before, call=CallFacts(error=f"{type(error).__name__}: {error}")
+            report, programs=before, call=CallFacts(error=f"{type(error).__name__}: {error}")
         )
     now = [_enlarged(program_facts(each), given) for each in made]
     call, timed = with_times(call, recorded, now)
-    refused = sum(bool(capture.refused) for capture in told.captures)
-    graphs = GraphCounts(len(told.captures), refused, told.graph_breaks)
-    reasons = reasons_of(call, timed, told.machine, before, graphs)
-    return replace(told, programs=timed, call=replace(call, reasons=reasons))
+    refused = sum(bool(capture.refused) for capture in report.captures)
+    graphs = GraphCounts(len(report.captures), refused, report.graph_breaks)
+    reasons = reasons_of(call, timed, report.machine, before, graphs)
+    return replace(report, programs=timed, call=replace(call, reasons=reasons))
 
 
 _MOST_CALLS_TO_PACK = 20

@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from kernelmill.compiler.report import GraphReport
 
 
-def text_of(told: Explained) -> str:
+def text_of(found: Explained) -> str:
     """Return the whole report."""
     lines = [
-        f"{counted(len(told.captures), 'graph')}, {counted(told.graph_breaks, 'graph break')}; "
+        f"{counted(len(found.captures), 'graph')}, {counted(found.graph_breaks, 'graph break')}; "
         "first call "
-        f"{told.first_call * 1e3:.0f} ms: capture {told.capture_seconds * 1e3:.0f} ms, compile "
-        f"{told.compile_seconds * 1e3:.0f} ms; then {told.later_call * 1e3:.2f} ms a call"
+        f"{found.first_call * 1e3:.0f} ms: capture {found.capture_seconds * 1e3:.0f} ms, compile "
+        f"{found.compile_seconds * 1e3:.0f} ms; then {found.later_call * 1e3:.2f} ms a call"
     ]
-    if not told.is_compiled:
+    if not found.is_compiled:
         lines.append("nothing of the model was compiled")
-    for one in told.breaks:
+    for one in found.breaks:
         lines.append(f"graph break: {one.reason}")
         if one.place:
             lines.append(f"  at {one.place}: {one.code}")
-    lines += told.advice
-    lines += call_lines(told.call) + _sums(told.programs)
-    for capture in told.captures:
+    lines += found.advice
+    lines += call_lines(found.call) + _sums(found.programs)
+    for capture in found.captures:
         if capture.refused:
             lines.append(f"\n{capture.name} runs in torch as a whole: {capture.refused}")
-    for report in told.reports:
+    for report in found.reports:
         lines += ["", *_compiled(report)]
     return "\n".join(lines)
 

@@ -162,9 +162,9 @@ def _entry(found: Any) -> CodeType:
 
 
 class _ForkHandlers:
-    """Fork handlers. `references` counts those to the code of Dynamo's entry, of which each running
-    frame has one; 0 if at the fork other threads were inside of a function from torch.compile.
-    In the child it differs if one came in later; it is None if this thread is itself inside.
+    """Fork handlers. `references` is the number of references to the code of Dynamo's entry before
+    the fork: each running frame has one, so that the child's differs if another thread entered
+    later. 0: others were inside already. None: this thread is itself inside.
     """
 
     references: int | None = None
